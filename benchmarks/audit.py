@@ -23,7 +23,7 @@ from statistics import median
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from flows.workspace.rollback_guard import RememberedDatabase
+from flows.workspace.rollback_guard import RollbackGuardedDatabase
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
@@ -194,7 +194,7 @@ def remember(backend: str, database: Database, rounds: int) -> None:
     """One link through the database that a home remembers, against the same through a plain one."""
     with tempfile.TemporaryDirectory(prefix="almoner-bench-") as folder:
         os.environ["ALMONER_DATABASE_URL"] = database.url
-        remembered = RememberedDatabase(ProjectHome(Path(folder)))
+        remembered = RollbackGuardedDatabase(ProjectHome(Path(folder)))
         plain, told = [], []
         for _ in range(rounds):
             plain.append(timed(lambda: commit(database)))

@@ -20,11 +20,11 @@ from ledger import EVER, PLAN, PROVENANCE, backends, planned
 from sqlalchemy.orm import Session
 
 from flows.dashboard.dataset_page import dataset_page
-from flows.dashboard.overview_page import overview
-from flows.dashboard.viewer import Look
+from flows.dashboard.overview_page import overview_page
+from flows.dashboard.viewer import View
 from flows.datasets import budget_view
-from flows.datasets.inventory import inventory
-from flows.workspace.policy_file import POLICY
+from flows.datasets.inventory import list_datasets
+from flows.workspace.policy_file import DEFAULT_POLICY
 from migrations.upgrade import upgrade
 from models_db.policies.policy import Policy
 from models_db.services.audit import verify_chain
@@ -40,7 +40,7 @@ from models_db.values.requests import parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import terms_of
 
-FIRST = parse_model(Policy, yaml.safe_load(POLICY), "policy", "docs/policy.md")
+FIRST = parse_model(Policy, yaml.safe_load(DEFAULT_POLICY), "policy", "docs/policy.md")
 POLICY_TERMS = terms_of(FIRST)
 CLAIM = lifetime_claim("1000", "0.9")
 TOGETHER = 50  # datasets registered in one transaction while filling
@@ -59,9 +59,9 @@ class Ledger:
     whole: list[Attempt] = field(default_factory=list)
     one: list[Attempt] = field(default_factory=list)
 
-    def look(self, act: Callable[[Look], object]) -> None:
+    def look(self, act: Callable[[View], object]) -> None:
         with self.database.read() as session:
-            act(Look(session, self.actor, frozenset({"steward"}), True, ""))
+            act(View(session, self.actor, frozenset({"steward"}), True, ""))
 
     def register(self, name: str | None = None) -> None:
         with self.database.write() as session:
@@ -151,26 +151,28 @@ def concerning_one(blocks: int) -> Iterator[tuple[str, Callable[[Ledger], object
         yield f"commit, {name}", lambda on, take=take: settle(on, take(on).pop())
     yield (
         "budget show",
-        lambda on: on.look(lambda look: budget_view.view_of(look.session, datasets.find_dataset(look.session, BUSY))),
+        lambda on: on.look(
+            lambda look: budget_view.budget_of_dataset(look.session, datasets.find_dataset(look.session, BUSY))
+        ),
     )
-    yield "dashboard, overview", lambda on: on.look(overview)
+    yield "dashboard, overview", lambda on: on.look(overview_page)
     yield "dashboard, a dataset", lambda on: on.look(lambda look: dataset_page(look, BUSY))
     yield "a name that is not there", lambda on: on.look(lost)
 
 
-def lost(look: Look) -> None:
+def lost(look: View) -> None:
     try:
         datasets.find_dataset(look.session, "nobody")
     except datasets.DatasetUnknown:
         return
 
 
-def sound(look: Look) -> None:
+def sound(look: View) -> None:
     if not verify_chain.verify_chain(look.session).sound:
         raise SystemExit("the chain is broken")
 
 
-def whole(look: Look) -> None:
+def whole(look: View) -> None:
     if wrong := [finding.detail for finding in health.check_health(look.session) if not finding.ok]:
         raise SystemExit(f"the ledger lost count: {wrong}")
 
@@ -190,8 +192,8 @@ def settle(on: Ledger, attempt: Attempt) -> None:
         ledger.settle(session, on.actor, attempt, "COMMIT")
 
 
-def listed(look: Look) -> None:
-    for _ in inventory(look.session):
+def listed(look: View) -> None:
+    for _ in list_datasets(look.session):
         pass
 
 

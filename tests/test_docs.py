@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cli.app import app
 from cli.command_table import ListedCommand
-from flows.workspace.policy_file import POLICY
+from flows.workspace.policy_file import DEFAULT_POLICY
 from models_db.policies.policy import Policy
 from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
 from tasks.accounting.policy_limits import bounds_of
@@ -262,9 +262,9 @@ POLICY_PAGE = (ROOT / "docs" / "policy.md").read_text()
 
 def test_the_policy_that_init_writes_shows_every_field_and_says_its_defaults() -> None:
     """A line that is switched off is one that may be switched on."""
-    assert set(re.findall(r"^(?:# )?(\w+): ", POLICY, re.MULTILINE)) == set(Policy.model_fields)
-    switched_on = re.sub(r"^# (\w+: .*)$", r"\1", POLICY, flags=re.MULTILINE)
-    for text in (POLICY, switched_on):
+    assert set(re.findall(r"^(?:# )?(\w+): ", DEFAULT_POLICY, re.MULTILINE)) == set(Policy.model_fields)
+    switched_on = re.sub(r"^# (\w+: .*)$", r"\1", DEFAULT_POLICY, flags=re.MULTILINE)
+    for text in (DEFAULT_POLICY, switched_on):
         assert parse_model(Policy, yaml.safe_load(text), "policy.yaml").several_roles is True
     assert set(yaml.safe_load(switched_on)) == set(Policy.model_fields)
 

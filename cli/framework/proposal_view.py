@@ -6,7 +6,7 @@ from dataclasses import asdict
 from rich.console import RenderableType
 
 from cli.framework.tables import table
-from flows.approvals.propose_change import MotionRow
+from flows.approvals.propose_change import ProposalRow
 from models_db.database.base import utc_now
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
@@ -25,19 +25,19 @@ def waits(number: int | None, needed: int) -> list[RenderableType]:
     return [f"Proposed as motion {number}; it takes effect when {people} approved.", asked_of_stewards(number)]
 
 
-def motion_table(found: Sequence[MotionRow]) -> RenderableType:
+def motion_table(found: Sequence[ProposalRow]) -> RenderableType:
     """Motions, one a line."""
     columns = ("motion", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
     return table(columns, [_line(motion) for motion in found])
 
 
-def _line(found: MotionRow) -> tuple[object, ...]:
+def _line(found: ProposalRow) -> tuple[object, ...]:
     given = f"{found.given} of {found.needed}" if found.state == "open" else ""
     ends = found.expires_at[:10] if found.expires_at > utc_now() and found.state == "open" else ""
     return (found.number, found.dataset, found.kind, found.content, found.state, given, found.proposer, ends)
 
 
-def as_data(found: MotionRow) -> dict[str, Json]:
+def as_data(found: ProposalRow) -> dict[str, Json]:
     """A motion as programs read it; what its kind has not is left out."""
     plain = {
         name: value for name, value in asdict(found).items() if value is not None and name not in ("rho", "number")

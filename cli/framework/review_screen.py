@@ -5,12 +5,12 @@ from rich.panel import Panel
 from rich.text import Text
 
 from cli.framework.tables import facts, plain, table
-from flows.approvals.review import Grid, Lines, Matter, Section, Texts, Warnings
+from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
 
 UNSIGNED = " (as the ledger says; your signature does not cover it)"
 
 
-def render(asked: Matter, *, elsewhere: bool = False) -> list[RenderableType]:
+def render(asked: Review, *, elsewhere: bool = False) -> list[RenderableType]:
     """A matter, section by section.
 
     Args:
@@ -24,19 +24,19 @@ def render(asked: Matter, *, elsewhere: bool = False) -> list[RenderableType]:
     return parts
 
 
-def _shown(section: Section, title: str) -> list[RenderableType]:
+def _shown(section: ReviewSection, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
             text = plain("\n".join(f"! {line}" for line in lines))
             text.stylize("bold yellow")
             return [Panel(text, title=plain(title.strip()), title_align="left", border_style="yellow")]
-        case Lines(rows=rows):
+        case FieldList(rows=rows):
             return [_heading(title), facts(rows)]
-        case Grid(rows=(), empty=empty):
+        case Table(rows=(), empty=empty):
             return [_heading(title), plain(empty or "None.")]
-        case Grid(columns=columns, rows=rows):
+        case Table(columns=columns, rows=rows):
             return [_heading(title), table(columns, rows)]
-        case Texts(texts=texts, names=names):
+        case Samples(texts=texts, names=names):
             about = [f": {name}" if name is not None else "" for name in names or [None] * len(texts)]
             shown = [f"{n} of {len(texts)} shown{name}" for n, name in enumerate(about, 1)]
             return [_heading(title), *map(_sample, texts, shown)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from flows.schedules.poller import Settings
+    from flows.schedules.poller import PollerSettings
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Workers = Annotated[
@@ -22,13 +22,13 @@ RunnerAddress = Annotated[
 
 def settings_of(
     device: str, workers: int, runner: str, runner_address: str | None, *, approved: bool = False
-) -> "Settings":
+) -> "PollerSettings":
     """The options as flows read them.
 
     Raises:
         RunnerUnknown, RunnerAddressUnfit.
     """
-    from flows.schedules.poller import Settings  # it loads Prefect
+    from flows.schedules.poller import PollerSettings  # it loads Prefect
     from tasks.workers.backend_settings import Where
 
-    return Settings(device, workers, approved, Where.of(runner, runner_address))
+    return PollerSettings(device, workers, approved, Where.of(runner, runner_address))

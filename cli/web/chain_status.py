@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flows.audit.verify import verify
-from flows.workspace.workspace import Record
+from flows.audit.verify import verify_record
+from flows.workspace.workspace import ReadOnlyWorkspace
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -53,9 +53,9 @@ class _Walk:
 class ChainWatch:
     """The chain of a home, walked in a thread whenever somebody looks and something is new."""
 
-    def __init__(self, home: ProjectHome, walk: Callable[[Record], ChainReport] | None = None) -> None:
+    def __init__(self, home: ProjectHome, walk: Callable[[ReadOnlyWorkspace], ChainReport] | None = None) -> None:
         self._home = home
-        self._walk = walk or (lambda record: verify(record).chain)
+        self._walk = walk or (lambda record: verify_record(record).chain)
         self._last: _Walk | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class ChainWatch:
         began = time.monotonic()
         links, verdict, told = 0, "unread", ""
         try:
-            found = self._walk(Record(self._home, ReadOnlyDatabase(self._home.database_url), ""))
+            found = self._walk(ReadOnlyWorkspace(self._home, ReadOnlyDatabase(self._home.database_url), ""))
             verdict, told, links, head = _judged(found), _said(found), found.links, found.head.seq
         except AlmonerError as problem:
             told = problem.message

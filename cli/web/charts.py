@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from flows.dashboard.balances import Figures
-from flows.dashboard.burn_down import BurnDown, Point
+from flows.dashboard.balances import BalanceFigures
+from flows.dashboard.burn_down import BurnDown, BurnPoint
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
 
 HEIGHT = 280
@@ -28,7 +28,7 @@ class Row:
     left_percent: tuple[str | None, ...]
 
 
-def bar(figures: Figures) -> Mapping[str, Any]:
+def bar(figures: BalanceFigures) -> Mapping[str, Any]:
     """A lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
     parts, at = [], 0.0
     for kind, share in (
@@ -66,7 +66,7 @@ class _Axes:
         """Where a share is."""
         return round(TOP + (HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
 
-    def line(self, points: Sequence[Point]) -> str:
+    def line(self, points: Sequence[BurnPoint]) -> str:
         """A path of steps: what was left stays left until something is spent."""
         at = [(self.x(date.fromisoformat(one.day)), self.y(float(one.left_percent))) for one in points]
         return f"M{at[0][0]} {at[0][1]} " + " ".join(f"H{x} V{y}" for x, y in at[1:])

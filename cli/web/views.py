@@ -13,14 +13,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from cli.web.chain_status import ChainWatch
 from cli.web.charts import bar, burn_chart, burn_rows, drawn_ones
 from cli.web.responses import html_response, json_response, templates, told_error, wants_json
-from flows.dashboard.audit_page import record_page
+from flows.dashboard.audit_page import audit_page
 from flows.dashboard.dataset_page import dataset_page
-from flows.dashboard.documents import card_of, report_of
-from flows.dashboard.overview_page import overview
-from flows.dashboard.queue_page import queue
+from flows.dashboard.documents import load_card, load_report
+from flows.dashboard.overview_page import overview_page
+from flows.dashboard.queue_page import queue_page
 from flows.dashboard.release_page import release_page
-from flows.dashboard.request_list import STATES, request_list
-from flows.dashboard.viewer import Look, Lookout, lookout
+from flows.dashboard.request_list import REQUEST_STATES, request_list
+from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit import chain as audits
@@ -42,13 +42,13 @@ class Views:
     secured: bool
     _own: threading.local = field(default_factory=threading.local)
 
-    def _lookout(self) -> Lookout:
+    def _lookout(self) -> Viewer:
         if not hasattr(self._own, "lookout"):
-            self._own.lookout = lookout(self.home)
-        return cast("Lookout", self._own.lookout)
+            self._own.lookout = open_viewer(self.home)
+        return cast("Viewer", self._own.lookout)
 
-    def _shown(self, request: Request, name: str, make: Callable[[Look], Any], **more: Any) -> Response:
-        with self._lookout().look() as look:
+    def _shown(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
+        with self._lookout().open_view() as look:
             told = make(look)
             head = audits.read_chain_head(look.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
@@ -62,7 +62,7 @@ class Views:
     def overview(self, request: Request) -> Response:
         """Every dataset with its budget."""
         after, having = _text(request, "after"), _text(request, "q") or ""
-        return self._shown(request, "overview", lambda look: overview(look, after, having), bar=bar)
+        return self._shown(request, "overview", lambda look: overview_page(look, after, having), bar=bar)
 
     def dataset(self, request: Request) -> Response:
         """One dataset."""
@@ -77,19 +77,19 @@ class Views:
     def approvals(self, request: Request) -> Response:
         """What waits for stewards and others."""
         after, motions_after = _number(request, "after") or 0, _number(request, "motions_after") or 0
-        return self._shown(request, "approvals", lambda look: queue(look, after, motions_after))
+        return self._shown(request, "approvals", lambda look: queue_page(look, after, motions_after))
 
     def releases(self, request: Request) -> Response:
         """All requests."""
         before, name, state = _number(request, "before"), _text(request, "dataset") or "", _text(request, "state") or ""
-        if state and state not in STATES:
+        if state and state not in REQUEST_STATES:
             raise StateUnknown
 
-        def make(look: Look) -> Any:
+        def make(look: View) -> Any:
             wanted = datasets.find_dataset(look.session, name).id if name else None
             return request_list(look, before, wanted, (state,) if state else ())
 
-        return self._shown(request, "releases", make, states=STATES, wanted={"dataset": name, "state": state})
+        return self._shown(request, "releases", make, states=REQUEST_STATES, wanted={"dataset": name, "state": state})
 
     def release(self, request: Request) -> Response:
         """One request."""
@@ -101,7 +101,7 @@ class Views:
         wanted = _text(request, "version") or "public"
         if wanted not in ("steward", "public", "internal"):
             raise VersionUnknown
-        said = report_of(self._lookout(), _release(request), cast("Version", wanted))
+        said = load_report(self._lookout(), _release(request), cast("Version", wanted))
         if wants_json(request):
             return json_response(said)
         drawn = page(said)
@@ -110,7 +110,7 @@ class Views:
     def card(self, request: Request) -> Response:
         """The card of a release, as the text it is."""
         number = _release(request)
-        card = card_of(self._lookout(), number)
+        card = load_card(self._lookout(), number)
         if wants_json(request):
             return json_response({"request": number, "card": card})
         return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
@@ -119,12 +119,12 @@ class Views:
         """The record, searched."""
         wanted = {name: found for name in SEARCHED if (found := _text(request, name))}
         before = _number(request, "before")
-        return self._shown(request, "audit", lambda look: record_page(look, wanted, before), searched=SEARCHED)
+        return self._shown(request, "audit", lambda look: audit_page(look, wanted, before), searched=SEARCHED)
 
     def health(self, request: Request) -> Response:
         """Whether the ledger can be read; tells nobody anything else."""
         try:
-            with self._lookout().look():
+            with self._lookout().open_view():
                 return json_response({"ok": True})
         except AlmonerError:
             return json_response({"ok": False}, 503)
@@ -198,7 +198,7 @@ class StateUnknown(UsageError):
     """No state of requests."""
 
     def __init__(self) -> None:
-        super().__init__("There is no such state of a request.", f"There are: {', '.join(STATES)}.")
+        super().__init__("There is no such state of a request.", f"There are: {', '.join(REQUEST_STATES)}.")
 
 
 class VersionUnknown(UsageError):

@@ -6,9 +6,9 @@ A further kind needs a function here and its sections; showing, confirming, sign
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.approvals.request_review import Question
-from flows.approvals.review import Grid, Matter, Texts
-from flows.approvals.review_sections import missed_by, publish_sections, spend_sections
+from flows.approvals.request_review import RequestReviewInput
+from flows.approvals.review import Review, Samples, Table
+from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
 from models_db.errors import Refused
 from models_db.values.canonical_json import digest
 from models_db.values.gates import Gate
@@ -22,26 +22,26 @@ from tasks.release.text_rows import read_labelled
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
-SAMPLES = 3
+SAMPLES_SHOWN = 3
 INSIGHTS_SHOWN = 60
 
 
-def at_spend(question: Question, viewer: str | None) -> Matter:
+def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review:
     """A request before any private text is read; `viewer` is the public key of whoever looks."""
-    return Matter(
-        number=question.number,
+    return Review(
+        number=inputs.number,
         gate=Gate.SPEND,
-        dataset=question.dataset,
-        state=question.state,
-        subject_digest=digest(question.request),
-        policy=question.policy,
-        sections=spend_sections(question, viewer),
-        stewards=question.stewards,
-        refusal=question.budget.refusal(question.dataset),
+        dataset=inputs.dataset,
+        state=inputs.state,
+        subject_digest=digest(inputs.request),
+        policy=inputs.policy,
+        sections=spend_sections(inputs, viewer),
+        stewards=inputs.stewards,
+        refusal=inputs.budget.refusal(inputs.dataset),
     )
 
 
-def at_publish(question: Question, folder: Path, files: FileTable, viewer: str | None) -> Matter:
+def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTable, viewer: str | None) -> Review:
     """What a run produced, in `folder`, before anything leaves.
 
     Raises:
@@ -50,42 +50,42 @@ def at_publish(question: Question, folder: Path, files: FileTable, viewer: str |
     """
     rehash(folder, files)  # what is shown is what the approval binds to
     record = ReleaseRecord.from_bytes(read_document(folder / RECORD))
-    if (record.release, digest(record.request)) != (question.number, digest(question.request)):
-        raise DraftForeign(question.number)
+    if (record.release, digest(record.request)) != (inputs.number, digest(inputs.request)):
+        raise DraftForeign(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
     shown = (
-        insights_shown(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else samples_shown(folder)
+        shown_insights(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else shown_samples(folder)
     )
-    return Matter(
-        number=question.number,
+    return Review(
+        number=inputs.number,
         gate=Gate.PUBLISH,
-        dataset=question.dataset,
-        state=question.state,
+        dataset=inputs.dataset,
+        state=inputs.state,
         subject_digest=digest(files),
-        policy=question.policy,
-        sections=publish_sections(question, viewer, record, metrics, shown, files),
-        stewards=question.stewards,
+        policy=inputs.policy,
+        sections=publish_sections(inputs, viewer, record, metrics, shown, files),
+        stewards=inputs.stewards,
         payload=attestation_payload(folder, files),
-        outside=missed_by(question, metrics),
-        refusal=question.budget.refusal(question.dataset),
+        missed_bounds=missed_bounds(inputs, metrics),
+        refusal=inputs.budget.refusal(inputs.dataset),
     )
 
 
-def samples_shown(folder: Path) -> Texts:
+def shown_samples(folder: Path) -> Samples:
     """The first texts of a draft."""
-    samples = tuple(read_labelled(folder, SAMPLES))
-    return Texts("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
+    samples = tuple(read_labelled(folder, SAMPLES_SHOWN))
+    return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
 
 
-def insights_shown(nodes: Sequence[Insight]) -> Grid:
+def shown_insights(nodes: Sequence[Insight]) -> Table:
     """The first insights of a draft, groups before their members, with everything but their descriptions."""
-    rows = tuple(map(_row, nodes[:INSIGHTS_SHOWN]))
+    rows = tuple(map(_insight_row, nodes[:INSIGHTS_SHOWN]))
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
-    return Grid(title, ("id", "name", "size", "keywords"), rows, empty="There are none: no cluster was large enough.")
+    return Table(title, ("id", "name", "size", "keywords"), rows, empty="There are none: no cluster was large enough.")
 
 
-def _row(node: Insight) -> tuple[str, ...]:
+def _insight_row(node: Insight) -> tuple[str, ...]:
     size = "not measured" if node.size is None else str(node.size)
     return str(node.number), node.topic.name, size, ", ".join(node.keywords)
 

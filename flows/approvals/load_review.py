@@ -6,22 +6,28 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.approvals.proposal_review import MotionQuestion
-from flows.approvals.request_review import Budget, Given, Previous, Question, Views
-from flows.governance.policy import policy_of
-from flows.workspace.policy_file import read_version
+from flows.approvals.proposal_review import ProposalReviewInput
+from flows.approvals.request_review import (
+    BudgetInput,
+    PreviousRelease,
+    RecordedDecision,
+    RequestReviewInput,
+    ViewsInput,
+)
+from flows.governance.policy import policy_of_request
+from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
 from models_db.services.lifecycle import artifacts, gates, ledger, proposals
 from models_db.tables import Approval, Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN
+from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
 from tasks.common.code_version import code_digest
 from tasks.release.record import Person
 
 
-def question(session: Session, request_id: int, gate: Gate) -> Question:
+def load_request_review(session: Session, request_id: int, gate: Gate) -> RequestReviewInput:
     """The question of a request at one of its gates.
 
     Raises:
@@ -36,51 +42,53 @@ def question(session: Session, request_id: int, gate: Gate) -> Question:
     counting = {
         one.id for one, _ in gates.counting_decisions(session, request_id, gate) if one.subject_digest == subject
     }
-    return Question.model_validate(
+    return RequestReviewInput.model_validate(
         {
             "number": request.id,
             "state": state,
             "request": body,
-            "requester": _person(session.get_one(Principal, request.requester_id)),
+            "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
-            "policy": model_to_json(policy_of(session, request)),
-            "stewards": stewards(session),
-            "given": _given(gates.request_decisions(session, request_id, gate), counting),
+            "policy": model_to_json(policy_of_request(session, request)),
+            "stewards": list_signers(session),
+            "given": _recorded_decisions(gates.request_decisions(session, request_id, gate), counting),
             "counted": gates.count_approvals(session, request, gate, subject)[0],
-            "budget": _budget(session, dataset, body),
-            "previous": _previous(session, request),
-            "views": _views(session, dataset),
-            "notices": tuple(_notices(session, dataset, body)) if state in UNRUN else (),
+            "budget": _budget_of_request(session, dataset, body),
+            "previous": _previous_release(session, request),
+            "views": _views_of_account(session, dataset),
+            "notices": tuple(_drift_warnings(session, dataset, body)) if state in UNRUN_STATES else (),
         }
     )
 
 
-def stewards(session: Session) -> tuple[Person, ...]:
+def list_signers(session: Session) -> tuple[Person, ...]:
     """Whoever may sign now: stewards, and those to whom one has delegated."""
     delegates = {given.to_id for given in principals.open_delegations(session)}
     return tuple(
-        _person(one)
+        _person_of(one)
         for one in principals.list_all(session)
         if one.id in delegates or "steward" in principals.roles_of(session, one.id)
     )
 
 
-def _person(principal: Principal) -> Person:
+def _person_of(principal: Principal) -> Person:
     return Person(name=principal.name, public_key=principal.public_key)
 
 
-def _given(found: Iterable[tuple[Approval, Principal]], counting: Container[int]) -> tuple[Given, ...]:
+def _recorded_decisions(
+    found: Iterable[tuple[Approval, Principal]], counting: Container[int]
+) -> tuple[RecordedDecision, ...]:
     return tuple(
-        Given(by=by.name, decision=approval.decision, reason=approval.reason, counts=approval.id in counting)
+        RecordedDecision(by=by.name, decision=approval.decision, reason=approval.reason, counts=approval.id in counting)
         for approval, by in found
     )
 
 
-def _budget(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> Budget:
+def _budget_of_request(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> BudgetInput:
     """The budget that a request draws on, that of the blocks it reads; of no request, that of all."""
     blocks = request["plan"]["blocks"] if request else None
     cap, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id, blocks)
-    return Budget(
+    return BudgetInput(
         epsilon_cap=cap.epsilon,
         delta_cap=cap.delta,
         delta_conversion=str(cap.delta_conversion),
@@ -93,7 +101,7 @@ def _budget(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> B
     )
 
 
-def _previous(session: Session, request: Request) -> Previous | None:
+def _previous_release(session: Session, request: Request) -> PreviousRelease | None:
     """The newest other release of the dataset that went out."""
     query = (
         select(Request)
@@ -106,16 +114,16 @@ def _previous(session: Session, request: Request) -> Previous | None:
     found = session.scalars(query).one_or_none()
     if found is None:
         return None
-    return Previous(number=found.id, state=requests.state_of(session, found.id), request=request_body(found))
+    return PreviousRelease(number=found.id, state=requests.state_of(session, found.id), request=request_body(found))
 
 
-def _views(session: Session, dataset: Dataset) -> Views | None:
+def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
     """Who has seen unprotected figures of the account."""
     found = internal_views.find_viewing(session, dataset.account_id)
-    return None if found is None else Views(since=found.since, people=found.people)
+    return None if found is None else ViewsInput(since=found.since, people=found.people)
 
 
-def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
+def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """Differences between what was asked and what is here now; a run compares them again and refuses."""
     now, asked = policies.policy_in_force(session), body["dataset"]["version"]
     left = [version.number for version in erasures.remaining_versions(session, dataset)]
@@ -137,7 +145,7 @@ def _notices(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[s
     ]
 
 
-def motion_question(session: Session, number: int) -> MotionQuestion:
+def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
     """The question of a motion.
 
     Raises:
@@ -146,27 +154,27 @@ def motion_question(session: Session, number: int) -> MotionQuestion:
     motion = proposals.find_proposal(session, number)
     dataset = session.get_one(Dataset, motion.dataset_id)
     decided = gates.proposal_decisions(session, number)
-    return MotionQuestion.model_validate(
+    return ProposalReviewInput.model_validate(
         {
             "number": number,
             "state": proposals.state_of(session, motion),
             "motion": proposals.content_of(motion, dataset.name),
             "configuration": configuration_of(motion) if motion.configuration else None,
-            "proposer": _person(session.get_one(Principal, motion.proposer_id)),
-            "policy": model_to_json(read_version(session, session.get_one(PolicyVersion, motion.policy_id))),
-            "stewards": stewards(session),
-            "given": _given(decided, {one.id for one, _ in decided}),
+            "proposer": _person_of(session.get_one(Principal, motion.proposer_id)),
+            "policy": model_to_json(read_policy_version(session, session.get_one(PolicyVersion, motion.policy_id))),
+            "stewards": list_signers(session),
+            "given": _recorded_decisions(decided, {one.id for one, _ in decided}),
             "counted": gates.count_proposal_approvals(session, motion)[0],
-            "budget": _budget(session, dataset, {}),
-            "release": _retracted(session, motion),
-            "views": _views(session, dataset),
+            "budget": _budget_of_request(session, dataset, {}),
+            "release": _retracted_release(session, motion),
+            "views": _views_of_account(session, dataset),
         }
     )
 
 
-def _retracted(session: Session, motion: Proposal) -> Previous | None:
+def _retracted_release(session: Session, motion: Proposal) -> PreviousRelease | None:
     if motion.kind != "retraction":
         return None
     request = requests.find_request(session, proposals.retracted_request(session, motion))
     state = requests.state_of(session, request.id)
-    return Previous(number=request.id, state=state, request=request_body(request))
+    return PreviousRelease(number=request.id, state=state, request=request_body(request))

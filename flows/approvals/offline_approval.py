@@ -15,10 +15,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from flows.approvals.build_review import at_publish, at_spend
-from flows.approvals.proposal_review import MotionQuestion, at_motion
-from flows.approvals.request_review import Question
-from flows.approvals.review import Matter
+from flows.approvals.build_review import build_publish_review, build_spend_review
+from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
+from flows.approvals.request_review import RequestReviewInput
+from flows.approvals.review import Review
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.lifecycle.gates import GateDecision
@@ -29,18 +29,18 @@ from tasks.release.file_names import PARQUET, RECORD
 from tasks.release.format_versions import drafted_files, stated_kind
 from tasks.release.signatures import ed25519
 
-LARGEST_ASK = 64 << 20
-LARGEST_APPROVAL = 256 << 10
+MOST_REVIEW_BYTES = 64 << 20
+MOST_APPROVAL_BYTES = 256 << 10
 
-Model = TypeVar("Model", bound=Strict)
+FileModel = TypeVar("FileModel", bound=Strict)
 
 
-class Ask(Strict):
+class OfflineReview(Strict):
     """`ask.json`: a question, and at the publish gate the produced files, by name."""
 
     format: Literal["almoner-ask/1"]
     gate: Annotated[Gate, Field(strict=False)]
-    question: Question | MotionQuestion
+    question: RequestReviewInput | ProposalReviewInput
     files: dict[str, str] | None
     packed: dict[str, str] | None
     """Those that are no text, in base64."""
@@ -88,7 +88,7 @@ class SignedApproval(Strict):
         )
 
     @property
-    def authentic(self) -> bool:
+    def is_authentic(self) -> bool:
         """Whether the key in it signed exactly this."""
         return ed25519.verify(self.public_key, self.signature, self.stated.statement(self.approver))
 
@@ -102,24 +102,24 @@ class SignedApproval(Strict):
         return datetime.strptime(self.expires_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
-def write_ask(path: Path, gate: Gate, question: Question | MotionQuestion, draft: Path | None) -> None:
+def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Path | None) -> None:
     """Write the new file `path` (0600) with a question, and the files of a draft that go with it.
 
     Raises:
         FileUnwritable: it cannot be written, or is there.
         AskTooLarge: the draft does not fit a file that can be read back.
     """
-    files, packed = (None, None) if draft is None else _packed(draft)
-    ask = Ask.model_validate(
-        {"format": "almoner-ask/1", "gate": gate, "question": question, "files": files, "packed": packed}
+    files, packed = (None, None) if draft is None else _pack_draft(draft)
+    ask = OfflineReview.model_validate(
+        {"format": "almoner-ask/1", "gate": gate, "question": inputs, "files": files, "packed": packed}
     )
     data = document(ask.model_dump(mode="json"))
-    if len(data) > LARGEST_ASK:
+    if len(data) > MOST_REVIEW_BYTES:
         raise AskTooLarge(len(data))
-    _write(path, data)
+    _write_model(path, data)
 
 
-def read_ask(path: Path, viewer: str, scratch: Path) -> Matter:
+def import_review(path: Path, viewer: str, scratch: Path) -> Review:
     """The matter that an `ask.json` puts, computed from its content.
 
     Args:
@@ -130,9 +130,9 @@ def read_ask(path: Path, viewer: str, scratch: Path) -> Matter:
         FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
         Refused: its content contradicts itself.
     """
-    ask = _read(Ask, path, LARGEST_ASK)
+    ask = _read_model(OfflineReview, path, MOST_REVIEW_BYTES)
     try:
-        made = _READERS[ask.gate](ask, viewer, scratch)
+        made = _REVIEW_READERS[ask.gate](ask, viewer, scratch)
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
         raise ApprovalFileUnfit(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
@@ -142,35 +142,43 @@ def read_ask(path: Path, viewer: str, scratch: Path) -> Matter:
     return made
 
 
-def _spend(ask: Ask, viewer: str, _: Path) -> Matter | None:
-    if isinstance(ask.question, Question) and ask.files is None and ask.packed is None:
-        return at_spend(ask.question, viewer)
+def _read_spend_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
+    if (
+        isinstance(offline_review.question, RequestReviewInput)
+        and offline_review.files is None
+        and offline_review.packed is None
+    ):
+        return build_spend_review(offline_review.question, viewer)
     return None
 
 
-def _motion(ask: Ask, viewer: str, _: Path) -> Matter | None:
-    if isinstance(ask.question, MotionQuestion) and ask.files is None and ask.packed is None:
-        return at_motion(ask.question, viewer)
+def _read_proposal_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
+    if (
+        isinstance(offline_review.question, ProposalReviewInput)
+        and offline_review.files is None
+        and offline_review.packed is None
+    ):
+        return build_proposal_review(offline_review.question, viewer)
     return None
 
 
-def _publish(ask: Ask, viewer: str, scratch: Path) -> Matter | None:
-    contents = ask.contents
-    if not isinstance(ask.question, Question) or contents is None:
+def _read_publish_review(offline_review: OfflineReview, viewer: str, scratch: Path) -> Review | None:
+    contents = offline_review.contents
+    if not isinstance(offline_review.question, RequestReviewInput) or contents is None:
         return None
     if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
         return None
-    return _unpacked(ask.question, contents, viewer, scratch)
+    return _unpack_draft(offline_review.question, contents, viewer, scratch)
 
 
-_READERS: dict[Gate, Callable[[Ask, str, Path], Matter | None]] = {
-    Gate.SPEND: _spend,
-    Gate.PUBLISH: _publish,
-    Gate.MOTION: _motion,
+_REVIEW_READERS: dict[Gate, Callable[[OfflineReview, str, Path], Review | None]] = {
+    Gate.SPEND: _read_spend_review,
+    Gate.PUBLISH: _read_publish_review,
+    Gate.MOTION: _read_proposal_review,
 }
 
 
-def _packed(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
+def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The files of a draft: texts as they are, and the others in base64."""
     record = read_document(draft / RECORD)
     contents = {name: read_document(draft / name) for name in drafted_files(stated_kind(record))}
@@ -178,11 +186,13 @@ def _packed(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
     return {name: data.decode() for name, data in contents.items()}, packed
 
 
-def _unpacked(question: Question, files: Mapping[str, bytes], viewer: str, scratch: Path) -> Matter:
+def _unpack_draft(inputs: RequestReviewInput, files: Mapping[str, bytes], viewer: str, scratch: Path) -> Review:
     with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as folder:
         for name, data in files.items():
             write_new(Path(folder) / name, data, 0o600)
-        return at_publish(question, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer)
+        return build_publish_review(
+            inputs, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer
+        )
 
 
 def write_approval(path: Path, signed: SignedApproval) -> None:
@@ -191,26 +201,26 @@ def write_approval(path: Path, signed: SignedApproval) -> None:
     Raises:
         FileUnwritable: it cannot be written, or is there.
     """
-    _write(path, document(signed.model_dump(mode="json")))
+    _write_model(path, document(signed.model_dump(mode="json")))
 
 
 def read_approval(path: Path) -> SignedApproval:
-    """Read a `signed.json`. Its signature is not checked yet: `flows.approvals.decide.bring` does, against the ledger.
+    """Read a `signed.json`. Its signature is not checked yet: `decide.import_approval` does, against the ledger.
 
     Raises:
         FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
     """
-    return _read(SignedApproval, path, LARGEST_APPROVAL)
+    return _read_model(SignedApproval, path, MOST_APPROVAL_BYTES)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_model(path: Path, data: bytes) -> None:
     try:
         write_new(path, data, 0o600)
     except OSError as problem:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
 
 
-def _read(model: type[Model], path: Path, largest: int) -> Model:
+def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
     try:
         with plain_file(path) as file:
             data = file.read(largest + 1)
@@ -242,7 +252,7 @@ class AskTooLarge(UsageError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"The question would be {size:,} bytes, more than the {LARGEST_ASK:,} that are read back.",
+            f"The question would be {size:,} bytes, more than the {MOST_REVIEW_BYTES:,} that are read back.",
             "Decide on the machine that has the files, with a home of the steward's own.",
-            {"bytes": size, "largest": LARGEST_ASK},
+            {"bytes": size, "largest": MOST_REVIEW_BYTES},
         )

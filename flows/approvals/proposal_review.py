@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from flows.approvals.request_diff import fields
-from flows.approvals.request_review import Budget, Given, Previous, Views, Whole
-from flows.approvals.review import Grid, Lines, Matter, Section, Warnings
-from flows.approvals.review_sections import decisions_so_far, mechanisms, small
-from flows.audit.lifetime_claims import AuthorisationDiffers, growth, require_authorisation
+from flows.approvals.request_diff import flatten_fields
+from flows.approvals.request_review import BudgetInput, DigitText, PreviousRelease, RecordedDecision, ViewsInput
+from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
+from flows.approvals.review_sections import decision_rows, format_small, mechanism_rows
+from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -22,7 +22,7 @@ from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.release.record import Person, planned_events
 
 
-class Motion(Strict):
+class ProposalContent(Strict):
     """All that a motion says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
 
     motion: Literal["cap", "standing", "retraction"]
@@ -32,9 +32,9 @@ class Motion(Strict):
     expires_at: Name
     epsilon: Figure | None
     delta: Figure | None
-    rho: Whole | None
-    delta_fail: Whole | None
-    delta_conversion: Whole | None
+    rho: DigitText | None
+    delta_fail: DigitText | None
+    delta_conversion: DigitText | None
     runs: Annotated[int, Field(ge=1)] | None
     until: Name | None
     config_digest: Digest | None
@@ -51,7 +51,7 @@ class Motion(Strict):
         return LifetimeClaim(str(self.epsilon), str(self.delta), int(self.delta_conversion or 0), self.amount)
 
 
-class MotionQuestion(Strict):
+class ProposalReviewInput(Strict):
     """A motion at its gate; `motion` is what is signed."""
 
     number: int = Field(ge=1)
@@ -61,15 +61,15 @@ class MotionQuestion(Strict):
     proposer: Person
     policy: Policy
     stewards: tuple[Person, ...]
-    given: tuple[Given, ...]
+    given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
-    budget: Budget
-    release: Previous | None
+    budget: BudgetInput
+    release: PreviousRelease | None
     """The release that would be retracted."""
-    views: Views | None = None
+    views: ViewsInput | None = None
 
     @model_validator(mode="after")
-    def _has_its_configuration(self) -> "MotionQuestion":
+    def _has_its_configuration(self) -> "ProposalReviewInput":
         stated = self.motion.get("config_digest")
         if (None if self.configuration is None else digest(self.configuration)) != stated:
             raise ValueError("the configuration is not the one that the motion names")
@@ -81,133 +81,137 @@ class MotionQuestion(Strict):
         return planned_events(self.configuration) if self.configuration is not None else []
 
     @property
-    def says(self) -> Motion:
+    def content(self) -> ProposalContent:
         """The motion in its closed format.
 
         Raises:
             ValidationError: it does not follow it.
         """
-        return Motion.model_validate(self.motion)
+        return ProposalContent.model_validate(self.motion)
 
 
-def at_motion(question: MotionQuestion, viewer: str | None) -> Matter:
+def build_proposal_review(inputs: ProposalReviewInput, viewer: str | None) -> Review:
     """A motion, ready to be shown and signed."""
-    says = question.says
-    effect = {"cap": _cap, "standing": _standing, "retraction": _retraction}[says.motion]
-    return Matter(
-        number=question.number,
+    says = inputs.content
+    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[says.motion]
+    return Review(
+        number=inputs.number,
         gate=Gate.MOTION,
         dataset=says.dataset,
-        state=question.state,
-        subject_digest=digest(question.motion),
-        policy=question.policy,
-        sections=(*_doubts(question, viewer), *effect(question, says), *_background(question, says)),
-        stewards=question.stewards,
-        refusal=_refusal(question),
+        state=inputs.state,
+        subject_digest=digest(inputs.motion),
+        policy=inputs.policy,
+        sections=(*_proposal_warnings(inputs, viewer), *effect(inputs, says), *_proposal_background(inputs, says)),
+        stewards=inputs.stewards,
+        refusal=_reason_not_approvable(inputs),
     )
 
 
-def _refusal(question: MotionQuestion) -> Refused | None:
+def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
     """Why it can only be rejected: its amounts, or those of the claim in force, do not follow from their text."""
-    says = question.says
+    says = inputs.content
     try:
         if says.motion == "cap":
-            require_derived(f"Motion {question.number}", says.claim)
+            require_derived(f"Motion {inputs.number}", says.claim)
         elif says.motion == "standing":
-            require_authorisation(question.number, says.amount, question.configuration or {})
+            require_authorisation(inputs.number, says.amount, inputs.configuration or {})
     except (AmountsDiffer, AuthorisationDiffers) as differs:
         return differs
-    return None if says.motion == "retraction" else question.budget.refusal(says.dataset)
+    return None if says.motion == "retraction" else inputs.budget.refusal(says.dataset)
 
 
-def _doubts(question: MotionQuestion, viewer: str | None) -> Iterator[Section]:
-    refusal = _refusal(question)
+def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[ReviewSection]:
+    refusal = _reason_not_approvable(inputs)
     lines = [
         text
         for holds, text in (
-            (viewer == question.proposer.public_key, "You proposed this motion yourself."),
-            (any(one.decision == "reject" for one in question.given), "A steward has rejected it."),
-            (_raises(question), "It RAISES what the dataset may ever lose; every later card discloses that."),
-            (question.says.motion == "cap", _growth(question)),
+            (viewer == inputs.proposer.public_key, "You proposed this motion yourself."),
+            (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
+            (_raises_cap(inputs), "It RAISES what the dataset may ever lose; every later card discloses that."),
+            (inputs.content.motion == "cap", _growth_in_words(inputs)),
             (refusal is not None, f"It can only be rejected: {refusal.name}. {refusal.message}" if refusal else ""),
         )
         if holds
     ]
-    lines += [question.views.sentence] if question.views else []
+    lines += [inputs.views.sentence] if inputs.views else []
     if lines:
         yield Warnings(tuple(lines), signed=False)
 
 
-def _growth(question: MotionQuestion) -> str:
+def _growth_in_words(inputs: ProposalReviewInput) -> str:
     """By what factor a cap would change the budget, in words."""
-    says = question.says
-    return growth(question.budget.claim, says.claim) if says.motion == "cap" else ""
+    says = inputs.content
+    return growth_in_words(inputs.budget.claim, says.claim) if says.motion == "cap" else ""
 
 
-def _raises(question: MotionQuestion) -> bool:
-    says = question.says
-    return says.motion == "cap" and not says.amount.fits(question.budget.cap)
+def _raises_cap(inputs: ProposalReviewInput) -> bool:
+    says = inputs.content
+    return says.motion == "cap" and not says.amount.fits(inputs.budget.cap)
 
 
-def _cap(question: MotionQuestion, says: Motion) -> Iterator[Section]:
-    budget, conversion = question.budget, int(says.delta_conversion or 0)
+def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+    budget, conversion = inputs.budget, int(content.delta_conversion or 0)
     spent_now = lifetime_epsilon(budget.spent, int(budget.delta_conversion))
     rows = (
-        ("epsilon, lifetime", budget.epsilon_cap, says.epsilon or "-"),
-        ("delta, lifetime", small(budget.delta_cap), small(says.delta or "0")),
-        ("rho", small(budget.cap.rho_text), small(says.amount.rho_text)),
-        ("failure delta", small(budget.cap.delta_text), small(says.amount.delta_text)),
+        ("epsilon, lifetime", budget.epsilon_cap, content.epsilon or "-"),
+        ("delta, lifetime", format_small(budget.delta_cap), format_small(content.delta or "0")),
+        ("rho", format_small(budget.cap.rho_text), format_small(content.amount.rho_text)),
+        ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
         ("epsilon spent so far", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
     )
-    yield Grid(f"Lifetime claim of {says.dataset}", ("", "now, says the ledger", "with this motion"), rows)
+    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this motion"), rows)
 
 
-def _standing(question: MotionQuestion, says: Motion) -> Iterator[Section]:
-    budget, runs, one = question.budget, says.runs or 0, says.amount
+def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+    budget, runs, one = inputs.budget, content.runs or 0, content.amount
     unit, together = int(budget.delta_conversion), one * runs
     most = (
-        ("one run", f"rho at most {small(one.rho_text)}, failure delta at most {small(one.delta_text)}"),
-        ("runs", f"at most {runs}, until {(says.until or '')[:10]}"),
-        ("all runs together", f"rho at most {small(together.rho_text)}"),
+        ("one run", f"rho at most {format_small(one.rho_text)}, failure delta at most {format_small(one.delta_text)}"),
+        ("runs", f"at most {runs}, until {(content.until or '')[:10]}"),
+        ("all runs together", f"rho at most {format_small(together.rho_text)}"),
     )
-    yield Lines("Runs without a decision each time", most)
+    yield FieldList("Runs without a decision each time", most)
     rows = (
-        ("before", lifetime_epsilon(budget.spent, unit), small(budget.spent.rho_text)),
-        ("after all runs", lifetime_epsilon(budget.spent + together, unit), small((budget.spent + together).rho_text)),
-        ("cap", budget.epsilon_cap, small(budget.cap.rho_text)),
+        ("before", lifetime_epsilon(budget.spent, unit), format_small(budget.spent.rho_text)),
+        (
+            "after all runs",
+            lifetime_epsilon(budget.spent + together, unit),
+            format_small((budget.spent + together).rho_text),
+        ),
+        ("cap", budget.epsilon_cap, format_small(budget.cap.rho_text)),
     )
-    title = f"Lifetime budget of {says.dataset}, all releases together at delta {small(budget.delta_cap)}"
-    yield Grid(title, ("", "epsilon", "rho"), rows, signed=False)
-    yield Lines("The one configuration that may be run", tuple(fields(question.configuration or {})))
-    yield mechanisms(question.events)
+    title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.delta_cap)}"
+    yield Table(title, ("", "epsilon", "rho"), rows, signed=False)
+    yield FieldList("The one configuration that may be run", tuple(flatten_fields(inputs.configuration or {})))
+    yield mechanism_rows(inputs.events)
 
 
-def _retraction(question: MotionQuestion, says: Motion) -> Iterator[Section]:
-    release = question.release
-    yield Lines(
+def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+    release = inputs.release
+    yield FieldList(
         "What is called back",
         (
-            ("publication", str(says.publication)),
+            ("publication", str(content.publication)),
             ("consequence", "later bundles name it as revoked; what it spent stays spent"),
         ),
     )
     if release is not None:
         body = release.request
-        yield Lines(
+        yield FieldList(
             f"Release {release.number} ({release.state})",
             tuple((name, str(body.get(name))) for name in ("kind", "mechanism", "epsilon", "delta")),
             signed=False,
         )
 
 
-def _background(question: MotionQuestion, says: Motion) -> Iterator[Section]:
-    policy, needed = question.policy, question.policy.rules_for(says.dataset).motion
-    yield Lines("Why", (("reason", says.reason), ("open until", says.expires_at[:10])))
-    yield Lines(
+def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
+    policy, needed = inputs.policy, inputs.policy.rules_for(content.dataset).motion
+    yield FieldList("Why", (("reason", content.reason), ("open until", content.expires_at[:10])))
+    yield FieldList(
         "Who",
         (
-            ("proposed by", question.proposer.name),
-            *decisions_so_far(question.given, question.counted, needed),
+            ("proposed by", inputs.proposer.name),
+            *decision_rows(inputs.given, inputs.counted, needed),
             ("separate roles", "no" if policy.several_roles else "yes: nobody approves what they proposed"),
         ),
         signed=False,

@@ -10,17 +10,17 @@ from datetime import UTC, date, datetime, time, timedelta
 from sqlalchemy.orm import Session
 
 from flows.approvals import decide as deciding
-from flows.audit.lifetime_claims import growth, lifetime_of, require_motion
-from flows.datasets.budget_view import sharing
+from flows.audit.lifetime_claims import growth_in_words, lifetime_of, require_proposal_amounts
+from flows.datasets.budget_view import datasets_on_account
 from flows.governance.policy import (
+    hides_balances,
+    redact_refusals,
     require_in_force,
     require_not_barred,
     require_policy,
-    told_by_policy,
     version_for_request,
-    withholds_figures,
 )
-from flows.releases.pricing import price
+from flows.releases.pricing import price_request
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
@@ -37,7 +37,7 @@ from tasks.pricing.quote import Quote
 
 
 @dataclass(frozen=True)
-class Proposed:
+class ProposedChange:
     """What every proposal says: the motion's number (None in a dry run), and how many stewards must approve it."""
 
     number: int | None
@@ -45,7 +45,7 @@ class Proposed:
 
 
 @dataclass(frozen=True)
-class CapProposal(Proposed):
+class CapProposal(ProposedChange):
     """A new lifetime claim beside the one in force."""
 
     sharing: tuple[str, ...]
@@ -61,26 +61,26 @@ class CapProposal(Proposed):
     @property
     def growth(self) -> str:
         """By what factor it would grow or shrink, in words."""
-        return growth(self.before, self.after)
+        return growth_in_words(self.before, self.after)
 
 
 @dataclass(frozen=True)
-class StandingProposal(Proposed):
-    """Runs without a decision each time; `fitting` of them fit into what is left now."""
+class StandingProposal(ProposedChange):
+    """Runs without a decision each time; `affordable_runs` of them fit into what is left now."""
 
     quote: Quote
     with_balance: bool
-    wanted: AuthorisationTerms
+    terms: AuthorisationTerms
 
     @property
-    def fitting(self) -> int:
+    def affordable_runs(self) -> int:
         """How many of the runs what is left now would pay."""
-        left, runs = self.quote.dataset.left, self.wanted.runs
-        return min(runs, left.rho // self.wanted.rho if self.wanted.rho else runs)
+        left, runs = self.quote.dataset.left, self.terms.runs
+        return min(runs, left.rho // self.terms.rho if self.terms.rho else runs)
 
 
 @dataclass(frozen=True)
-class RetractionProposal(Proposed):
+class RetractionProposal(ProposedChange):
     """A release to be called back; what it spent stays spent."""
 
     dataset: str
@@ -104,19 +104,21 @@ def propose_cap(
     with workspace.database.read() as session:
         require_in_force(session, workspace)
         dataset = datasets.find_dataset(session, name)
-        before, together = lifetime_of(session, dataset), sharing(session, dataset)
+        before, together = lifetime_of(session, dataset), datasets_on_account(session, dataset)
         if (before.epsilon, before.delta) == (claim.epsilon, claim.delta):
             raise CapUnchanged(name, claim)
         proposals.require_room(session, dataset, claim.cap)
         spent = ledger.balance(session, dataset.account_id).spent
-    number = None if dry_run else _recorded_cap(workspace, name, claim, reason)
-    return CapProposal(number, _needed(workspace, together), together, before, claim, spent)
+    number = None if dry_run else _record_cap_proposal(workspace, name, claim, reason)
+    return CapProposal(number, _approvals_needed(workspace, together), together, before, claim, spent)
 
 
-def _recorded_cap(workspace: Workspace, name: str, claim: LifetimeClaim, reason: str) -> int:
+def _record_cap_proposal(workspace: Workspace, name: str, claim: LifetimeClaim, reason: str) -> int:
     with workspace.database.write() as session:
         dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
-        return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, _valid(workspace)).id
+        return proposals.propose_cap(
+            session, workspace.actor, dataset, policy, claim, reason, _approval_period(workspace)
+        ).id
 
 
 def propose_standing(
@@ -130,34 +132,36 @@ def propose_standing(
         PolicyDiffers, RoleMissing: it may not be proposed from here.
     """
     require_reason(reason)
-    ends = last_moment(until)
+    ends = end_of_day(until)
     with workspace.database.read() as session:
         require_in_force(session, workspace)
-        with_balance = not withholds_figures(session, workspace.actor)
-    priced = price(workspace, parse_model(ReleaseRequest, written, "The request"))
+        with_balance = not hides_balances(session, workspace.actor)
+    priced = price_request(workspace, parse_model(ReleaseRequest, written, "The request"))
     require_not_barred(workspace, priced.dataset.name, "proposing")
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
-    with told_by_policy(workspace):
+    with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss
     wanted = AuthorisationTerms(requests.configuration(priced.body), loss.rho, loss.delta, runs, utc_now(ends))
     name = priced.dataset.name
     with workspace.database.read() as session:
-        together = sharing(session, datasets.find_dataset(session, name))
-    number = None if dry_run else _recorded_standing(workspace, name, wanted, reason, ends)
-    return StandingProposal(number, _needed(workspace, together), priced, with_balance, wanted)
+        together = datasets_on_account(session, datasets.find_dataset(session, name))
+    number = None if dry_run else _record_standing_proposal(workspace, name, wanted, reason, ends)
+    return StandingProposal(number, _approvals_needed(workspace, together), priced, with_balance, wanted)
 
 
-def _recorded_standing(workspace: Workspace, name: str, wanted: AuthorisationTerms, reason: str, ends: datetime) -> int:
+def _record_standing_proposal(
+    workspace: Workspace, name: str, wanted: AuthorisationTerms, reason: str, ends: datetime
+) -> int:
     # Open for as long as it would be in force, because a motion that has expired takes no decision, and a steward's
     # later rejection is what ends an authorisation.
-    valid = max(_valid(workspace), ends - datetime.now(UTC))
+    valid = max(_approval_period(workspace), ends - datetime.now(UTC))
     with workspace.database.write() as session:
         dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
         return proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, reason, valid).id
 
 
-def end_standing(workspace: Workspace, number: int, reason: str) -> str:
+def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
     """End a standing authorisation, as one steward; returns its state.
 
     Raises:
@@ -171,7 +175,7 @@ def end_standing(workspace: Workspace, number: int, reason: str) -> str:
         state = proposals.state_of(session, motion)
     if motion.kind != "standing" or state != "carried":
         raise NotStanding(number, motion.kind, state)
-    return deciding.decide(workspace, deciding.matter(workspace, number, Gate.MOTION), "reject", reason)
+    return deciding.decide(workspace, deciding.load_review(workspace, number, Gate.MOTION), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
@@ -186,27 +190,31 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
     require_reason(reason)
     with workspace.database.write() as session:
         waiting = [
-            motion.id for motion in _retractions(session, request_id) if proposals.state_of(session, motion) == "open"
+            motion.id
+            for motion in _open_retractions(session, request_id)
+            if proposals.state_of(session, motion) == "open"
         ]
         if waiting:
             raise RetractionWaits(request_id, waiting[0])
         policy = version_for_request(session, workspace)
-        made = proposals.propose_retraction(session, workspace.actor, request_id, policy, reason, _valid(workspace))
+        made = proposals.propose_retraction(
+            session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
+        )
         dataset = session.get_one(Dataset, made.dataset_id)
-        number, together, spent = made.id, sharing(session, dataset), ledger.spent_by(session, request_id)
-        return RetractionProposal(number, _needed(workspace, together), dataset.name, request_id, spent)
+        number, together, spent = made.id, datasets_on_account(session, dataset), ledger.spent_by(session, request_id)
+        return RetractionProposal(number, _approvals_needed(workspace, together), dataset.name, request_id, spent)
 
 
-def _retractions(session: Session, request_id: int) -> list[Proposal]:
+def _open_retractions(session: Session, request_id: int) -> list[Proposal]:
     found = [motion for motion in proposals.list_all(session) if motion.kind == "retraction"]
     return [motion for motion in found if proposals.retracted_request(session, motion) == request_id]
 
 
-def _valid(workspace: Workspace) -> timedelta:
+def _approval_period(workspace: Workspace) -> timedelta:
     return timedelta(days=workspace.policy.request_days)
 
 
-def _needed(workspace: Workspace, together: tuple[str, ...]) -> int:
+def _approvals_needed(workspace: Workspace, together: tuple[str, ...]) -> int:
     """As the ledger counts: the most that any dataset of the account asks for."""
     return max(workspace.policy.rules_for(name).motion for name in together)
 
@@ -221,7 +229,7 @@ def require_reason(reason: str) -> None:
         raise ReasonNeeded
 
 
-def last_moment(until: str) -> datetime:
+def end_of_day(until: str) -> datetime:
     """The end of a day in UTC that is still to come.
 
     Raises:
@@ -237,7 +245,7 @@ def last_moment(until: str) -> datetime:
 
 
 @dataclass(frozen=True)
-class MotionRow:
+class ProposalRow:
     """A motion as lists show it.
 
     Attributes:
@@ -269,10 +277,10 @@ class MotionRow:
     @property
     def content(self) -> str:
         """What it asks for, in a few words."""
-        return f"{self.problem}" if self.problem else self._asked
+        return f"{self.problem}" if self.problem else self._requested_terms
 
     @property
-    def _asked(self) -> str:
+    def _requested_terms(self) -> str:
         match self.kind:
             case "cap":
                 return f"lifetime epsilon {self.epsilon} at delta {self.delta}"
@@ -282,11 +290,11 @@ class MotionRow:
                 return f"retract release {self.request_id}"
 
 
-def row(session: Session, motion: Proposal) -> MotionRow:
+def proposal_row(session: Session, motion: Proposal) -> ProposalRow:
     """One motion, read from the ledger."""
     given, needed = gates.count_proposal_approvals(session, motion)
     standing, retraction = motion.kind == "standing", motion.kind == "retraction"
-    return MotionRow(
+    return ProposalRow(
         number=motion.id,
         kind=motion.kind,
         dataset=session.get_one(Dataset, motion.dataset_id).name,
@@ -304,23 +312,23 @@ def row(session: Session, motion: Proposal) -> MotionRow:
         used=proposals.count_uses(session, motion) if standing else None,
         until=motion.until,
         request_id=proposals.retracted_request(session, motion) if retraction else None,
-        problem=_problem(motion),
+        problem=_amount_problem(motion),
     )
 
 
-def _problem(motion: Proposal) -> str | None:
+def _amount_problem(motion: Proposal) -> str | None:
     """A list goes on with the other motions; whoever shows or decides this one is refused."""
     try:
-        require_motion(motion)
+        require_proposal_amounts(motion)
     except Refused as differs:
         return f"{differs.name}: {differs.message}"
     return None
 
 
-def rows(workspace: Workspace, kind: str | None = None) -> list[MotionRow]:
+def list_proposals(workspace: Workspace, kind: str | None = None) -> list[ProposalRow]:
     """All motions, or those of one kind, oldest first."""
     with workspace.database.read() as session:
-        return [row(session, motion) for motion in proposals.list_all(session) if kind in (None, motion.kind)]
+        return [proposal_row(session, motion) for motion in proposals.list_all(session) if kind in (None, motion.kind)]
 
 
 class ReasonNeeded(UsageError):

@@ -3,39 +3,39 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-ABSENT = "-"
-NOT_COMPARED = ("format", "nonce", "dataset.uid", "plan.invocations")
+ABSENT_VALUE = "-"
+IGNORED_FIELDS = ("format", "nonce", "dataset.uid", "plan.invocations")
 """Random by design, or shown in a table of their own."""
 
 ADAPTER, OF_THE_ADAPTER = "parameters.adapter.sha256", "parameters.adapter.meta."
 """What the digest of an adapter covers is not told field by field where another digest says that all of it is new."""
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+def request_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
     """The fields that changed between two canonical requests; every field is compared but NOT_COMPARED."""
-    before, after = dict(fields(then)), dict(fields(now))
+    before, after = dict(flatten_fields(then)), dict(flatten_fields(now))
     names = [*after, *(name for name in before if name not in after)]
     if before.get(ADAPTER) != after.get(ADAPTER):
         names = [name for name in names if not name.startswith(OF_THE_ADAPTER)]
     return tuple(
-        (name, before.get(name, ABSENT), after.get(name, ABSENT))
+        (name, before.get(name, ABSENT_VALUE), after.get(name, ABSENT_VALUE))
         for name in names
         if before.get(name) != after.get(name)
     )
 
 
-def fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def flatten_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """A request's fields as lines: dotted name, value."""
-    if path in NOT_COMPARED:
+    if path in IGNORED_FIELDS:
         return
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from fields(item, f"{path}.{name}" if path else str(name))
+            yield from flatten_fields(item, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "id" in one for one in value):
         yield path, ", ".join(str(one["id"]) for one in value)
         for one in value:  # groups: a changed title is told by itself, and not as two lists of everything
-            yield from fields({name: item for name, item in one.items() if name != "id"}, f"{path}.{one['id']}")
+            yield from flatten_fields({name: item for name, item in one.items() if name != "id"}, f"{path}.{one['id']}")
     elif isinstance(value, list | tuple):
-        yield path, ", ".join(map(str, value)) or ABSENT
+        yield path, ", ".join(map(str, value)) or ABSENT_VALUE
     else:
-        yield path, ABSENT if value is None else str(value)
+        yield path, ABSENT_VALUE if value is None else str(value)

@@ -1,7 +1,7 @@
 """The question that a request puts to stewards: everything needed to show it, as one closed value.
 
 On the ledger's machine it is collected from there; on a steward's own machine it comes out of a file. Both are turned
-into a `Matter` by the same functions, which trust the content and no digest beside it.
+into a `Review` by the same functions, which trust the content and no digest beside it.
 """
 
 from collections.abc import Sequence
@@ -26,22 +26,22 @@ from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim, state_claim
 from tasks.release.record import Person, planned_events
 
-Whole = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
+DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""
 
 
-class Budget(Strict):
+class BudgetInput(Strict):
     """A dataset's lifetime budget as the ledger has it: rho in 1e-12, delta in 1e-18."""
 
     epsilon_cap: Figure
     delta_cap: Figure
-    delta_conversion: Whole
-    rho_cap: Whole
-    rho_spent: Whole
-    rho_held: Whole
-    delta_fail_cap: Whole
-    delta_spent: Whole
-    delta_held: Whole
+    delta_conversion: DigitText
+    rho_cap: DigitText
+    rho_spent: DigitText
+    rho_held: DigitText
+    delta_fail_cap: DigitText
+    delta_spent: DigitText
+    delta_held: DigitText
 
     @property
     def cap(self) -> Amount:
@@ -72,7 +72,7 @@ class Budget(Strict):
         return Amount(int(self.rho_held), int(self.delta_held))
 
 
-class Views(Strict):
+class ViewsInput(Strict):
     """Unprotected figures of the account that were seen: since which day, and by whom."""
 
     since: Name
@@ -84,7 +84,7 @@ class Views(Strict):
         return ViewingRecord(self.since, self.people).sentence
 
 
-class Given(Strict):
+class RecordedDecision(Strict):
     """A decision that has been taken already."""
 
     by: Name
@@ -94,7 +94,7 @@ class Given(Strict):
     """Whether it still counts: unexpired, not withdrawn, on what is asked now."""
 
 
-class Previous(Strict):
+class PreviousRelease(Strict):
     """The last release of the same dataset that was published, and its canonical request."""
 
     number: int
@@ -102,7 +102,7 @@ class Previous(Strict):
     request: dict[str, Any]
 
 
-class Question(Strict):
+class RequestReviewInput(Strict):
     """A request at one of its gates. `policy` must be the one whose digest the request names."""
 
     number: int = Field(ge=1)
@@ -112,23 +112,23 @@ class Question(Strict):
     expires_at: Name
     policy: Policy
     stewards: tuple[Person, ...]
-    given: tuple[Given, ...]
+    given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
     """Approvals that count now, as the database counts them."""
-    budget: Budget
-    previous: Previous | None
-    views: Views | None = None
+    budget: BudgetInput
+    previous: PreviousRelease | None
+    views: ViewsInput | None = None
     notices: tuple[str, ...]
     """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
 
     @model_validator(mode="after")
-    def _names_its_policy(self) -> "Question":
+    def _names_its_policy(self) -> "RequestReviewInput":
         if digest(model_to_json(self.policy)) != self.request.get("policy"):
             raise ValueError("the policy is not the one that the request names")
         return self
 
     @property
-    def asked(self) -> ApprovedRequest:
+    def approved_request(self) -> ApprovedRequest:
         """The canonical request, in its closed format.
 
         Raises:
@@ -139,7 +139,7 @@ class Question(Strict):
     @property
     def dataset(self) -> str:
         """Whose budget it is."""
-        return self.asked.dataset.name
+        return self.approved_request.dataset.name
 
     @property
     def events(self) -> list[PrivacyEvent]:
@@ -158,7 +158,7 @@ class Question(Strict):
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
         """
-        return claim_of(self.asked, self.events)
+        return claim_of(self.approved_request, self.events)
 
     @property
     def expired(self) -> bool:
@@ -166,7 +166,7 @@ class Question(Strict):
         return self.expires_at <= utc_now()
 
 
-def claim_of(asked: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
+def claim_of(request: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
     """What a request that invokes `events` would promise; None without protection (public data only).
 
     Raises:
@@ -176,4 +176,4 @@ def claim_of(asked: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | 
         return None
     if vouched(events) == Amount():
         return state_claim(events, 0, 0)
-    return state_claim(events, asked.epsilon or 0, asked.delta or 0)
+    return state_claim(events, request.epsilon or 0, request.delta or 0)

@@ -15,7 +15,7 @@ from tasks.release.record import Person
 
 
 @dataclass(frozen=True)
-class Lines:
+class FieldList:
     """Names and values, one a line.
 
     Attributes:
@@ -28,7 +28,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Table:
     """Rows under headings; `empty` is said where there is none."""
 
     title: str
@@ -39,7 +39,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Texts:
+class Samples:
     """Texts to read, such as samples; `names` says what each is about, where that is known."""
 
     title: str
@@ -57,11 +57,11 @@ class Warnings:
     signed: bool = True
 
 
-Section: TypeAlias = Lines | Grid | Texts | Warnings
+ReviewSection: TypeAlias = FieldList | Table | Samples | Warnings
 
 
 @dataclass(frozen=True)
-class Matter:
+class Review:
     """One decision to take.
 
     Attributes:
@@ -74,7 +74,7 @@ class Matter:
         sections: everything worth knowing first.
         stewards: who may sign, by name and key.
         payload: at the publish gate, the statement that is signed besides.
-        outside: at the publish gate, the bounds of the policy that the release does not keep.
+        missed_bounds: at the publish gate, the bounds of the policy that the release does not keep.
         refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text.
     """
 
@@ -84,10 +84,10 @@ class Matter:
     state: str
     subject_digest: str
     policy: Policy
-    sections: tuple[Section, ...]
+    sections: tuple[ReviewSection, ...]
     stewards: tuple[Person, ...] = ()
     payload: bytes | None = None
-    outside: tuple[Outcome, ...] = ()
+    missed_bounds: tuple[Outcome, ...] = ()
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:

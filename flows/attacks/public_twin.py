@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flows.attacks.result_store import FORMAT, AttackFolder, configuration_of
-from flows.releases.pricing import dataset_facts, model_named
+from flows.releases.pricing import dataset_facts, find_model
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused
@@ -43,15 +43,15 @@ from tasks.values.release_kinds import ReleaseKind
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 """What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
 
-ModelIn: TypeAlias = Callable[[Precision], LanguageModel]
+ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """The request's model, in a precision."""
 
-NO_PART = ("evaluation", "scope", "public_metadata", "rotate_over", "cohorts")
+IGNORED_FIELDS = ("evaluation", "scope", "public_metadata", "rotate_over", "cohorts")
 """Fields of a request that have no part in an attack."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TwinAttackRequest:
     """What to attack, and how.
 
     Attributes:
@@ -59,7 +59,7 @@ class Wanted:
         twin: the public dataset; the request's own unless told.
         members: how many units are in; as many as the request's batches hold unless told, at most half.
         canaries, copies: how many secrets are planted, and how often each is said.
-        anew: forget what an earlier attack has left.
+        restart: forget what an earlier attack has left.
     """
 
     request: int | Mapping[str, object]
@@ -67,10 +67,10 @@ class Wanted:
     members: int | None = None
     canaries: int = CANARIES
     copies: int = COPIES
-    anew: bool = False
+    restart: bool = False
 
 
-def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str, Any]:
+def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") -> dict[str, Any]:
     """Make the releases, attack each, and keep what was found; what an interrupted attack has left is gone on from.
 
     Returns:
@@ -85,42 +85,42 @@ def attack_on_twin(home: Path, wanted: Wanted, device: str = "auto") -> dict[str
         whatever pricing the request, or making it, raises.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    request = _request(workspace, wanted)
+    request = _twin_request(workspace, attack)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES:
         raise SummariesNotAttacked
     if is_external(request.model):
         raise ExternalModelNotAttacked(request.model)
     facts = _public_facts(workspace, request.dataset)
-    priced = _quoted(workspace, request, facts)
-    folder = AttackFolder.of(workspace.home, configuration_of(priced.body), facts.version_uid)
-    _forget_what_is_old(folder, wanted)
-    stage = _stage(workspace, folder, priced, wanted)
-    result = _head(wanted, priced, stage)
+    priced = _quote_request(workspace, request, facts)
+    folder = AttackFolder.for_configuration(workspace.home, configuration_of(priced.body), facts.version_uid)
+    _clear_outdated(folder, attack)
+    stage = _twin_split(workspace, folder, priced, attack)
+    result = _result_head(attack, priced, stage)
     # One model serves everything, read once; only where the request's is of another precision it makes room for it.
-    model_in: ModelIn = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
-    made = _releases(workspace, folder, priced, stage, model_in)
+    model_in: ModelLoader = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
+    made = _make_releases(workspace, folder, priced, stage, model_in)
     tools = tools_at_hand(model_in("float32"))
     for what, texts in made.items():
         found = attack_release(stage, texts, what, tools)
         result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
-        folder.keep_result(result)
+        folder.write_result(result)
     result["finished"] = True
-    folder.keep_result(result)
-    _record(workspace, result)
+    folder.write_result(result)
+    _record_attack(workspace, result)
     return result
 
 
-def _request(workspace: Workspace, wanted: Wanted) -> ReleaseRequest:
+def _twin_request(workspace: Workspace, attack: TwinAttackRequest) -> ReleaseRequest:
     """What is asked for, on the twin."""
-    if isinstance(wanted.request, int):
+    if isinstance(attack.request, int):
         with workspace.database.read() as session:
-            request = written_request(request_body(requests.find_request(session, wanted.request)))
+            request = written_request(request_body(requests.find_request(session, attack.request)))
     else:
-        written = {name: value for name, value in wanted.request.items() if name not in NO_PART}
-        on_twin = {"dataset": wanted.twin} if wanted.twin else {}
+        written = {name: value for name, value in attack.request.items() if name not in IGNORED_FIELDS}
+        on_twin = {"dataset": attack.twin} if attack.twin else {}
         request = parse_model(ReleaseRequest, written | on_twin, "The request")
-    without = {name: ReleaseRequest.model_fields[name].default for name in NO_PART}
-    return request.model_copy(update={**without, "dataset": wanted.twin or request.dataset})
+    without = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}
+    return request.model_copy(update={**without, "dataset": attack.twin or request.dataset})
 
 
 def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
@@ -131,85 +131,85 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
         return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
 
 
-def _quoted(workspace: Workspace, request: ReleaseRequest, facts: DatasetFacts) -> Quote:
-    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+def _quote_request(workspace: Workspace, request: ReleaseRequest, facts: DatasetFacts) -> Quote:
+    return quote(request, facts, find_model(workspace, request.model), workspace.policy_digest, code_digest())
 
 
-def _forget_what_is_old(folder: AttackFolder, wanted: Wanted) -> None:
+def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
     """What other code has made says nothing about this one; and whoever asks for other canaries wants another stage."""
-    if wanted.anew:
+    if attack.restart:
         folder.clear()
-    stage, result = folder.stage(), folder.result()
+    stage, result = folder.read_split(), folder.read_result()
     other = stage is not None and (
-        len(stage.canaries.planted) != wanted.canaries
-        or {canary.copies for canary in stage.canaries.planted} != {wanted.copies}
-        or wanted.members not in (None, len(stage.members))
+        len(stage.canaries.planted) != attack.canaries
+        or {canary.copies for canary in stage.canaries.planted} != {attack.copies}
+        or attack.members not in (None, len(stage.members))
     )
     if other or (result is not None and result.get("code") != code_digest()):
         folder.clear()
 
 
-def _stage(workspace: Workspace, folder: AttackFolder, priced: Quote, wanted: Wanted) -> Stage:
-    if (left := folder.stage()) is not None:
+def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> Stage:
+    if (left := folder.read_split()) is not None:
         return left
     units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
     held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
     stage = set_stage(
         units,
         OS_RANDOM,
-        members=wanted.members or held,
-        canaries=wanted.canaries,
-        copies=wanted.copies,
+        members=attack.members or held,
+        canaries=attack.canaries,
+        copies=attack.copies,
     )
-    folder.keep_stage(stage)
+    folder.write_split(stage)
     return stage
 
 
-def _releases(
-    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, model_in: ModelIn
+def _make_releases(
+    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, model_in: ModelLoader
 ) -> dict[str, list[str]]:
     """Every release by its name; those that are finished already are not made again."""
     labels = labels_of(priced.parameters)
     size = len(stage.members) + len(stage.canaries.planted)
     facts = replace(priced.dataset, population=size if priced.dataset.population else None)
-    wanted = {REQUEST: _quoted(workspace, priced.request, facts)}
+    wanted = {REQUEST: _quote_request(workspace, priced.request, facts)}
     if priced.system.name != NON_PRIVATE:
         # One text for each unit and label: the reference reads one document for each text, and must read them all.
         parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
         unprotected = priced.request.model_copy(
             update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
         )
-        wanted[NON_PRIVATE] = _quoted(workspace, unprotected, facts)
+        wanted[NON_PRIVATE] = _quote_request(workspace, unprotected, facts)
     made: dict[str, list[str]] = {}
     with copied(workspace.home, stage, labels) as corpus:
         for what, quoted in wanted.items():
-            texts = folder.texts(what)
+            texts = folder.read_texts(what)
             if texts is None:
                 texts = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
-                folder.keep_texts(what, texts)
+                folder.write_texts(what, texts)
             made[what] = texts
     return {**made, COPY: everything_there_is(stage)}
 
 
-def _head(wanted: Wanted, priced: Quote, stage: Stage) -> dict[str, Any]:
+def _result_head(attack: TwinAttackRequest, priced: Quote, stage: Stage) -> dict[str, Any]:
     configuration = configuration_of(priced.body)
     return {
         "format": FORMAT,
         "configuration": configuration,
         "configuration_digest": digest(configuration),
-        "request": wanted.request if isinstance(wanted.request, int) else None,
+        "request": attack.request if isinstance(attack.request, int) else None,
         "code": priced.body["code"],
         "twin": priced.body["dataset"],
         "members": len(stage.members),
         "nonmembers": len(stage.nonmembers),
         "canaries": len(stage.canaries.planted),
-        "copies": wanted.copies,
+        "copies": attack.copies,
         "finished": False,
         "runs": [],
     }
 
 
-def _record(workspace: Workspace, result: Mapping[str, Any]) -> None:
+def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
     """That it was attacked, and the digest of what was found, go on record."""
     with workspace.database.write() as session:
         made = TwinAttack(

@@ -19,17 +19,17 @@ from tasks.attacks.public_twin import Stage
 from tasks.common.files import write_over
 
 FORMAT: Final = "almoner-attacks/1"
-CONFIGURATION = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")
+CONFIGURATION_FIELDS = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")
 """The fields of a canonical request that decide what a release gives away, whatever data it is made from."""
 
-LARGEST = 1 << 30
+MOST_FILE_BYTES = 1 << 30
 """Bytes of one file that an attack keeps."""
-_FOLDER, _STAGE, _RESULT = "attacks", "stage.json", "result.json"
+_ATTACKS_FOLDER, _SPLIT_FILE, _RESULT_FILE = "attacks", "stage.json", "result.json"
 
 
 def configuration_of(body: Mapping[str, Json]) -> dict[str, Json]:
     """What of a canonical request is attacked."""
-    return {name: body.get(name) for name in CONFIGURATION}
+    return {name: body.get(name) for name in CONFIGURATION_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class AttackFolder:
     path: Path
 
     @classmethod
-    def of(cls, home: ProjectHome, configuration: Mapping[str, Json], twin_uid: str) -> "AttackFolder":
+    def for_configuration(cls, home: ProjectHome, configuration: Mapping[str, Json], twin_uid: str) -> "AttackFolder":
         """Where it is, whether or not it is there."""
-        return cls(home.path_inside(_FOLDER, f"{digest(dict(configuration))[:16]}-{twin_uid[:12]}"))
+        return cls(home.path_inside(_ATTACKS_FOLDER, f"{digest(dict(configuration))[:16]}-{twin_uid[:12]}"))
 
     def clear(self) -> None:
         """Forget everything."""
         if self.path.exists():
             shutil.rmtree(self.path)
 
-    def stage(self) -> Stage | None:
+    def read_split(self) -> Stage | None:
         """Who was in; None before it is set.
 
         Raises:
             AttackUnreadable: the file is damaged.
         """
-        stored = self._read(_STAGE)
+        stored = self._read(_SPLIT_FILE)
         if stored is None:
             return None
         try:
@@ -62,31 +62,31 @@ class AttackFolder:
         except (KeyError, TypeError, ValueError):
             raise AttackUnreadable(self.path.name) from None
 
-    def keep_stage(self, stage: Stage) -> None:
+    def write_split(self, stage: Stage) -> None:
         """Write down who is in."""
-        self._write(_STAGE, stage.to_json())
+        self._write(_SPLIT_FILE, stage.to_json())
 
-    def texts(self, what: str) -> list[str] | None:
+    def read_texts(self, what: str) -> list[str] | None:
         """The texts of a finished release; None before that."""
         stored = self._read(f"texts-{what}.json")
         return None if stored is None else [str(text) for text in stored]
 
-    def keep_texts(self, what: str, texts: Sequence[str]) -> None:
+    def write_texts(self, what: str, texts: Sequence[str]) -> None:
         """Write down a finished release."""
         self._write(f"texts-{what}.json", list(texts))
 
-    def result(self) -> dict[str, Any] | None:
+    def read_result(self) -> dict[str, Any] | None:
         """What was found; None before that."""
-        found: dict[str, Any] | None = self._read(_RESULT)
+        found: dict[str, Any] | None = self._read(_RESULT_FILE)
         return found
 
-    def keep_result(self, result: Mapping[str, Json]) -> None:
+    def write_result(self, result: Mapping[str, Json]) -> None:
         """Write down what was found."""
-        self._write(_RESULT, dict(result))
+        self._write(_RESULT_FILE, dict(result))
 
     def _read(self, name: str) -> Any:
         try:
-            return parse_json((self.path / name).read_bytes(), most_bytes=LARGEST)
+            return parse_json((self.path / name).read_bytes(), most_bytes=MOST_FILE_BYTES)
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
@@ -101,14 +101,14 @@ class AttackFolder:
             raise AttackUnwritable(problem.strerror or type(problem).__name__) from None
 
 
-def every_result(home: ProjectHome) -> list[dict[str, Any]]:
+def list_results(home: ProjectHome) -> list[dict[str, Any]]:
     """All results of this home, oldest configuration digest first.
 
     Raises:
         AttackUnreadable: one is damaged.
     """
-    folder = home.path_inside(_FOLDER)
-    found = (AttackFolder(path).result() for path in sorted(folder.iterdir())) if folder.is_dir() else ()
+    folder = home.path_inside(_ATTACKS_FOLDER)
+    found = (AttackFolder(path).read_result() for path in sorted(folder.iterdir())) if folder.is_dir() else ()
     return [result for result in found if result is not None]
 
 
@@ -118,7 +118,7 @@ def results_for(home: ProjectHome, body: Mapping[str, Json]) -> list[dict[str, A
     Whether they came from the code that is installed now says `code`.
     """
     wanted = digest(configuration_of(body))
-    return [each for each in every_result(home) if each["configuration_digest"] == wanted and each["finished"]]
+    return [each for each in list_results(home) if each["configuration_digest"] == wanted and each["finished"]]
 
 
 class AttackUnreadable(EnvironmentProblem):

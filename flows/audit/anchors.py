@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from flows.workspace.object_stores import stored_document
+from flows.workspace.object_stores import read_stored_document
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import ChainPosition
 from models_db.services.audit.verify_chain import ChainAnchor
@@ -31,13 +31,13 @@ class ChainHead(Strict):
     @classmethod
     def signed(cls, head: ChainPosition, at: str, key: ed25519.SigningKey) -> "ChainHead":
         """Sign the head of the chain."""
-        statement = _statement(head.seq, head.hash, at)
+        statement = _head_statement(head.seq, head.hash, at)
         return cls(seq=head.seq, hash=head.hash, at=at, public_key=key.public_key, signature=key.sign(statement))
 
     @property
-    def authentic(self) -> bool:
+    def is_authentic(self) -> bool:
         """Whether its key signed exactly this head."""
-        return ed25519.verify(self.public_key, self.signature, _statement(self.seq, self.hash, self.at))
+        return ed25519.verify(self.public_key, self.signature, _head_statement(self.seq, self.hash, self.at))
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
@@ -45,12 +45,12 @@ class ChainHead(Strict):
 
 
 @dataclass(frozen=True)
-class Witness:
+class Anchor:
     """An anchor as it was found: in which file, and whether its signature fits."""
 
     path: Place
     anchor: ChainAnchor
-    genuine: bool
+    is_genuine: bool
 
     @property
     def fingerprint(self) -> str:
@@ -58,7 +58,7 @@ class Witness:
         return ed25519.fingerprint(self.anchor.public_key)
 
 
-def read_witness(path: Place, home: ProjectHome | None = None) -> Witness:
+def read_anchor(path: Place, home: ProjectHome | None = None) -> Anchor:
     """Read a bundle (one in a store, by its checkpoint alone), its checkpoint.json, or a file of `audit checkpoint`.
 
     Args:
@@ -69,21 +69,21 @@ def read_witness(path: Place, home: ProjectHome | None = None) -> Witness:
         NoBundle, StoreUnreachable, StoreDenied, BucketMissing: there is nothing, or no way to it.
     """
     if isinstance(path, Address):
-        data = stored_document(home or ProjectHome.locate(), path, CHECKPOINT)
+        data = read_stored_document(home or ProjectHome.locate(), path, CHECKPOINT)
     else:
         data = read_document(path / CHECKPOINT if path.is_dir() else path)
     value = parse_document(data, CHECKPOINT if isinstance(path, Address) or path.is_dir() else path.name)
     if isinstance(value, dict) and value.get("format") == FORMAT:
-        return _of_head(path, value)
+        return _anchor_from_head(path, value)
     point = Checkpoint.from_bytes(data)
     anchor = ChainAnchor(point.ledger_head, point.public_key, artifact=point.artifact_sha256)
-    return Witness(path, anchor, point.authentic)
+    return Anchor(path, anchor, point.authentic)
 
 
-def _of_head(path: Place, value: Json) -> Witness:
+def _anchor_from_head(path: Place, value: Json) -> Anchor:
     head = read_as(ChainHead, value, path.name)
-    return Witness(path, ChainAnchor(head.hash, head.public_key, head.seq, head.at), head.authentic)
+    return Anchor(path, ChainAnchor(head.hash, head.public_key, head.seq, head.at), head.is_authentic)
 
 
-def _statement(seq: int, link: str, at: str) -> bytes:
+def _head_statement(seq: int, link: str, at: str) -> bytes:
     return encode_canonical({"format": FORMAT, "seq": seq, "hash": link, "at": at})

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
-from flows.workspace.workspace import Record
+from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import new_file
 from models_db.services.audit import chain, log
 from models_db.services.audit.link_body import parse_body
@@ -19,16 +19,16 @@ from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.printable_text import json_text
 from tasks.common.progress import report
 
-COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
+CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 """Beginnings that a spreadsheet may take for a formula, and the sign that tells it not to."""
-MOST_NAMED = 20
+MOST_NUMBERS_SHOWN = 20
 """Unreadable links that an export names."""
-STEP = 1000
+PROGRESS_STEP = 1000
 """Links between two reports of progress."""
 
 
-class Form(StrEnum):
+class ExportFormat(StrEnum):
     """How an export is written."""
 
     JSONL = "jsonl"
@@ -37,7 +37,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportSummary:
     """What was written: how many lines, and the numbers of the first links that no reader can parse."""
 
     count: int
@@ -45,18 +45,18 @@ class Exported:
 
 
 @dataclass
-class Damage:
+class UnreadableLinks:
     """The first links, by number, that an export could not parse."""
 
     links: list[int] = field(default_factory=list)
 
-    def note(self, link: LoggedLink) -> None:
+    def add(self, link: LoggedLink) -> None:
         """Remember one more."""
-        if len(self.links) < MOST_NAMED and link.seq not in self.links:
+        if len(self.links) < MOST_NUMBERS_SHOWN and link.seq not in self.links:
             self.links.append(link.seq)
 
 
-def export(record: Record, wanted: LogFilter, form: Form, to: Path) -> Exported:
+def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: ExportFormat, to: Path) -> ExportSummary:
     """Write what fits to a new file, oldest first, in constant memory; of a failed export nothing is left.
 
     Returns:
@@ -65,18 +65,18 @@ def export(record: Record, wanted: LogFilter, form: Form, to: Path) -> Exported:
     Raises:
         FileUnwritable: the file is there already or cannot be written.
     """
-    count, damaged = 0, Damage()
-    with _new_or_nothing(to) as out, record.database.read() as session:
-        if form is Form.CSV:
-            out.write(_row(COLUMNS))
-        for line in _lines(session, wanted, form, damaged):
+    count, damaged = 0, UnreadableLinks()
+    with _new_complete_file(to) as out, workspace.database.read() as session:
+        if form is ExportFormat.CSV:
+            out.write(_csv_row(CSV_COLUMNS))
+        for line in _export_lines(session, log_filter, form, damaged):
             out.write(line)
             count += 1
-    return Exported(count, tuple(damaged.links))
+    return ExportSummary(count, tuple(damaged.links))
 
 
-def as_json(link: LoggedLink) -> dict[str, object]:
-    """A link as programs read it; `body` is null where it is unreadable, and `unreadable` says so."""
+def link_to_json(link: LoggedLink) -> dict[str, object]:
+    """A link as programs read it; `body` is null where it is unreadable, and `unreadable_body_text` says so."""
     body = parse_body(link.body)
     return {
         "seq": link.seq,
@@ -88,67 +88,69 @@ def as_json(link: LoggedLink) -> dict[str, object]:
         "body": body,
         "prev_hash": link.prev_hash,
         "row_hash": link.row_hash,
-        **({} if body is not None else {"unreadable": unreadable(link)}),
+        **({} if body is not None else {"unreadable": unreadable_body_text(link)}),
     }
 
 
-def unreadable(link: LoggedLink) -> str:
+def unreadable_body_text(link: LoggedLink) -> str:
     """What is said in the place of a body that no reader parses; nothing of it is repeated."""
     return f"link {link.seq}: a body of {len(link.body)} characters that almoner cannot have written"
 
 
-def as_cells(link: LoggedLink) -> tuple[str, ...]:
+def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
     """A link as the row of a table that a spreadsheet may open: text that looks like a formula gets a quote before it.
 
     A text that begins with a quote gets one more, so that whoever takes one away has the text again.
     """
-    body = unreadable(link) if parse_body(link.body) is None else link.body
+    body = unreadable_body_text(link) if parse_body(link.body) is None else link.body
     given = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
     texts = ("" if cell is None else str(cell) for cell in (*given, link.prev_hash, link.row_hash))
-    return tuple("'" + text if text.startswith(FORMULA) else text for text in texts)
+    return tuple("'" + text if text.startswith(FORMULA_STARTS) else text for text in texts)
 
 
-def _lines(session: Session, wanted: LogFilter, form: Form, damaged: Damage) -> Iterator[bytes]:
-    if form is Form.OPENLINEAGE:
+def _export_lines(
+    session: Session, log_filter: LogFilter, form: ExportFormat, damaged: UnreadableLinks
+) -> Iterator[bytes]:
+    if form is ExportFormat.OPENLINEAGE:
         from flows.audit.openlineage import (
-            events,  # a third of a second to import, which no other command should wait for
+            run_events,  # a third of a second to import, which no other command should wait for
         )
 
         return (
             event.encode() + b"\n"
-            for event in events(session, wanted, damaged.note, lambda links: _told(session, links))
+            for event in run_events(session, log_filter, damaged.add, lambda links: _report_progress(session, links))
         )
-    links = _noted(_told(session, log.stream_links(session, wanted)), damaged)
-    if form is Form.CSV:
-        return (_row(as_cells(link)) for link in links)
-    return (json_text(as_json(link)).encode() + b"\n" for link in links)
+    links = _collect_unreadable(_report_progress(session, log.stream_links(session, log_filter)), damaged)
+    if form is ExportFormat.CSV:
+        return (_csv_row(link_to_cells(link)) for link in links)
+    return (json_text(link_to_json(link)).encode() + b"\n" for link in links)
 
 
-def _noted(links: Iterable[LoggedLink], damaged: Damage) -> Iterator[LoggedLink]:
+def _collect_unreadable(links: Iterable[LoggedLink], damaged: UnreadableLinks) -> Iterator[LoggedLink]:
     for link in links:
         if parse_body(link.body) is None:
-            damaged.note(link)
+            damaged.add(link)
         yield link
 
 
-def _row(cells: Iterable[str]) -> bytes:
+def _csv_row(cells: Iterable[str]) -> bytes:
     written = io.StringIO()
     csv.writer(written).writerow(cells)
     return written.getvalue().encode()
 
 
-def _told(session: Session, links: Iterable[LoggedLink]) -> Iterator[LoggedLink]:
+def _report_progress(session: Session, links: Iterable[LoggedLink]) -> Iterator[LoggedLink]:
     """The same links; how far along the chain they are is reported on the way."""
     end = chain.read_chain_head(session).seq
     for number, link in enumerate(links):
-        if number % STEP == 0:
+        if number % PROGRESS_STEP == 0:
             report("links", link.seq, end)
         yield link
     report("links", end, end)
 
 
 @contextmanager
-def _new_or_nothing(to: Path) -> Iterator[BinaryIO]:
+def _new_complete_file(to: Path) -> Iterator[BinaryIO]:
     with new_file(to) as out:
         try:
             yield out

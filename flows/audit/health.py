@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import TypeVar
 
-from flows.audit.lifetime_claims import claims_of, require_motion
-from flows.workspace.policy_file import PolicyAltered, read_version
+from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
+from flows.workspace.policy_file import PolicyAltered, read_policy_version
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused
 from models_db.findings import Finding
@@ -17,11 +17,11 @@ from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
 from tasks.inference.catalogue.registry import list_models
 
-T = TypeVar("T")
-Check = Callable[[Workspace], Iterator[Finding]]
+CheckedItem = TypeVar("CheckedItem")
+HealthCheck = Callable[[Workspace], Iterator[Finding]]
 
 
-def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list[Finding]:
+def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: HealthCheck) -> list[Finding]:
     """All checks in order; one that cannot even be made is a failed finding.
 
     Args:
@@ -34,7 +34,17 @@ def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
     found: list[Finding] = []
-    for check in (structure, _ledger, _amounts, _policies, _access, _permissions, stored_versions, _rooms, _models):
+    for check in (
+        structure,
+        _check_ledger,
+        _check_amounts,
+        _check_policies,
+        _check_access,
+        _check_permissions,
+        stored_versions,
+        _check_package_names,
+        _check_models,
+    ):
         try:
             found += check(workspace)
         except AlmonerError as problem:
@@ -42,21 +52,21 @@ def examine(home: ProjectHome, structure: Check, stored_versions: Check) -> list
     return found
 
 
-def _ledger(workspace: Workspace) -> Iterator[Finding]:
+def _check_ledger(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         yield from health.check_health(session)
 
 
-def _amounts(workspace: Workspace) -> Iterator[Finding]:
+def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
     """Every claim, cap and authorisation has the amounts that follow from what people read."""
     with workspace.database.read() as session:
-        wrong = [*_refusals(datasets.list_all(session), lambda one: claims_of(session, one)),
-                 *_refusals(proposals.list_all(session), require_motion)]  # fmt: skip
+        wrong = [*_refusals_of(datasets.list_all(session), lambda one: claims_of(session, one)),
+                 *_refusals_of(proposals.list_all(session), require_proposal_amounts)]  # fmt: skip
     detail = "; ".join(wrong) or "those of every claim and motion follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
 
 
-def _refusals(every: Iterable[T], check: Callable[[T], object]) -> Iterator[str]:
+def _refusals_of(every: Iterable[CheckedItem], check: Callable[[CheckedItem], object]) -> Iterator[str]:
     for one in every:
         try:
             check(one)
@@ -64,25 +74,25 @@ def _refusals(every: Iterable[T], check: Callable[[T], object]) -> Iterator[str]
             yield f"{differs.name}: {differs.message}"
 
 
-def _policies(workspace: Workspace) -> Iterator[Finding]:
+def _check_policies(workspace: Workspace) -> Iterator[Finding]:
     """The ledger enforces what the texts of its policies say."""
     wrong = []
     with workspace.database.read() as session:
         for version in policies.list_all(session):
             try:
-                read_version(session, version)
+                read_policy_version(session, version)
             except PolicyAltered:
                 wrong.append(version.digest[:12])
     yield Finding("policies", ok=not wrong, detail=f"not as their text says: {', '.join(wrong)}" if wrong else "")
 
 
-def _access(workspace: Workspace) -> Iterator[Finding]:
+def _check_access(workspace: Workspace) -> Iterator[Finding]:
     """On PostgreSQL: who may write, call and add, and whether the ledger knows them."""
     with workspace.database.read() as session:
         yield from database_access.check_access(session)
 
 
-def _permissions(workspace: Workspace) -> Iterator[Finding]:
+def _check_permissions(workspace: Workspace) -> Iterator[Finding]:
     home = workspace.home
     private = [home.root, home.keys, home.corpora, home.quarantine, *home.keys.iterdir()]
     open_to_others = [p.name for p in private if stat.S_IMODE(p.stat().st_mode) & 0o077]
@@ -93,7 +103,7 @@ def _permissions(workspace: Workspace) -> Iterator[Finding]:
     )
 
 
-def _rooms(_: Workspace) -> Iterator[Finding]:
+def _check_package_names(_: Workspace) -> Iterator[Finding]:
     """No other distribution may own one of our five top-level names."""
     owners = packages_distributions()
     foreign = sorted({o for room in ROOMS for o in owners.get(room, ()) if o != "almoner"})
@@ -104,7 +114,7 @@ def _rooms(_: Workspace) -> Iterator[Finding]:
     )
 
 
-def _models(_: Workspace) -> Iterator[Finding]:
+def _check_models(_: Workspace) -> Iterator[Finding]:
     for model in list_models():
         detail = "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
         yield Finding(f"model {model.name}", ok=True, detail=detail)

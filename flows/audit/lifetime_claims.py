@@ -29,14 +29,14 @@ def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
     what = f"The lifetime claim of dataset {dataset.name!r}"
     stored = datasets.list_claims(session, dataset)
     if len(stored) > 1:  # of a first claim that was replaced, only the division of delta is kept
-        stored = (_whole(what, stored[0]), *stored[1:])
+        stored = (_checked_claim(what, stored[0]), *stored[1:])
     derived = tuple(require_derived(what, claim) for claim in stored)
     for cap in datasets.distinct_caps(session, dataset.account_id):
         require_derived(what, replace(derived[-1], cap=cap))
     return derived
 
 
-def _whole(what: str, first: LifetimeClaim) -> LifetimeClaim:
+def _checked_claim(what: str, first: LifetimeClaim) -> LifetimeClaim:
     try:
         return replace(first, cap=lifetime_claim(first.epsilon, first.delta).cap)
     except AlmonerError:
@@ -52,7 +52,7 @@ def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
     return claims_of(session, dataset)[-1]
 
 
-def require_motion(motion: Proposal) -> None:
+def require_proposal_amounts(motion: Proposal) -> None:
     """Check that a motion's amounts follow from what it says; a retraction has none.
 
     Raises:
@@ -93,18 +93,18 @@ def require_authorisation(number: int, most: Amount, configuration: Mapping[str,
         )  # fmt: skip
 
 
-def growth(before: LifetimeClaim, after: LifetimeClaim) -> str:
+def growth_in_words(before: LifetimeClaim, after: LifetimeClaim) -> str:
     """By what factor a lifetime claim grows or shrinks, in words."""
     parts = (
         ("epsilon", float(before.epsilon), float(after.epsilon)),
         ("rho", before.cap.rho, after.cap.rho),
         ("delta", float(before.delta), float(after.delta)),
     )
-    told = [f"{name} {_times(old, new)}" for name, old, new in parts]
-    return f"The budget {_times(before.cap.rho, after.cap.rho)}: {', '.join(told)}."
+    told = [f"{name} {_factor(old, new)}" for name, old, new in parts]
+    return f"The budget {_factor(before.cap.rho, after.cap.rho)}: {', '.join(told)}."
 
 
-def _times(old: float, new: float) -> str:
+def _factor(old: float, new: float) -> str:
     if old == new:
         return "stays the same"
     word, factor = ("grows", new / old) if new > old else ("shrinks", old / new)

@@ -26,10 +26,10 @@ from models_db.services.audit.stored_text import request_body
 from models_db.tables import AuditLink, Request
 from models_db.values.amounts import Amount
 
-ENDINGS = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
-ABORTED = ("Interrupted", "Swept")
-MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
-SPENDING = ("ledger.hold", "ledger.arm")
+RUN_STATES = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
+ABORT_REASONS = ("Interrupted", "Swept")
+TIME_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+SPENDING_KINDS = ("ledger.hold", "ledger.arm")
 
 
 @attr.define
@@ -49,16 +49,16 @@ class DpBudgetRunFacet(RunFacet):
 
 
 @dataclass
-class _Spent:
+class _RecordedSpending:
     """What an attempt has reserved and armed, according to the record."""
 
     mechanisms: list[str] = field(default_factory=list)
     armed: Amount = field(default_factory=Amount)
 
 
-def events(
+def run_events(
     session: Session,
-    wanted: LogFilter,
+    log_filter: LogFilter,
     unreadable: Callable[[LoggedLink], None] = lambda link: None,
     told: Callable[[Iterable[LoggedLink]], Iterable[LoggedLink]] = iter,
 ) -> Iterator[str]:
@@ -66,29 +66,37 @@ def events(
 
     A link that says no attempt, or no time, makes no event; `unreadable` is called with it.
     """
-    runs = LogFilter(wanted.dataset, wanted.request_id, wanted.actor, wanted.kind, None, wanted.since, wanted.until)
-    ledger = _ledger(session)
+    runs = LogFilter(
+        log_filter.dataset,
+        log_filter.request_id,
+        log_filter.actor,
+        log_filter.kind,
+        None,
+        log_filter.since,
+        log_filter.until,
+    )
+    ledger = _ledger_namespace(session)
     for link in told(stream_links(session, runs)):
-        if link.kind not in ENDINGS or link.request_id is None:
+        if link.kind not in RUN_STATES or link.request_id is None:
             continue
         body = parse_body(link.body) or {}
         attempt = whole_number(body, "attempt")
-        if attempt is None or not MOMENT.fullmatch(link.at):
+        if attempt is None or not TIME_PATTERN.fullmatch(link.at):
             unreadable(link)
             continue
-        facet = _facet(session, link, attempt)
-        if wanted.mechanism is None or wanted.mechanism in facet.mechanisms:
-            yield Serde.to_json(_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
+        facet = _budget_facet(session, link, attempt)
+        if log_filter.mechanism is None or log_filter.mechanism in facet.mechanisms:
+            yield Serde.to_json(_run_event(link, attempt, body.get("reason"), facet, ledger), ensure_ascii=False)
 
 
-def _event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
+def _run_event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRunFacet, ledger: str) -> RunEvent:
     job = f"{link.dataset}/release-{link.request_id}"
-    state = ENDINGS[link.kind]
-    if state is RunState.FAIL and reason in ABORTED:
+    state = RUN_STATES[link.kind]
+    if state is RunState.FAIL and reason in ABORT_REASONS:
         state = RunState.ABORT
     return RunEvent(
         eventTime=link.at,
-        producer=_producer(),
+        producer=_producer_uri(),
         eventType=state,
         run=Run(str(uuid5(NAMESPACE_URL, f"{ledger}/{link.request_id}/{attempt}")), {"dpBudget": facet}),
         job=Job(ledger, job),
@@ -97,8 +105,8 @@ def _event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRunFac
     )
 
 
-def _facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetRunFacet:
-    spent = _spent(session, link, attempt)
+def _budget_facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetRunFacet:
+    spent = _recorded_spending(session, link, attempt)
     request = session.get(Request, link.request_id)
     asked = request_body(request) if request is not None else {}
     return DpBudgetRunFacet(
@@ -107,19 +115,19 @@ def _facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetRunFacet
         delta=str(asked.get("delta") or ""),
         rho=spent.armed.rho_text,
         failureDelta=spent.armed.delta_text,
-        mechanisms=spent.mechanisms or _planned(asked),
-        producer=_producer(),
+        mechanisms=spent.mechanisms or _planned_mechanisms(asked),
+        producer=_producer_uri(),
     )
 
 
-def _spent(session: Session, link: LoggedLink, attempt: int) -> _Spent:
+def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _RecordedSpending:
     """Only links up to this one count: an event says what was known when it happened."""
     of_request = select(AuditLink.kind, AuditLink.body).where(
         AuditLink.request_id == link.request_id, AuditLink.seq <= link.seq
     )
-    found = _Spent()
+    found = _RecordedSpending()
     for kind, text in session.connection().execute(
-        of_request.where(AuditLink.kind.in_(SPENDING)).order_by(AuditLink.seq)
+        of_request.where(AuditLink.kind.in_(SPENDING_KINDS)).order_by(AuditLink.seq)
     ):
         body = parse_body(text) or {}
         if body.get("attempt") != attempt:
@@ -127,12 +135,12 @@ def _spent(session: Session, link: LoggedLink, attempt: int) -> _Spent:
         if kind == "ledger.hold":
             named = body.get("mechanisms")
             found.mechanisms += [str(one) for one in named] if isinstance(named, list) else []
-        elif (rho := _amount(body, "rho")) is not None and (delta := _amount(body, "delta")) is not None:
+        elif (rho := _amount_field(body, "rho")) is not None and (delta := _amount_field(body, "delta")) is not None:
             found.armed += Amount(rho, delta)
     return found
 
 
-def _amount(body: Mapping[str, Any], name: str) -> int | None:
+def _amount_field(body: Mapping[str, Any], name: str) -> int | None:
     """An amount as links have it, in digits or as a number; None where there is none."""
     said = body.get(name)
     if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 19:
@@ -141,17 +149,17 @@ def _amount(body: Mapping[str, Any], name: str) -> int | None:
     return found if found is not None and found >= 0 else None
 
 
-def _planned(asked: dict[str, Any]) -> list[str]:
+def _planned_mechanisms(asked: dict[str, Any]) -> list[str]:
     """The mechanisms of the approved plan: at its start, an attempt has held nothing yet."""
     return [invocation["event"]["mechanism"] for invocation in asked.get("plan", {}).get("invocations", [])]
 
 
-def _ledger(session: Session) -> str:
+def _ledger_namespace(session: Session) -> str:
     """The namespace: a ledger is named by its first link, wherever it lies."""
     first = session.scalar(select(AuditLink.row_hash).where(AuditLink.seq == 1))
     return f"urn:almoner:ledger:{first}"
 
 
 @cache
-def _producer() -> str:
+def _producer_uri() -> str:
     return f"urn:almoner:{version('almoner')}"

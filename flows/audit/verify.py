@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.audit.anchors import ChainHead, Witness, read_witness
-from flows.workspace.workspace import Record, Workspace, open_record
+from flows.audit.anchors import Anchor, ChainHead, read_anchor
+from flows.workspace.workspace import ReadOnlyWorkspace, Workspace, open_read_only
 from flows.workspace.yaml_files import new_file
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
@@ -19,30 +19,30 @@ from tasks.object_storage.address import Place
 
 
 @dataclass(frozen=True)
-class Verified:
+class AuditVerification:
     """The result of a walk along the chain, each witness with its place on it, and what the home objects."""
 
     chain: ChainReport
-    witnesses: tuple[tuple[Witness, AnchorPlacement], ...]
+    anchors: tuple[tuple[Anchor, AnchorPlacement], ...]
     warning: str
     differences: tuple[str, ...] = ()
     """What the tables and the chain do not agree on."""
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Whether there is nothing at all to object to."""
         agree = self.chain.sound and not self.warning and not self.differences
-        return agree and all(witness.genuine for witness, _ in self.witnesses)
+        return agree and all(witness.is_genuine for witness, _ in self.anchors)
 
 
-def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
+def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -> AuditVerification:
     """Walk the chain, look for every witness on it, and compare every row of the ledger with its link.
 
     Raises:
         FileUnfit: a witness is neither a bundle nor a checkpoint.
     """
-    witnesses = [read_witness(path, record.home) for path in against]
-    with record.database.read() as session:
+    witnesses = [read_anchor(path, workspace.home) for path in against]
+    with workspace.database.read() as session:
         chain = verify_chain.verify_chain(
             session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
         )
@@ -50,7 +50,7 @@ def verify(record: Record, against: Sequence[Place] = ()) -> Verified:
             session, lambda done, total: report("rows of links", done, total)
         )
     witnessed = tuple(zip(witnesses, chain.placements, strict=True))
-    return Verified(chain, witnessed, record.warning, tuple(differences))
+    return AuditVerification(chain, witnessed, workspace.warning, tuple(differences))
 
 
 def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
@@ -59,14 +59,14 @@ def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
     Asked when something failed that nobody foresaw: a reader that was given what almoner cannot have written.
     """
     try:
-        with open_record(home).database.read() as session:
+        with open_read_only(home).database.read() as session:
             differences = verify_rows.compare_rows_with_chain(session)
     except Exception:  # noqa: BLE001  # whatever it is, it is not what the caller has to tell
         return None
     return LedgerAltered(differences) if differences else None
 
 
-def checkpoint(workspace: Workspace, to: Path) -> ChainHead:
+def sign_checkpoint(workspace: Workspace, to: Path) -> ChainHead:
     """Sign the head of the chain, record it and write it to a new file.
 
     Raises:

@@ -19,13 +19,13 @@ from tasks.common.files import FileUnfit, document, parse_document, plain_file, 
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 
 FORMAT: Final = "almoner-backup/1"
-MANIFEST: Final = "manifest.json"
-LEDGER: Final = "almoner.db"
+MANIFEST_FILE: Final = "manifest.json"
+LEDGER_FILE: Final = "almoner.db"
 _CHUNK = 1 << 20
 _LARGEST_MANIFEST = 256 << 20
 
 
-class Member(Strict):
+class ArchiveMember(Strict):
     """One file of the home."""
 
     sha256: Digest
@@ -55,15 +55,15 @@ class Manifest(Strict):
     ledger: Literal["sqlite", "postgresql"]
     database: Name
     seen: LedgerHead
-    files: dict[str, Member]
+    files: dict[str, ArchiveMember]
 
 
-class Writer:
+class ArchiveWriter:
     """Puts files into an archive and keeps their digests."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
-        self.files: dict[str, Member] = {}
+        self.files: dict[str, ArchiveMember] = {}
 
     def add(self, name: str, path: Path) -> None:
         """Put a plain file into the archive.
@@ -73,8 +73,8 @@ class Writer:
         """
         try:
             with plain_file(path) as file:
-                info = _info(name, os.fstat(file.fileno()).st_size)
-                reading = _Hashing(file)
+                info = _member_info(name, os.fstat(file.fileno()).st_size)
+                reading = _HashingReader(file)
                 self._archive.addfile(info, reading)
         except FileUnfit as problem:
             raise HomeMoved(name, problem.reason) from None
@@ -82,15 +82,15 @@ class Writer:
             if "unexpected end" not in str(problem):
                 raise
             raise HomeMoved(name, "became shorter while it was read") from None
-        self.files[name] = Member(sha256=reading.hash.hexdigest(), bytes=info.size)
+        self.files[name] = ArchiveMember(sha256=reading.hash.hexdigest(), bytes=info.size)
 
     def close(self, manifest: Manifest) -> None:
         """Put the manifest last."""
         data = document(manifest.model_dump())
-        self._archive.addfile(_info(MANIFEST, len(data)), _Bytes(data))
+        self._archive.addfile(_member_info(MANIFEST_FILE, len(data)), _BytesReader(data))
 
 
-class _Hashing:
+class _HashingReader:
     """What is read, hashed on the way."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -104,7 +104,7 @@ class _Hashing:
         return data
 
 
-class _Bytes:
+class _BytesReader:
     """Bytes as something to be read once."""
 
     def __init__(self, data: bytes) -> None:
@@ -117,7 +117,7 @@ class _Bytes:
         return given
 
 
-def _info(name: str, size: int) -> tarfile.TarInfo:
+def _member_info(name: str, size: int) -> tarfile.TarInfo:
     """A member without owner and time: the archive tells nothing of the machine."""
     made = tarfile.TarInfo(name)
     made.size, made.mode = size, 0o600
@@ -125,7 +125,7 @@ def _info(name: str, size: int) -> tarfile.TarInfo:
 
 
 @contextmanager
-def writing(to: Path) -> Iterator[Writer]:
+def new_archive(to: Path) -> Iterator[ArchiveWriter]:
     """A new archive, 0600, which gets its name when it is whole and on disk.
 
     Raises:
@@ -139,7 +139,7 @@ def writing(to: Path) -> Iterator[Writer]:
         with open(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o600)
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                yield Writer(archive)
+                yield ArchiveWriter(archive)
             file.flush()
             os.fsync(descriptor)
         os.link(beside, to)  # unlike a rename it replaces nothing
@@ -150,7 +150,7 @@ def writing(to: Path) -> Iterator[Writer]:
         beside.unlink(missing_ok=True)
 
 
-def unpack(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
+def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
     """Write the members of an archive below a new, empty folder, and check every one against the manifest.
 
     Args:
@@ -161,63 +161,65 @@ def unpack(archive: Path, into: Path, only: Sequence[str] = ()) -> Manifest:
         BackupDamaged: it is no archive of ours, or not as it was written.
         HomeUnwritable: the disk is full, or refuses.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, ArchiveMember] = {}
     manifest: Manifest | None = None
     try:
         with tarfile.open(archive, mode="r:") as opened:
             for info in opened:
                 if manifest is not None or info.name in found:
                     raise BackupDamaged("a member comes twice, or behind the manifest")
-                if info.name == MANIFEST:
-                    manifest = _manifest(_content(opened, info))
+                if info.name == MANIFEST_FILE:
+                    manifest = _parse_manifest(_read_member(opened, info))
                 else:
-                    found[info.name] = _unpack(opened, info, into if not only or info.name in only else None)
+                    found[info.name] = _unpack_member(opened, info, into if not only or info.name in only else None)
     except tarfile.TarError:
         raise BackupDamaged("it is no tar archive, or ends too early") from None
     except OSError as problem:
         raise FileUnreadable(archive, problem.strerror or type(problem).__name__) from None
     if manifest is None or found != manifest.files:
-        raise BackupDamaged("the manifest is missing" if manifest is None else _difference(found, manifest.files))
+        raise BackupDamaged(
+            "the manifest is missing" if manifest is None else _manifest_difference(found, manifest.files)
+        )
     return manifest
 
 
-def _content(opened: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = opened.extractfile(info) if info.isreg() and info.size <= _LARGEST_MANIFEST else None
+def _read_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(info) if info.isreg() and info.size <= _LARGEST_MANIFEST else None
     if file is None:
         raise BackupDamaged("the manifest is no file of ours")
     return file.read()
 
 
-def _manifest(data: bytes) -> Manifest:
+def _parse_manifest(data: bytes) -> Manifest:
     try:
-        return read_as(Manifest, parse_document(data, MANIFEST), MANIFEST)
+        return read_as(Manifest, parse_document(data, MANIFEST_FILE), MANIFEST_FILE)
     except FileUnfit as problem:
         raise BackupDamaged(f"the manifest {problem.reason}") from None
 
 
-def _unpack(opened: tarfile.TarFile, info: tarfile.TarInfo, into: Path | None) -> Member:
+def _unpack_member(archive: tarfile.TarFile, info: tarfile.TarInfo, into: Path | None) -> ArchiveMember:
     """Read one member, and write it below `into` unless that is None."""
     path = PurePosixPath(info.name)
-    file = opened.extractfile(info) if info.isreg() else None
+    file = archive.extractfile(info) if info.isreg() else None
     if file is None or path.is_absolute() or ".." in path.parts or str(path) != info.name:
         raise BackupDamaged("a member is no plain file of a home")
-    reading = _Hashing(file)
+    reading = _HashingReader(file)
     if into is None:
         while reading.read(_CHUNK):
             pass
     else:
-        _write(into, path, reading)
-    return Member(sha256=reading.hash.hexdigest(), bytes=info.size)
+        _write_member(into, path, reading)
+    return ArchiveMember(sha256=reading.hash.hexdigest(), bytes=info.size)
 
 
-def _write(into: Path, name: PurePosixPath, reading: _Hashing) -> None:
+def _write_member(into: Path, name: PurePosixPath, reading: _HashingReader) -> None:
     """Write what is read to a new file below `into`.
 
     Raises:
         HomeUnwritable: the disk is full, or refuses.
     """
     try:
-        with _new(into, name) as out:
+        with _new_member_file(into, name) as out:
             while chunk := reading.read(_CHUNK):
                 out.write(chunk)
             out.flush()
@@ -226,7 +228,7 @@ def _write(into: Path, name: PurePosixPath, reading: _Hashing) -> None:
         raise HomeUnwritable(into, problem.strerror or type(problem).__name__) from None
 
 
-def _new(into: Path, name: PurePosixPath) -> IO[bytes]:
+def _new_member_file(into: Path, name: PurePosixPath) -> IO[bytes]:
     """A new file, 0600, in folders that are 0700."""
     folder = into
     for part in name.parts[:-1]:
@@ -235,12 +237,12 @@ def _new(into: Path, name: PurePosixPath) -> IO[bytes]:
     return open(os.open(into / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
 
-def _difference(found: dict[str, Member], told: dict[str, Member]) -> str:
-    if missing := sorted(told.keys() - found.keys()):
+def _manifest_difference(read: dict[str, ArchiveMember], stated: dict[str, ArchiveMember]) -> str:
+    if missing := sorted(stated.keys() - read.keys()):
         return f"{missing[0]} is missing"
-    if more := sorted(found.keys() - told.keys()):
+    if more := sorted(read.keys() - stated.keys()):
         return f"{more[0]} is not in the manifest"
-    return f"{next(name for name in sorted(told) if told[name] != found[name])} is not as it was written"
+    return f"{next(name for name in sorted(stated) if stated[name] != read[name])} is not as it was written"
 
 
 class HomeMoved(EnvironmentProblem):

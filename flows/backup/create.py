@@ -17,7 +17,7 @@ from typing import Literal
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from flows.backup.archive import LEDGER, LedgerHead, Manifest, writing
+from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
@@ -26,12 +26,12 @@ from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database
 from models_db.tables import DatasetVersion
 
-LEFT_OUT = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
+EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
 """The ledger is copied whole; what is remembered of it is in the manifest; the rest can be worked out again."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class Backup:
     """A backup that was written.
 
     Attributes:
@@ -46,7 +46,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _LedgerFacts:
     """What a ledger says of the home at one moment."""
 
     seen: LedgerHead
@@ -55,7 +55,7 @@ class _Known:
     folders: frozenset[str]
 
 
-def take(workspace: Workspace, to: Path) -> Taken:
+def create_backup(workspace: Workspace, to: Path) -> Backup:
     """Write the home, and the ledger if it is a file, into a new archive.
 
     Raises:
@@ -63,14 +63,14 @@ def take(workspace: Workspace, to: Path) -> Taken:
         HomeMoved: a file went away while it was copied, or is a link.
     """
     at = utc_now()
-    with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, writing(to) as out:
-        copied = _copied(workspace.database, Path(scratch) / LEDGER)
+    with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, new_archive(to) as out:
+        copied = _copy_ledger(workspace.database, Path(scratch) / LEDGER_FILE)
         with (copied or workspace.database).read() as session:
-            known = _known(session, workspace.home)
+            known = _ledger_facts(session, workspace.home)
         if copied is not None:
             copied.dispose()
-            out.add(LEDGER, Path(scratch) / LEDGER)
-        for path in sorted(_files(workspace.home.root, known)):
+            out.add(LEDGER_FILE, Path(scratch) / LEDGER_FILE)
+        for path in sorted(_files_to_save(workspace.home.root, known)):
             out.add(path.relative_to(workspace.home.root).as_posix(), path)
         ledger: Literal["sqlite", "postgresql"] = "postgresql" if copied is None else "sqlite"
         out.close(
@@ -83,10 +83,10 @@ def take(workspace: Workspace, to: Path) -> Taken:
                 files=out.files,
             )
         )
-        return Taken(to, at, ledger, known.seen.seq, len(out.files))
+        return Backup(to, at, ledger, known.seen.seq, len(out.files))
 
 
-def _copied(database: Database, to: Path) -> Database | None:
+def _copy_ledger(database: Database, to: Path) -> Database | None:
     """A whole copy of a ledger that is a file, while others may write in it; None if it is not one."""
     if not database.is_sqlite:
         return None
@@ -97,11 +97,11 @@ def _copied(database: Database, to: Path) -> Database | None:
     return Database(f"sqlite:///{to}")
 
 
-def _known(session: Session, home: ProjectHome) -> _Known:
-    seen = rollback_guard.look(session)
+def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:
+    seen = rollback_guard.read_head(session)
     if seen is None:  # nobody is enrolled, so there is nothing to keep
         raise HomeMissing(home.root)
-    return _Known(
+    return _LedgerFacts(
         LedgerHead(first=seen.first, seq=seen.head.seq, hash=seen.head.hash),
         str(session.scalar(text("SELECT version_num FROM alembic_version"))),
         frozenset(session.scalars(select(DatasetVersion.uid))),
@@ -109,23 +109,23 @@ def _known(session: Session, home: ProjectHome) -> _Known:
     )
 
 
-def _files(root: Path, known: _Known) -> Iterator[Path]:
+def _files_to_save(root: Path, facts: _LedgerFacts) -> Iterator[Path]:
     """The files of a home that go into a backup; links are among them, so that they are refused."""
     for top in root.iterdir():
-        if top.name in LEFT_OUT or top.name.startswith("."):
+        if top.name in EXCLUDED_NAMES or top.name.startswith("."):
             continue
-        kept = {"corpora": known.versions, "quarantine": known.folders}.get(top.name)
+        kept = {"corpora": facts.versions, "quarantine": facts.folders}.get(top.name)
         if kept is None:
-            yield from _below(top)
+            yield from _files_below(top)
         else:
             for folder in top.iterdir():
                 if folder.name in kept:
-                    yield from _below(folder)
+                    yield from _files_below(folder)
 
 
-def _below(path: Path) -> Iterator[Path]:
+def _files_below(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
     for each in path.iterdir():
-        yield from _below(each)
+        yield from _files_below(each)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.audit.verify import verify
-from flows.backup.archive import LEDGER, BackupDamaged, Manifest, unpack
+from flows.audit.verify import verify_record
+from flows.backup.archive import LEDGER_FILE, BackupDamaged, Manifest, unpack_archive
 from flows.workspace import rollback_guard
-from flows.workspace.workspace import Workspace, open_record, open_workspace
+from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import HomeUnwritable, ProjectHome
@@ -30,7 +30,7 @@ from tasks.object_storage.address import Place
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredHome:
     """A home that was put back; `head` is the ledger's newest link now."""
 
     home: Path
@@ -39,9 +39,9 @@ class Restored:
     head: int
 
 
-def restore(
+def restore_home(
     archive: Path, home: ProjectHome, reason: str, against: Sequence[Place] = (), old_home: Path | None = None
-) -> Restored:
+) -> RestoredHome:
     """Put a backup into a home that is not there yet, if it is whole and nothing shows that it is outdated.
 
     Args:
@@ -57,38 +57,38 @@ def restore(
         BackupOutdated: something was done in the ledger after it, or, on PostgreSQL, the ledger is older than it.
     """
     _require_free(home)
-    with _Staged(home) as staged:
-        manifest = unpack(archive, staged.root)
-        _require_place(manifest)
+    with _StagedHome(home) as staged:
+        manifest = unpack_archive(archive, staged.root)
+        _require_ledger_place(manifest)
         staged.create()
-        seen = rollback_guard.Seen(manifest.seen.first, ChainPosition(manifest.seen.seq, manifest.seen.hash))
+        seen = rollback_guard.SeenHeads(manifest.seen.first, ChainPosition(manifest.seen.seq, manifest.seen.hash))
         _require_sound(staged, manifest)
         _require_newest(staged, seen, against, old_home)
-        rollback_guard.keep(staged, seen, durable=True)
+        rollback_guard.save_head(staged, seen, durable=True)
         workspace = open_workspace(staged)
-        head = _tell(workspace, manifest, reason)
+        head = _record_restoration(workspace, manifest, reason)
         workspace.database.dispose()  # so that the ledger's file is whole when it is moved
-        _move(staged, home)
-    return Restored(home.root, manifest.at, manifest.seen.seq, head)
+        _move_staged(staged, home)
+    return RestoredHome(home.root, manifest.at, manifest.seen.seq, head)
 
 
-def restore_record(archive: Path, home: ProjectHome) -> Restored:
+def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
     """Put only the ledger of a backup into an empty home, to be read: without keys nothing can be done with it.
 
     Raises:
-        HomeTaken, LedgerElsewhere, BackupDamaged, FileUnreadable: see `restore`.
+        HomeTaken, LedgerElsewhere, BackupDamaged, FileUnreadable: see `restore_home`.
     """
     _require_free(home)
-    with _Staged(home) as staged:
-        manifest = unpack(archive, staged.root, only=[LEDGER])
-        _require_place(manifest)
+    with _StagedHome(home) as staged:
+        manifest = unpack_archive(archive, staged.root, only=[LEDGER_FILE])
+        _require_ledger_place(manifest)
         if manifest.ledger != "sqlite":
             raise LedgerElsewhere("postgresql")
-        _move(staged, home)
-    return Restored(home.root, manifest.at, manifest.seen.seq, manifest.seen.seq)
+        _move_staged(staged, home)
+    return RestoredHome(home.root, manifest.at, manifest.seen.seq, manifest.seen.seq)
 
 
-class _Staged:
+class _StagedHome:
     """A home beside the one to be, which is gone at the end unless it was moved there."""
 
     def __init__(self, home: ProjectHome) -> None:
@@ -105,7 +105,7 @@ class _Staged:
         shutil.rmtree(self._home.root, ignore_errors=True)
 
 
-def _move(staged: ProjectHome, home: ProjectHome) -> None:
+def _move_staged(staged: ProjectHome, home: ProjectHome) -> None:
     try:
         if home.root.exists():
             home.root.rmdir()  # empty, or this fails
@@ -120,7 +120,7 @@ def _require_free(home: ProjectHome) -> None:
         raise HomeTaken(home.root)
 
 
-def _require_place(manifest: Manifest) -> None:
+def _require_ledger_place(manifest: Manifest) -> None:
     """The ledger is in the backup and nowhere else, or on a server and not in the backup."""
     named = os.environ.get("ALMONER_DATABASE_URL", "")
     if (manifest.ledger == "sqlite") == bool(named) or named.startswith("sqlite"):
@@ -147,24 +147,24 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
 
 
 def _require_newest(
-    staged: ProjectHome, seen: rollback_guard.Seen, against: Sequence[Place], old_home: Path | None
+    staged: ProjectHome, seen: rollback_guard.SeenHeads, against: Sequence[Place], old_home: Path | None
 ) -> None:
     """Nothing that lies elsewhere knows of more than the ledger does."""
-    remembered = rollback_guard.recall(ProjectHome(old_home)) if old_home is not None else None
-    record = open_record(staged)
+    remembered = rollback_guard.load_head(ProjectHome(old_home)) if old_home is not None else None
+    record = open_read_only(staged)
     with record.database.read() as session:
         for what, known in (("this backup", seen), (f"the home {old_home}", remembered)):
-            if known is not None and (how := rollback_guard.lost(session, known)):
+            if known is not None and (how := rollback_guard.missing_links(session, known)):
                 raise BackupOutdated(what, how)
-    found = verify(record, against)
-    for witness, placed in found.witnesses:
-        if not witness.genuine:
+    found = verify_record(record, against)
+    for witness, placed in found.anchors:
+        if not witness.is_genuine:
             raise BackupOutdated(str(witness.path), "its signature does not fit, so it proves nothing")
         if placed.link is None:
             raise BackupOutdated(str(witness.path), f"{placed.verdict}: {placed.detail}")
 
 
-def _tell(workspace: Workspace, manifest: Manifest, reason: str) -> int:
+def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -> int:
     """A link that says so: whoever reads the record later knows between which links spends may be missing."""
     made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=utc_now(),
                        actor_id=workspace.actor.id)  # fmt: skip

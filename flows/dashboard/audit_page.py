@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.audit.export import unreadable
-from flows.dashboard.viewer import Look
+from flows.audit.export import unreadable_body_text
+from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log
@@ -15,8 +15,8 @@ from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.values.printable_text import escape_controls
 
-PAGE = 50
-LONGEST = 60
+LINKS_PER_PAGE = 50
+LONGEST_DETAIL = 60
 """Characters of a detail that a list shows; the JSON has all of it."""
 
 
@@ -35,7 +35,7 @@ class LinkLine:
 
 
 @dataclass(frozen=True)
-class RecordPage:
+class AuditPage:
     """A page of links, newest first, the search that found them, and where the older ones begin."""
 
     wanted: Mapping[str, str]
@@ -43,7 +43,7 @@ class RecordPage:
     next_before: int | None
 
 
-def search(given: Mapping[str, str]) -> LogFilter:
+def parse_search(given: Mapping[str, str]) -> LogFilter:
     """A search from what was typed; empty fields leave it open.
 
     Raises:
@@ -51,11 +51,11 @@ def search(given: Mapping[str, str]) -> LogFilter:
     """
     said = {name: value.strip() for name, value in given.items() if value.strip()}
     text: dict[str, Any] = {each.name: said.get(each.name) for each in fields(LogFilter) if each.name in said}
-    wanted = replace(LogFilter(), **(text | {"request_id": _number(said), "since": None, "until": None}))
-    return replace(wanted, since=_moment(said.get("since")), until=_moment(said.get("until")))
+    wanted = replace(LogFilter(), **(text | {"request_id": _parse_number(said), "since": None, "until": None}))
+    return replace(wanted, since=_parse_time(said.get("since")), until=_parse_time(said.get("until")))
 
 
-def _number(said: Mapping[str, str]) -> int | None:
+def _parse_number(said: Mapping[str, str]) -> int | None:
     written = said.get("request")
     if written is None:
         return None
@@ -64,7 +64,7 @@ def _number(said: Mapping[str, str]) -> int | None:
     return int(written)
 
 
-def _moment(written: str | None) -> str | None:
+def _parse_time(written: str | None) -> str | None:
     """A time as the record writes it; a day is its first moment."""
     if written is None:
         return None
@@ -75,30 +75,30 @@ def _moment(written: str | None) -> str | None:
         raise SearchUnfit(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
 
-def record_page(look: Look, wanted: Mapping[str, str], before: int | None = None) -> RecordPage:
+def audit_page(view: View, wanted: Mapping[str, str], before: int | None = None) -> AuditPage:
     """The newest links that fit, or the newest of those with a number below `before`.
 
     Raises:
         SearchUnfit: a number or a time is none.
     """
-    found = log.read_page(look.session, search(wanted), PAGE, before)
-    lines = tuple(_line(link) for link in reversed(found.links))
-    return RecordPage(dict(wanted), lines, found.next_before)
+    found = log.read_page(view.session, parse_search(wanted), LINKS_PER_PAGE, before)
+    lines = tuple(_link_line(link) for link in reversed(found.links))
+    return AuditPage(dict(wanted), lines, found.next_before)
 
 
-def _line(link: LoggedLink) -> LinkLine:
+def _link_line(link: LoggedLink) -> LinkLine:
     dataset = None if link.dataset is None else escape_controls(link.dataset)
     return LinkLine(
         link.seq, escape_controls(link.at), escape_controls(link.actor), escape_controls(link.kind),
         dataset, link.request_id,
-        tuple(_details(link)), escape_controls(link.row_hash),
+        tuple(_link_details(link)), escape_controls(link.row_hash),
     )  # fmt: skip
 
 
-def _details(link: LoggedLink) -> Iterator[tuple[str, str]]:
+def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
     said = parse_body(link.body)
     if said is None:
-        yield "unreadable", unreadable(link)
+        yield "unreadable", unreadable_body_text(link)
         return
     for name, value in said.items():
         if value is not None and name != "rows":  # what commits to rows; an export has it
@@ -112,4 +112,4 @@ class SearchUnfit(UsageError):
     """A field of a search that cannot be looked for."""
 
     def __init__(self, written: str, what: str, advice: str) -> None:
-        super().__init__(f"{written[:LONGEST]!r} {what}.", advice)
+        super().__init__(f"{written[:LONGEST_DETAIL]!r} {what}.", advice)

@@ -15,7 +15,7 @@ epsilon_of = lru_cache(maxsize=4096)(lifetime_epsilon)
 
 
 @dataclass(frozen=True)
-class Figures:
+class BalanceFigures:
     """What an account may lose, has lost, keeps and has left; rho as exact decimals, shares in percent of the cap."""
 
     rho_cap: str
@@ -33,18 +33,18 @@ class Figures:
     delta_fail_left: str
 
 
-def figures_of(balance: Balance, delta_conversion: int) -> Figures:
+def figures_of(balance: Balance, delta_conversion: int) -> BalanceFigures:
     """A balance in figures; what is spent is rounded up, what is left down."""
-    return Figures(
-        rho_cap=rho(balance.cap),
-        rho_spent=rho(balance.spent),
-        rho_held=rho(balance.held),
-        rho_in_envelopes=rho(balance.reserved),
-        rho_left=rho(balance.remaining),
-        spent_percent=percent(balance.spent.rho, balance.cap.rho),
-        held_percent=percent(balance.held.rho, balance.cap.rho),
-        envelopes_percent=percent(balance.reserved.rho, balance.cap.rho),
-        left_percent=percent(balance.remaining.rho, balance.cap.rho, ROUND_FLOOR),
+    return BalanceFigures(
+        rho_cap=format_rho(balance.cap),
+        rho_spent=format_rho(balance.spent),
+        rho_held=format_rho(balance.held),
+        rho_in_envelopes=format_rho(balance.reserved),
+        rho_left=format_rho(balance.remaining),
+        spent_percent=format_percent(balance.spent.rho, balance.cap.rho),
+        held_percent=format_percent(balance.held.rho, balance.cap.rho),
+        envelopes_percent=format_percent(balance.reserved.rho, balance.cap.rho),
+        left_percent=format_percent(balance.remaining.rho, balance.cap.rho, ROUND_FLOOR),
         epsilon_spent=epsilon_of(balance.spent, delta_conversion),
         delta_fail_cap=small(balance.cap.delta_text),
         delta_fail_spent=small(balance.spent.delta_text),
@@ -52,12 +52,12 @@ def figures_of(balance: Balance, delta_conversion: int) -> Figures:
     )
 
 
-def rho(amount: Amount) -> str:
+def format_rho(amount: Amount) -> str:
     """Rho without zeros behind it."""
     return figure(Decimal(amount.rho_text))
 
 
-def percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
+def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
     """A share in percent, to one place."""
     share = Decimal(part) * 100 / whole if whole else Decimal(0)
     return figure(share.quantize(Decimal("0.1"), rounding))

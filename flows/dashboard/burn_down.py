@@ -8,24 +8,24 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from flows.dashboard.balances import percent
+from flows.dashboard.balances import format_percent
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.queries import history
 
-RECENT = timedelta(days=90)
+RECENT_PERIOD = timedelta(days=90)
 """The days whose pace the forecast goes on with, today among them."""
 
-FAR = timedelta(days=3650)
+FAR_HORIZON = timedelta(days=3650)
 """Beyond this a forecast names no day."""
 
-EARLY = timedelta(days=14)
+SHORTEST_HISTORY = timedelta(days=14)
 """Of a shorter past no forecast is made."""
 
 Outlook = Literal["early", "far", "near", "gone"]
 
 
 @dataclass(frozen=True)
-class Point:
+class BurnPoint:
     """What was left at the end of a UTC day, in percent of the cap that is in force now, rounded down."""
 
     day: str
@@ -46,7 +46,7 @@ class BurnDown:
     """
 
     cohort: int
-    points: tuple[Point, ...]
+    points: tuple[BurnPoint, ...]
     block: int
     recent_percent: str
     recent_days: int
@@ -64,19 +64,19 @@ def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> 
     spent = history.spent_by_day(session, [block.account_id for block in blocks.values()])
     began, today = history.first_registered(session, account_id), datetime.now(UTC).date()
     return tuple(
-        drawn(
+        burn_down_of(
             spent.get(block.account_id, []), block.rho_cap, block.block, opened.get(cohort, began)[:10], today, cohort
         )
         for cohort, block in blocks.items()
     )
 
 
-def fullest(burns: Sequence[BurnDown]) -> BurnDown | None:
+def most_spent(burns: Sequence[BurnDown]) -> BurnDown | None:
     """The one with least left, the first of those that are alike: how a release over all cohorts finds the budget."""
     return min(burns, key=lambda one: float(one.points[-1].left_percent), default=None)
 
 
-def drawn(
+def burn_down_of(
     spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST_COHORT
 ) -> BurnDown:
     """A burn-down from what was spent each day.
@@ -91,28 +91,28 @@ def drawn(
         points.append((day, gone))
     points.append((today.isoformat(), gone))
     latest = dict(points)  # of two on one day the later one
-    first = max(date.fromisoformat(since), today - RECENT + timedelta(days=1))
+    first = max(date.fromisoformat(since), today - RECENT_PERIOD + timedelta(days=1))
     recent = sum(rho for day, rho in spent if day >= first.isoformat())
     days = (today - first).days + 1
     return BurnDown(
         cohort,
-        tuple(Point(day, _left(cap, at)) for day, at in latest.items()),
+        tuple(BurnPoint(day, _left_percent(cap, at)) for day, at in latest.items()),
         block,
-        percent(recent, cap),
+        format_percent(recent, cap),
         days,
-        *_outlook(cap - gone, recent, days, today),
+        *_forecast_outlook(cap - gone, recent, days, today),
     )
 
 
-def _left(cap: int, gone: int) -> str:
-    return percent(max(cap - gone, 0), cap, ROUND_FLOOR)
+def _left_percent(cap: int, gone: int) -> str:
+    return format_percent(max(cap - gone, 0), cap, ROUND_FLOOR)
 
 
-def _outlook(left: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:
+def _forecast_outlook(left: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:
     """Only a day for planning, so whole days will do."""
     if left <= 0:
         return None, "gone"
-    if days < EARLY.days:
+    if days < SHORTEST_HISTORY.days:
         return None, "early"
-    ahead = left * days // recent if recent else FAR.days + 1
-    return ((today + timedelta(days=ahead)).isoformat(), "near") if ahead <= FAR.days else (None, "far")
+    ahead = left * days // recent if recent else FAR_HORIZON.days + 1
+    return ((today + timedelta(days=ahead)).isoformat(), "near") if ahead <= FAR_HORIZON.days else (None, "far")

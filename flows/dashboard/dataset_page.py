@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.dashboard.balances import Figures, figures_of, percent, rho
-from flows.dashboard.burn_down import BurnDown, burn_downs, fullest
+from flows.dashboard.balances import BalanceFigures, figures_of, format_percent, format_rho
+from flows.dashboard.burn_down import BurnDown, burn_downs, most_spent
 from flows.dashboard.request_list import RequestList, request_list
-from flows.dashboard.viewer import Look
-from flows.datasets.budget_view import BudgetView, CohortLine, Window, sharing, view_of
-from flows.datasets.forecast import ladder
-from flows.schedules.schedules import ScheduleRow, row
+from flows.dashboard.viewer import View
+from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, budget_of_dataset, datasets_on_account
+from flows.datasets.forecast import forecast_table
+from flows.schedules.schedules import ScheduleRow, schedule_row
 from models_db.services.catalogue import cohorts, datasets, internal_views, schedules
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -21,10 +21,10 @@ from models_db.tables import Dataset
 from models_db.values.amounts import Envelope
 from tasks.reporting.number_format import small
 
-DELTA = "1e-7"
+FORECAST_DELTA = "1e-7"
 """Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
 
-SCHEDULES = 20
+MOST_SCHEDULES = 20
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class CohortFigures:
     number: int
     opened: str | None
     blocks: str
-    figures: Figures
+    figures: BalanceFigures
     requests: int
     newest_request: int | None
     burn: BurnDown | None
 
 
 @dataclass(frozen=True)
-class RungLine:
+class ForecastLine:
     """Releases of one epsilon that fit: ever, and in the window; `after` is the lifetime epsilon after one."""
 
     epsilon: str
@@ -95,11 +95,11 @@ class Forecast:
     """Releases that still fit and read these cohorts."""
 
     cohorts: tuple[int, ...]
-    ladder: tuple[RungLine, ...]
+    ladder: tuple[ForecastLine, ...]
 
 
 @dataclass(frozen=True)
-class Budget:
+class BudgetPanel:
     """All that shows what is left; withheld as a whole where the policy says so.
 
     Attributes:
@@ -109,7 +109,7 @@ class Budget:
         forecasts: of releases that read all cohorts; and, if there are several, of those that read the newest alone.
     """
 
-    figures: Figures
+    figures: BalanceFigures
     burn: BurnDown | None
     cohorts: tuple[CohortFigures, ...]
     delta: str
@@ -143,20 +143,20 @@ class DatasetPage:
     cohorts: int
     versions: int
     claims: tuple[ClaimLine, ...]
-    budget: Budget | None
+    budget: BudgetPanel | None
     schedules: tuple[ScheduleRow, ...]
     requests: RequestList
     unprotected_figures: str | None
     """Since when unprotected figures of the account were seen, by whom, and what follows; None where nobody has."""
 
 
-def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPage:
+def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPage:
     """A dataset by name, with a page of its requests.
 
     Raises:
         DatasetUnknown: there is none.
     """
-    session = look.session
+    session = view.session
     dataset = datasets.find_dataset(session, name)
     viewing = internal_views.find_viewing(session, dataset.account_id)
     return DatasetPage(
@@ -167,80 +167,88 @@ def dataset_page(look: Look, name: str, before: int | None = None) -> DatasetPag
         governed=dataset.governed,
         population=dataset.population,
         registered_at=dataset.created_at,
-        sharing=sharing(session, dataset),
+        sharing=datasets_on_account(session, dataset),
         blocks=datasets.find_partition(session, dataset).blocks,
         cohorts=cohorts.count_cohorts(session, dataset.account_id),
         versions=len(datasets.list_versions(session, dataset)),
-        claims=tuple(map(_claim, claims_of(session, dataset))),
-        budget=_budget(session, dataset) if look.figures else None,
-        schedules=tuple(_schedules(session, name)),
-        requests=request_list(look, before, dataset.id),
+        claims=tuple(map(_claim_line, claims_of(session, dataset))),
+        budget=_budget_panel(session, dataset) if view.figures else None,
+        schedules=tuple(_schedule_rows(session, name)),
+        requests=request_list(view, before, dataset.id),
         unprotected_figures=None if viewing is None else viewing.sentence,
     )
 
 
-def _schedules(session: Session, name: str) -> Iterator[ScheduleRow]:
+def _schedule_rows(session: Session, name: str) -> Iterator[ScheduleRow]:
     now = datetime.now(UTC)
-    for schedule in schedules.list_all(session, name)[: -SCHEDULES - 1 : -1]:
-        yield row(session, schedule, now)
+    for schedule in schedules.list_all(session, name)[: -MOST_SCHEDULES - 1 : -1]:
+        yield schedule_row(session, schedule, now)
 
 
-def _budget(session: Session, dataset: Dataset) -> Budget:
-    found = view_of(session, dataset)
+def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
+    found = budget_of_dataset(session, dataset)
     opened = {line.number: line.opened_at for line in found.cohorts if line.opened_at is not None}
     burns = burn_downs(session, dataset.account_id, opened)
-    return Budget(
+    return BudgetPanel(
         figures=figures_of(found.balance, found.claim.delta_conversion),
-        burn=fullest(burns),
-        cohorts=tuple(_cohort(found, line, burns) for line in found.cohorts),
-        delta=DELTA,
-        forecasts=tuple(_forecasts(found)),
-        envelopes=tuple(map(_envelope, found.envelopes)),
-        window=None if found.window is None else _window(found.window),
+        burn=most_spent(burns),
+        cohorts=tuple(_cohort_figures(found, line, burns) for line in found.cohorts),
+        delta=FORECAST_DELTA,
+        forecasts=tuple(_forecasts_of(found)),
+        envelopes=tuple(map(_envelope_line, found.envelopes)),
+        window=None if found.window is None else _window_line(found.window),
     )
 
 
-def _cohort(found: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> CohortFigures:
+def _cohort_figures(budget: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> CohortFigures:
     return CohortFigures(
         number=line.number,
         opened=line.opened_at and line.opened_at[:10],
         blocks=line.blocks,
-        figures=figures_of(line.balance, found.claim.delta_conversion),
+        figures=figures_of(line.balance, budget.claim.delta_conversion),
         requests=line.readers.count,
         newest_request=line.readers.newest,
         burn=next((burn for burn in burns if burn.cohort == line.number), None),
     )
 
 
-def _forecasts(found: BudgetView) -> Iterator[Forecast]:
-    numbers = tuple(line.number for line in found.cohorts) or (FIRST_COHORT,)
-    yield Forecast(numbers, _rungs(found))
-    if found.cohorts:
-        yield Forecast(numbers[-1:], _rungs(found.of_cohort(found.cohorts[-1])))
+def _forecasts_of(budget: BudgetView) -> Iterator[Forecast]:
+    numbers = tuple(line.number for line in budget.cohorts) or (FIRST_COHORT,)
+    yield Forecast(numbers, _forecast_lines(budget))
+    if budget.cohorts:
+        yield Forecast(numbers[-1:], _forecast_lines(budget.of_cohort(budget.cohorts[-1])))
 
 
-def _rungs(found: BudgetView) -> tuple[RungLine, ...]:
-    return tuple(RungLine(one.epsilon, rho(one.price), one.ever, one.now, one.after) for one in ladder(found, DELTA))
-
-
-def _claim(claim: LifetimeClaim) -> ClaimLine:
-    return ClaimLine(claim.epsilon, small(claim.delta))
-
-
-def _envelope(one: Envelope) -> EnvelopeLine:
-    held = one.cap - one.spent - one.left
-    return EnvelopeLine(
-        one.name, rho(one.cap), rho(one.spent), rho(held), rho(one.left), percent(one.left.rho, one.cap.rho)
+def _forecast_lines(budget: BudgetView) -> tuple[ForecastLine, ...]:
+    return tuple(
+        ForecastLine(one.epsilon, format_rho(one.price), one.ever, one.now, one.after)
+        for one in forecast_table(budget, FORECAST_DELTA)
     )
 
 
-def _window(one: Window) -> WindowLine:
+def _claim_line(claim: LifetimeClaim) -> ClaimLine:
+    return ClaimLine(claim.epsilon, small(claim.delta))
+
+
+def _envelope_line(envelope: Envelope) -> EnvelopeLine:
+    held = envelope.cap - envelope.spent - envelope.left
+    return EnvelopeLine(
+        envelope.name,
+        format_rho(envelope.cap),
+        format_rho(envelope.spent),
+        format_rho(held),
+        format_rho(envelope.left),
+        format_percent(envelope.left.rho, envelope.cap.rho),
+    )
+
+
+def _window_line(window: PacingWindow) -> WindowLine:
     return WindowLine(
-        one.period,
-        one.opens_at and one.opens_at[:10],
-        one.closes_at and one.closes_at[:10],
-        rho(one.cap),
-        rho(one.used),
-        rho(one.left),
-        percent(one.used.rho, one.cap.rho),
+        window.period,
+        window.opens_at and window.opens_at[:10],
+        window.closes_at and window.closes_at[:10],
+        format_rho(window.cap),
+        format_rho(window.used),
+        format_rho(window.left),
+        format_percent(window.used.rho, window.cap.rho),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flows.dashboard.viewer import Look, Lookout
+from flows.dashboard.viewer import View, Viewer
 from models_db.errors import Refused
 from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import internal_views, requests
@@ -21,40 +21,40 @@ from tasks.common.files import FileUnfit, measure, plain_file
 from tasks.release.file_names import CARD
 from tasks.reporting.audience_filter import Version, contents
 
-LARGEST_CARD = 4 << 20
+MOST_CARD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Papers:
+class ReleaseDocuments:
     """The versions of a report that may be read, the first one by default; and whether the card may."""
 
     reports: tuple[Version, ...]
     card: bool
 
 
-def papers_of(look: Look, state: str, made: Artifact | None, dataset: Dataset) -> Papers:
+def readable_documents(view: View, state: str, made: Artifact | None, dataset: Dataset) -> ReleaseDocuments:
     """What the viewer may read of what a request has produced."""
     if made is None:
-        return Papers((), card=False)
-    reports = tuple(_versions(look, state, dataset))
-    return Papers(reports, card=bool(reports))
+        return ReleaseDocuments((), card=False)
+    reports = tuple(_report_versions(view, state, dataset))
+    return ReleaseDocuments(reports, card=bool(reports))
 
 
-def _versions(look: Look, state: str, dataset: Dataset) -> Iterator[Version]:
-    if look.is_steward:
+def _report_versions(view: View, state: str, dataset: Dataset) -> Iterator[Version]:
+    if view.is_steward:
         yield "steward"
         yield "public"
-        if not dataset.governed or (state in DECIDED and _has_seen(look, dataset)):
+        if not dataset.governed or (state in DECIDED and _has_seen(view, dataset)):
             yield "internal"
     elif state == RequestState.PUBLISHED:
         yield "public"
 
 
-def _has_seen(look: Look, dataset: Dataset) -> bool:
-    return internal_views.has_seen(look.session, dataset.account_id, look.actor.id)
+def _has_seen(view: View, dataset: Dataset) -> bool:
+    return internal_views.has_seen(view.session, dataset.account_id, view.actor.id)
 
 
-def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, Any]:
+def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, Any]:
     """The content of a report, as `tasks.reporting.html_report.page` draws it.
 
     Raises:
@@ -62,16 +62,16 @@ def report_of(lookout: Lookout, number: int, version: Version) -> Mapping[str, A
         PaperWithheld: the viewer may not read it.
         ArtifactChanged, FileUnfit: the files are not here, or not those that were produced.
     """
-    with lookout.look() as look:
-        if version not in _papers(look, number).reports:
+    with viewer.open_view() as look:
+        if version not in _documents_of_request(look, number).reports:
             raise PaperWithheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
 
     # Without the map of texts: an embedder is more than whoever waits for requests should load.
-    return contents(version, report_facts(lookout.workspace(), number, version, drawn=False, seen=True))
+    return contents(version, report_facts(viewer.workspace(), number, version, drawn=False, seen=True))
 
 
-def card_of(lookout: Lookout, number: int) -> str:
+def load_card(viewer: Viewer, number: int) -> str:
     """The card of a release as it lies in quarantine, Markdown.
 
     Raises:
@@ -79,21 +79,21 @@ def card_of(lookout: Lookout, number: int) -> str:
         PaperWithheld: the viewer may not read it.
         FileUnfit: the file is not here, or not the one that was produced.
     """
-    with lookout.look() as look:
+    with viewer.open_view() as look:
         made = artifacts.artifact_of(look.session, number)
-        if not _papers(look, number).card or made is None:
+        if not _documents_of_request(look, number).card or made is None:
             raise PaperWithheld(number, "the card")
-    path = lookout.home.path_inside("quarantine", made.folder, CARD)
+    path = viewer.home.path_inside("quarantine", made.folder, CARD)
     if measure(path) != files_of(made).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
     with plain_file(path) as file:
-        return file.read(LARGEST_CARD).decode()
+        return file.read(MOST_CARD_BYTES).decode()
 
 
-def _papers(look: Look, number: int) -> Papers:
-    request = requests.find_request(look.session, number)
-    made, state = artifacts.artifact_of(look.session, number), requests.state_of(look.session, number)
-    return papers_of(look, state, made, look.session.get_one(Dataset, request.dataset_id))
+def _documents_of_request(view: View, number: int) -> ReleaseDocuments:
+    request = requests.find_request(view.session, number)
+    made, state = artifacts.artifact_of(view.session, number), requests.state_of(view.session, number)
+    return readable_documents(view, state, made, view.session.get_one(Dataset, request.dataset_id))
 
 
 class PaperWithheld(Refused):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from flows.approvals.review_sections import NEARLY_SPENT
-from flows.dashboard.balances import Figures, figures_of
-from flows.dashboard.request_list import body_of, cohorts_in, cost, reading
-from flows.dashboard.viewer import Look
+from flows.dashboard.balances import BalanceFigures, figures_of
+from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
+from flows.dashboard.viewer import View
+from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.ledger import Balance
@@ -20,11 +21,11 @@ from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import in_words
 from tasks.reporting.number_format import small
 
-PAGE = 50
+DATASETS_PER_PAGE = 50
 
 
 @dataclass(frozen=True)
-class Like:
+class RepeatRequest:
     """How many more releases fit that are like the newest request: at its price, out of what it may use.
 
     Attributes:
@@ -42,11 +43,11 @@ class Like:
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestCohort:
     """The newest cohort of a dataset."""
 
     cohort: int
-    figures: Figures
+    figures: BalanceFigures
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class DatasetLine:
     governed: bool
     epsilon_cap: str
     delta_cap: str
-    figures: Figures | None
-    newest: Newest | None
-    like: Like | None
+    figures: BalanceFigures | None
+    newest: NewestCohort | None
+    like: RepeatRequest | None
     waiting: int
     running: int
     alerts: tuple[str, ...]
@@ -84,7 +85,7 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _LedgerFacts:
     """What the ledger has on the datasets of a page, by account or dataset."""
 
     balances: Mapping[int, Balance]
@@ -101,18 +102,18 @@ class _Known:
     states: Mapping[tuple[int, str], int]
 
 
-def overview(look: Look, after: str | None = None, having: str = "") -> Overview:
+def overview_page(view: View, after: str | None = None, having: str = "") -> Overview:
     """Some datasets by name, beginning after one, whose names have `having` in them."""
-    found = lists.dataset_page(look.session, PAGE + 1, after, having)
-    shown = found[:PAGE]
-    known = _known(look, shown)
-    lines = tuple(_line(dataset, known, figures=look.figures) for dataset in shown)
-    return Overview(lines, shown[-1].name if len(found) > PAGE else None, having)
+    found = lists.dataset_page(view.session, DATASETS_PER_PAGE + 1, after, having)
+    shown = found[:DATASETS_PER_PAGE]
+    known = _ledger_facts(view, shown)
+    lines = tuple(_dataset_line(dataset, known, figures=view.figures) for dataset in shown)
+    return Overview(lines, shown[-1].name if len(found) > DATASETS_PER_PAGE else None, having)
 
 
-def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
+def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
-    session = look.session
+    session = view.session
     newest, blocks = lists.newest_requests(session, ids), lists.block_counts(session, accounts)
     several = lists.cohort_counts(session, accounts)
     parts = {
@@ -120,7 +121,7 @@ def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
         for one in datasets
         if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST_COHORT))
     }
-    return _Known(
+    return _LedgerFacts(
         lists.account_balances(session, accounts),
         lists.cohort_balances(session, several),
         blocks,
@@ -133,12 +134,12 @@ def _known(look: Look, datasets: Sequence[Dataset]) -> _Known:
     )
 
 
-def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
-    claim, balance = known.claims[dataset.account_id], known.balances[dataset.account_id]
-    waiting = sum(known.states.get((dataset.id, state), 0) for state in STATES_AT_A_GATE)
-    like = _like(dataset, known) if figures else None
-    cohorts = known.cohorts.get(dataset.account_id, {})
-    window = known.windows.get(dataset.account_id)
+def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> DatasetLine:
+    claim, balance = facts.claims[dataset.account_id], facts.balances[dataset.account_id]
+    waiting = sum(facts.states.get((dataset.id, state), 0) for state in STATES_AT_A_GATE)
+    like = _repeat_request(dataset, facts) if figures else None
+    cohorts = facts.cohorts.get(dataset.account_id, {})
+    window = facts.windows.get(dataset.account_id)
     return DatasetLine(
         name=dataset.name,
         unit=dataset.unit_field or "record",
@@ -146,57 +147,59 @@ def _line(dataset: Dataset, known: _Known, *, figures: bool) -> DatasetLine:
         epsilon_cap=claim.epsilon,
         delta_cap=small(claim.delta),
         figures=figures_of(balance, claim.delta_conversion) if figures else None,
-        newest=_newest(cohorts, claim.delta_conversion) if figures else None,
+        newest=_newest_cohort(cohorts, claim.delta_conversion) if figures else None,
         like=like,
         waiting=waiting,
-        running=known.states.get((dataset.id, RequestState.RUNNING), 0),
-        alerts=tuple(_alerts(cohorts or {FIRST_COHORT: balance}, like, window)) if figures else (),
+        running=facts.states.get((dataset.id, RequestState.RUNNING), 0),
+        alerts=tuple(_dataset_alerts(cohorts or {FIRST_COHORT: balance}, like, window)) if figures else (),
     )
 
 
-def _newest(cohorts: Mapping[int, Balance], conversion: int) -> Newest | None:
-    return Newest(max(cohorts), figures_of(cohorts[max(cohorts)], conversion)) if cohorts else None
+def _newest_cohort(cohorts: Mapping[int, Balance], conversion: int) -> NewestCohort | None:
+    return NewestCohort(max(cohorts), figures_of(cohorts[max(cohorts)], conversion)) if cohorts else None
 
 
 def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
     """Whether a request reads not all the blocks there are, so that what it leaves counts block by block."""
-    body = {} if newest is None else body_of(newest)
+    body = {} if newest is None else request_body(newest)
     return "rotate_over" in body or len(cohorts_in(body) or (FIRST_COHORT,)) < cohorts
 
 
-def _like(dataset: Dataset, known: _Known) -> Like | None:
-    newest, root = known.newest.get(dataset.id), dataset.account_id
-    price = None if newest is None else cost(newest)
-    read = None if newest is None else reading(newest, known.blocks[root])
+def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | None:
+    newest, root = facts.newest.get(dataset.id), dataset.account_id
+    price = None if newest is None else request_cost(newest)
+    read = None if newest is None else request_reading(newest, facts.blocks[root])
     if newest is None or price is None or read is None:
         return None
     groups, enveloped = read.turn.groups if read.turn else 1, newest.scope_id is not None
     if enveloped:  # one account for all turns and cohorts; closed, it has nothing
-        kept = known.envelopes.get(newest.scope_id or 0)
+        kept = facts.envelopes.get(newest.scope_id or 0)
         runs = affords(price, [envelopes.remaining_amount(kept) if kept else Amount()])
-    elif root in known.left:
-        runs = affords(price, [known.left[root][block] for block in read.chosen], groups)
+    elif root in facts.left:
+        runs = affords(price, [facts.left[root][block] for block in read.chosen], groups)
     else:
-        runs = affords(price, [known.balances[root].remaining])
-    return Like(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
+        runs = affords(price, [facts.balances[root].remaining])
+    return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
 
 
-def _alerts(cohorts: Mapping[int, Balance], like: Like | None, window: Account | None) -> Iterator[str]:
+def _dataset_alerts(
+    cohorts: Mapping[int, Balance], like: RepeatRequest | None, window: Account | None
+) -> Iterator[str]:
     gone = [number for number, balance in cohorts.items() if not balance.remaining.rho]
-    nearly = [number for number, each in cohorts.items() if number not in gone and _share(each) > NEARLY_SPENT]
+    nearly = [number for number, each in cohorts.items() if number not in gone and _spent_share(each) > NEARLY_SPENT]
     if gone:
-        yield f"Nothing is left of {_whose(gone, cohorts)}."
+        yield f"Nothing is left of {_cohort_phrase(gone, cohorts)}."
     if nearly:
-        yield f"More than {NEARLY_SPENT:.0%} of {_whose(nearly, cohorts)} is spent; it never comes back."
+        yield f"More than {NEARLY_SPENT:.0%} of {_cohort_phrase(nearly, cohorts)} is spent; it never comes back."
     if like is not None and like.runs == 0 and len(gone) < len(cohorts):
         yield f"Another release like request {like.request} does not fit."
     if window is not None and window.rho_held + window.rho_spent >= window.rho_cap:
         yield f"The window of time is used up; the next one opens on {str(window.closes_at)[:10]}."
 
 
-def _share(balance: Balance) -> Decimal:
+def _spent_share(balance: Balance) -> Decimal:
     return Decimal(balance.spent.rho) / balance.cap.rho if balance.cap.rho else Decimal(0)
 
 
-def _whose(some: Sequence[int], cohorts: Collection[int]) -> str:
+def _cohort_phrase(some: Sequence[int], cohorts: Collection[int]) -> str:
     return "the lifetime budget" + (f" of {in_words(some)}" if len(cohorts) > 1 else "")

@@ -5,29 +5,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.approvals.propose_change import MotionRow
-from flows.dashboard.balances import rho
-from flows.dashboard.request_list import body_of, cohorts_in, cost, said_delta
-from flows.dashboard.viewer import Look
+from flows.approvals.propose_change import ProposalRow
+from flows.dashboard.balances import format_rho
+from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
+from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
+from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import erasures, internal_views
 from models_db.services.queries import lists
 from models_db.services.queries.lists import ApprovalRules, DecidingPeople
 from models_db.tables import Approval, Artifact, Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN, WAITS_AT, RequestState
+from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
 from tasks.planning.block_selection import in_words
 from tasks.reporting.number_format import small
 
-PAGE = 50
+ITEMS_PER_PAGE = 50
 _GATES = frozenset(Gate)
 _STEP: dict[str, str] = {RequestState.SUBMITTED: Gate.SPEND, RequestState.APPROVED: "run"}
-WAITING = tuple(state for states in WAITS_AT.values() for state in states)
+WAITING_STATES = tuple(state for states in WAITS_AT.values() for state in states)
 
 
 @dataclass(frozen=True)
-class Approvals:
+class ApprovalStatus:
     """Where a thing stands at its gate.
 
     Attributes:
@@ -45,7 +46,7 @@ class Approvals:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueueItem:
     """One thing that waits.
 
     Attributes:
@@ -73,7 +74,7 @@ class Waiting:
     expires_at: str
     standing: int | None
     expired: bool
-    approvals: Approvals
+    approvals: ApprovalStatus
     command: str | None
 
 
@@ -81,14 +82,14 @@ class Waiting:
 class Queue:
     """A page of requests and a page of motions; `after` and `motions_after` ask for the next ones."""
 
-    requests: tuple[Waiting, ...]
-    motions: tuple[Waiting, ...]
+    requests: tuple[QueueItem, ...]
+    motions: tuple[QueueItem, ...]
     next_after: int | None
     next_motions_after: int | None
 
 
 @dataclass(frozen=True)
-class _Gate:
+class _GateFacts:
     """What decides about one thing at one gate."""
 
     needed: int
@@ -100,26 +101,26 @@ class _Gate:
     """Principals who have seen unprotected figures of the account, where the policy bars them."""
 
 
-def queue(look: Look, after: int = 0, motions_after: int = 0) -> Queue:
+def queue_page(view: View, after: int = 0, motions_after: int = 0) -> Queue:
     """Requests and motions that wait, those after some numbers."""
-    found = lists.request_page(look.session, PAGE + 1, after=after, states=WAITING)
-    moved = lists.open_proposals(look.session, PAGE + 1, motions_after)
-    desk = _Desk.of(look, [request for request, _ in found[:PAGE]], moved[:PAGE])
+    found = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
+    moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, motions_after)
+    desk = _QueueFacts.load(view, [request for request, _ in found[:ITEMS_PER_PAGE]], moved[:ITEMS_PER_PAGE])
     return Queue(
-        tuple(desk.request(request, state) for request, state in found[:PAGE]),
-        tuple(map(desk.motion, moved[:PAGE])),
-        found[PAGE - 1][0].id if len(found) > PAGE else None,
-        moved[PAGE - 1].id if len(moved) > PAGE else None,
+        tuple(desk.request(request, state) for request, state in found[:ITEMS_PER_PAGE]),
+        tuple(map(desk.motion, moved[:ITEMS_PER_PAGE])),
+        found[ITEMS_PER_PAGE - 1][0].id if len(found) > ITEMS_PER_PAGE else None,
+        moved[ITEMS_PER_PAGE - 1].id if len(moved) > ITEMS_PER_PAGE else None,
     )
 
 
-def waiting_of(look: Look, request: Request, state: str) -> Waiting:
+def queue_item(view: View, request: Request, state: str) -> QueueItem:
     """One request that is in a state of WAITING."""
-    return _Desk.of(look, [request], []).request(request, state)
+    return _QueueFacts.load(view, [request], []).request(request, state)
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _QueueFacts:
     """Everything that the ledger has on the things of a page."""
 
     viewer: int
@@ -138,14 +139,14 @@ class _Desk:
     """Versions of which nothing is left: no request that reads one is approved."""
 
     @classmethod
-    def of(cls, look: Look, requests: Sequence[Request], motions: Sequence[Proposal]) -> "_Desk":
-        session = look.session
+    def load(cls, view: View, requests: Sequence[Request], motions: Sequence[Proposal]) -> "_QueueFacts":
+        session = view.session
         both: list[Request | Proposal] = [*requests, *motions]
         numbers, motion_numbers = [request.id for request in requests], [motion.id for motion in motions]
         found = lists.datasets_by_id(session, {one.dataset_id for one in both})
         publications = {motion.publication_id for motion in motions if motion.publication_id is not None}
         return cls(
-            viewer=look.actor.id,
+            viewer=view.actor.id,
             now=utc_now(),
             names=lists.principal_names(session),
             datasets=found,
@@ -164,69 +165,69 @@ class _Desk:
             viewers=internal_views.list_viewers(session, {dataset.account_id for dataset in found.values()}),
         )
 
-    def request(self, request: Request, state: str) -> Waiting:
+    def request(self, request: Request, state: str) -> QueueItem:
         """A request at its gate, or past it."""
-        gate, body, early = self._gate_of(request, state), body_of(request), state in UNRUN
-        counting = self._counting(gate, request.dataset_id)
+        gate, body, early = self._gate_of(request, state), request_body(request), state in UNRUN_STATES
+        counting = self._counting_people(gate, request.dataset_id)
         passed = len(counting) >= gate.needed and not any(one.decision == "reject" for one in gate.decisions)
         step = _STEP.get(state, "deliver" if passed else Gate.PUBLISH)
-        price, expired = cost(request) if early else None, early and request.expires_at <= self.now
-        return Waiting(
+        price, expired = request_cost(request) if early else None, early and request.expires_at <= self.now
+        return QueueItem(
             what="request",
             number=request.id,
             step=step,
             dataset=self.datasets[request.dataset_id].name,
-            asks=_asked(body),
+            asks=_request_phrase(body),
             epsilon=body.get("epsilon"),
-            delta=said_delta(body),
-            price=None if price is None else rho(price),
+            delta=delta_text(body),
+            price=None if price is None else format_rho(price),
             by=self.names[request.requester_id],
             since=request.created_at,
-            days=_days(request.created_at, self.now),
+            days=_days_between(request.created_at, self.now),
             expires_at=request.expires_at,
             standing=request.standing_id,
             expired=expired,
             approvals=self._approvals(
                 gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)
             ),
-            command=None if expired else _command(request.id, step),
+            command=None if expired else _next_command(request.id, step),
         )
 
-    def motion(self, motion: Proposal) -> Waiting:
+    def motion(self, motion: Proposal) -> QueueItem:
         """A motion at its gate; each that is listed is open."""
         dataset = self.datasets[motion.dataset_id]
-        gate = _Gate(
+        gate = _GateFacts(
             self.rules.required_approvals(motion.policy_id, dataset.account_id, Gate.MOTION),
             self.rules.policies[motion.policy_id].several_roles,
             [one for one in self.decisions if one.motion_id == motion.id],
             (motion.proposer_id,),
             self._barred(motion.policy_id, dataset.account_id),
         )
-        return Waiting(
+        return QueueItem(
             what="motion",
             number=motion.id,
             step="motion",
             dataset=dataset.name,
-            asks=self._said(motion),
+            asks=self._proposal_phrase(motion),
             epsilon=motion.epsilon,
             delta=None if motion.delta is None else small(motion.delta),
-            price=rho(Amount(motion.rho)) if motion.kind == "standing" and motion.rho is not None else None,
+            price=format_rho(Amount(motion.rho)) if motion.kind == "standing" and motion.rho is not None else None,
             by=self.names[motion.proposer_id],
             since=motion.created_at,
-            days=_days(motion.created_at, self.now),
+            days=_days_between(motion.created_at, self.now),
             expires_at=motion.expires_at,
             standing=None,
             expired=False,
-            approvals=self._approvals(gate, self._counting(gate, dataset.id), dataset.id, asked=True),
-            command=_command(motion.id, "motion"),
+            approvals=self._approvals(gate, self._counting_people(gate, dataset.id), dataset.id, asked=True),
+            command=_next_command(motion.id, "motion"),
         )
 
     def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
         erased = step == Gate.SPEND and request.version_id in self.erased
         return step in _GATES and not expired and not erased
 
-    def _gate_of(self, request: Request, state: str) -> _Gate:
-        name = Gate.SPEND if state in UNRUN else Gate.PUBLISH
+    def _gate_of(self, request: Request, state: str) -> _GateFacts:
+        name = Gate.SPEND if state in UNRUN_STATES else Gate.PUBLISH
         made = self.artifacts.get(request.id)
         subject = request.digest if name == Gate.SPEND or made is None else made.digest
         decided = [
@@ -237,18 +238,18 @@ class _Desk:
         policy, account = self.rules.policies[request.policy_id], self.datasets[request.dataset_id].account_id
         needed = self.rules.required_approvals(policy.id, account, name)
         barred = self._barred(policy.id, account)
-        return _Gate(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
+        return _GateFacts(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
 
     def _barred(self, policy_id: int, account_id: int) -> frozenset[int]:
         seen = self.viewers.get(account_id, frozenset())
         return seen if seen and self.rules.bars_viewers(policy_id, account_id) else frozenset()
 
-    def _counting(self, gate: _Gate, dataset_id: int) -> frozenset[int]:
+    def _counting_people(self, gate: _GateFacts, dataset_id: int) -> frozenset[int]:
         """The people whose approvals count: whoever acts for somebody is that somebody."""
         given = (one for one in gate.decisions if one.decision == "approve" and self.people.may_count(one, dataset_id))
         return frozenset(one.on_behalf_of or one.approver_id for one in given)
 
-    def _deciders(self, gate: _Gate, dataset_id: int) -> Iterator[int]:
+    def _deciders(self, gate: _GateFacts, dataset_id: int) -> Iterator[int]:
         """As the guards of the database have it (`approval_...`)."""
         given = [one for one in gate.decisions if one.decision == "approve"]
         if len(given) < len(gate.decisions):
@@ -262,36 +263,40 @@ class _Desk:
             if barred.isdisjoint((taker, giver))
         )
 
-    def _approvals(self, gate: _Gate, counting: frozenset[int], dataset_id: int, *, asked: bool) -> Approvals:
+    def _approvals(self, gate: _GateFacts, counting: frozenset[int], dataset_id: int, *, asked: bool) -> ApprovalStatus:
         deciders = {*self._deciders(gate, dataset_id)} if asked else set()
-        return Approvals(
-            len(counting), gate.needed, self._sorted(counting), self._sorted(deciders), self.viewer in deciders
+        return ApprovalStatus(
+            len(counting),
+            gate.needed,
+            self._sorted_names(counting),
+            self._sorted_names(deciders),
+            self.viewer in deciders,
         )
 
-    def _sorted(self, people: Collection[int]) -> tuple[str, ...]:
+    def _sorted_names(self, people: Collection[int]) -> tuple[str, ...]:
         return tuple(sorted(self.names[one] for one in people))
 
-    def _said(self, motion: Proposal) -> str:
+    def _proposal_phrase(self, motion: Proposal) -> str:
         used, retracted = self.uses.get(motion.id, 0), self.retracted.get(motion.publication_id or 0)
-        return MotionRow(
+        return ProposalRow(
             number=motion.id, kind=motion.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
             expires_at="", given=0, needed=0, epsilon=motion.epsilon, delta=motion.delta, runs=motion.runs, used=used,
             until=motion.until, request_id=retracted,
         ).content  # fmt: skip
 
 
-def _asked(body: Mapping[str, Any]) -> str:
+def _request_phrase(body: Mapping[str, Any]) -> str:
     read = cohorts_in(body)
     return f"{body.get('kind')} by {body.get('mechanism')}" + (f", of {in_words(read)}" if read else "")
 
 
-def _command(number: int, step: str) -> str:
+def _next_command(number: int, step: str) -> str:
     if step in _GATES:
         return f'almoner approve {number} --gate {step} --reason "..."'
     return f"almoner run {number}" if step == "run" else f"almoner publish {number} --to DIR"
 
 
-def _days(since: str, now: str) -> int:
+def _days_between(since: str, now: str) -> int:
     """Whole days between two moments."""
     then, at = (datetime.fromisoformat(one).astimezone(UTC) for one in (since, now))
     return max((at - then).days, 0)

@@ -6,14 +6,15 @@ from decimal import Decimal
 
 from pydantic import ValidationError
 
-from flows.approvals.request_diff import fields
+from flows.approvals.request_diff import flatten_fields
 from flows.approvals.request_review import claim_of
-from flows.approvals.review_sections import mechanisms
-from flows.dashboard.documents import papers_of
-from flows.dashboard.queue_page import WAITING, Waiting, waiting_of
-from flows.dashboard.request_list import RequestLine, body_of, line_of
-from flows.dashboard.viewer import Look
+from flows.approvals.review_sections import mechanism_rows
+from flows.dashboard.documents import readable_documents
+from flows.dashboard.queue_page import WAITING_STATES, QueueItem, queue_item
+from flows.dashboard.request_list import RequestLine, request_line
+from flows.dashboard.viewer import View
 from models_db.errors import AlmonerError
+from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
@@ -28,7 +29,7 @@ from tasks.reporting.number_format import small
 
 
 @dataclass(frozen=True)
-class ClaimTold:
+class ClaimView:
     """What a release promises, for itself alone: adding or removing one unit, and exchanging one for another.
 
     Attributes:
@@ -46,7 +47,7 @@ class ClaimTold:
 
 
 @dataclass(frozen=True)
-class Step:
+class RequestStep:
     """One step in the life of a request."""
 
     at: str
@@ -85,75 +86,75 @@ class ReleasePage:
     line: RequestLine
     digest: str
     expires_at: str
-    claim: ClaimTold | None
+    claim: ClaimView | None
     no_claim: str
     mechanisms: tuple[tuple[str, ...], ...]
     fields: tuple[tuple[str, str], ...]
     artifact: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[RequestStep, ...]
     decisions: tuple[DecisionLine, ...]
-    waiting: Waiting | None
+    waiting: QueueItem | None
     reports: tuple[Version, ...]
     card: bool
 
 
-def release_page(look: Look, number: int) -> ReleasePage:
+def release_page(view: View, number: int) -> ReleasePage:
     """A request by its number.
 
     Raises:
         RequestUnknown: there is none.
     """
-    session = look.session
+    session = view.session
     request = requests.find_request(session, number)
     state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
     dataset, names = session.get_one(Dataset, request.dataset_id), lists.principal_names(session)
-    papers = papers_of(look, state, made, dataset)
-    claim, why, invoked = _claim(request)
-    spent = ledger.spent_by(session, number) if look.figures else None
+    papers = readable_documents(view, state, made, dataset)
+    claim, why, invoked = _claim_and_mechanisms(request)
+    spent = ledger.spent_by(session, number) if view.figures else None
     return ReleasePage(
-        line=line_of(request, state, dataset.name, names, spent),
+        line=request_line(request, state, dataset.name, names, spent),
         digest=request.digest,
         expires_at=request.expires_at,
         claim=claim,
         no_claim=why,
         mechanisms=invoked,
-        fields=tuple(fields(body_of(request))),
+        fields=tuple(flatten_fields(request_body(request))),
         artifact=made.digest if made else None,
-        steps=tuple(_steps(look, number, names)),
-        decisions=tuple(_decisions(look, number, names)),
-        waiting=waiting_of(look, request, state) if state in WAITING else None,
+        steps=tuple(_request_steps(view, number, names)),
+        decisions=tuple(_decision_lines(view, number, names)),
+        waiting=queue_item(view, request, state) if state in WAITING_STATES else None,
         reports=papers.reports,
         card=papers.card,
     )
 
 
-def _steps(look: Look, number: int, names: dict[int, str]) -> Iterator[Step]:
-    for step in requests.history(look.session, number):
-        yield Step(step.at, step.from_state, step.to_state, names[step.actor_id], step.detail)
+def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[RequestStep]:
+    for step in requests.history(view.session, number):
+        yield RequestStep(step.at, step.from_state, step.to_state, names[step.actor_id], step.detail)
 
 
-def _decisions(look: Look, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
-    for given, by in gates.request_decisions(look.session, number):
+def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
+    for given, by in gates.request_decisions(view.session, number):
         giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
         yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
 
 
-def _claim(request: Request) -> tuple[ClaimTold | None, str, tuple[tuple[str, ...], ...]]:
+def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tuple[tuple[str, ...], ...]]:
     """The claim, or why there is none; and the mechanisms."""
-    body = body_of(request)
+    body = request_body(request)
     try:
         asked, events = ApprovedRequest.model_validate(body), planned_events(body)
-        claim, invoked = claim_of(asked, events), mechanisms(events).rows
+        claim, invoked = claim_of(asked, events), mechanism_rows(events).rows
     except (ValidationError, AlmonerError, KeyError, TypeError):
         return None, "This request is not in a form that this version of almoner reads; its fields are below.", ()
     if claim is None:
         return None, "No privacy is claimed: the dataset is marked public.", invoked
-    return _told(claim, asked), "", invoked
+    return _claim_view(claim, asked), "", invoked
 
 
-def _told(claim: Claim, asked: ApprovedRequest) -> ClaimTold:
+def _claim_view(claim: Claim, request: ApprovedRequest) -> ClaimView:
     _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
-    return ClaimTold(
-        claim.epsilon, small(claim.delta), claim.rho, asked.unit, asked.relation, claim.replace_one.epsilon,
+    return ClaimView(
+        claim.epsilon, small(claim.delta), claim.rho, request.unit, request.relation, claim.replace_one.epsilon,
         small(claim.replace_one.delta), figure(right),
     )  # fmt: skip

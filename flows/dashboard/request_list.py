@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.dashboard.balances import rho
-from flows.dashboard.viewer import Look
+from flows.dashboard.balances import format_rho
+from flows.dashboard.viewer import View
 from models_db.errors import UsageError
 from models_db.services.audit.stored_text import request_body
 from models_db.services.queries import lists
@@ -18,8 +18,8 @@ from models_db.values.standing_terms import cost_of
 from tasks.planning.block_selection import Reading, reading_in
 from tasks.reporting.number_format import small
 
-PAGE = 50
-STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)
+REQUESTS_PER_PAGE = 50
+REQUEST_STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)
 
 
 @dataclass(frozen=True)
@@ -55,42 +55,44 @@ class RequestList:
 
 
 def request_list(
-    look: Look, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
+    view: View, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
 ) -> RequestList:
     """The newest requests that fit, with what each has spent."""
-    session = look.session
-    found = lists.request_page(session, PAGE + 1, before=before, dataset_id=dataset_id, states=states)
-    shown = found[:PAGE]
+    session = view.session
+    found = lists.request_page(session, REQUESTS_PER_PAGE + 1, before=before, dataset_id=dataset_id, states=states)
+    shown = found[:REQUESTS_PER_PAGE]
     numbers = [request.id for request, _ in shown]
     names, datasets = lists.principal_names(session), datasets_of(session, [request for request, _ in shown])
-    spent = lists.spent_by_request(session, numbers) if look.figures else None
+    spent = lists.spent_by_request(session, numbers) if view.figures else None
     lines = tuple(
-        line_of(request, state, datasets[request.dataset_id].name, names, _of(spent, request))
+        request_line(request, state, datasets[request.dataset_id].name, names, _spent_rho(spent, request))
         for request, state in shown
     )
-    return RequestList(lines, numbers[-1] if len(found) > PAGE else None)
+    return RequestList(lines, numbers[-1] if len(found) > REQUESTS_PER_PAGE else None)
 
 
-def _of(spent: Mapping[int, Amount] | None, request: Request) -> Amount | None:
+def _spent_rho(spent: Mapping[int, Amount] | None, request: Request) -> Amount | None:
     return None if spent is None else spent.get(request.id, Amount())
 
 
-def line_of(request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount | None) -> RequestLine:
+def request_line(
+    request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount | None
+) -> RequestLine:
     """One request."""
-    body = body_of(request)
+    body = request_body(request)
     return RequestLine(
         number=request.id,
         dataset=dataset,
         kind=str(body.get("kind")),
         mechanism=str(body.get("mechanism")),
         epsilon=body.get("epsilon"),
-        delta=said_delta(body),
+        delta=delta_text(body),
         state=state,
         requester=names[request.requester_id],
         submitted_at=request.created_at,
         standing=request.standing_id,
         cohorts=cohorts_in(body),
-        rho_spent=None if spent is None else rho(spent),
+        rho_spent=None if spent is None else format_rho(spent),
     )
 
 
@@ -99,32 +101,27 @@ def datasets_of(session: Session, requests: Sequence[Request]) -> dict[int, Data
     return lists.datasets_by_id(session, {request.dataset_id for request in requests})
 
 
-def body_of(request: Request) -> dict[str, Any]:
-    """The canonical request."""
-    return request_body(request)
-
-
 def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:
     """The cohorts that a request reads; None where there was one."""
     return tuple(body["cohorts"]) if body.get("cohorts") else None
 
 
-def said_delta(body: Mapping[str, Any]) -> str | None:
+def delta_text(body: Mapping[str, Any]) -> str | None:
     """The delta that a request claims, as people write small ones."""
     return None if body.get("delta") is None else small(str(body["delta"]))
 
 
-def reading(request: Request, each: int) -> Reading | None:
+def request_reading(request: Request, each: int) -> Reading | None:
     """What a request reads of a dataset whose cohorts have so many blocks each; None where that cannot be told."""
     try:
-        return reading_in(body_of(request), each)
+        return reading_in(request_body(request), each)
     except (UsageError, ValueError):
         return None
 
 
-def cost(request: Request) -> Amount | None:
+def request_cost(request: Request) -> Amount | None:
     """What a request's plan costs; None where it has no plan that this almoner can read."""
     try:
-        return cost_of(body_of(request))
+        return cost_of(request_body(request))
     except (KeyError, TypeError, ValueError):
         return None

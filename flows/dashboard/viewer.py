@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from flows.governance.policy import withholds_figures
+from flows.governance.policy import hides_balances
 from flows.workspace import rollback_guard
 from flows.workspace.policy_file import policy_of_home
 from flows.workspace.workspace import Workspace, signing_key_path
@@ -21,7 +21,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 
 @dataclass(frozen=True)
-class Look:
+class View:
     """One look at the ledger.
 
     Attributes:
@@ -43,7 +43,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Lookout:
+class Viewer:
     """A home to look at; one for each thread, because its database is asked by one at a time."""
 
     home: ProjectHome
@@ -51,7 +51,7 @@ class Lookout:
     public_key: str
 
     @contextmanager
-    def look(self) -> Iterator[Look]:
+    def open_view(self) -> Iterator[View]:
         """One session, and who looks.
 
         Raises:
@@ -60,15 +60,18 @@ class Lookout:
             LedgerUnreachable, LedgerUnsettled, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
-            seen, unread = rollback_guard.recall(self.home), ""  # before the session begins, see `memory.require_seen`
+            seen, unread = (
+                rollback_guard.load_head(self.home),
+                "",
+            )  # before the session begins, see `memory.require_seen`
         except rollback_guard.MemoryUnusable as problem:
             seen, unread = None, problem.message
         with self.database.read() as session:
             actor = principals.acting_principal(session, self.public_key)
-            how = rollback_guard.lost(session, seen) if seen is not None else ""
+            how = rollback_guard.missing_links(session, seen) if seen is not None else ""
             doubt = f"This is not the ledger that this home has seen: {how}." if how else unread
             roles = principals.roles_of(session, actor.id)
-            yield Look(session, actor, roles, not withholds_figures(session, actor), doubt)
+            yield View(session, actor, roles, not hides_balances(session, actor), doubt)
 
     def workspace(self) -> Workspace:
         """The same home as other commands open it, but through a database that cannot be written.
@@ -84,7 +87,7 @@ class Lookout:
         return Workspace(self.home, self.database, actor, SigningKey.load(signing_key_path(self.home)), policy)
 
 
-def lookout(home: ProjectHome) -> Lookout:
+def open_viewer(home: ProjectHome) -> Viewer:
     """Open a home to look at.
 
     Raises:
@@ -92,4 +95,4 @@ def lookout(home: ProjectHome) -> Lookout:
         SigningKeyUnusable: its key cannot be read.
     """
     home.require()
-    return Lookout(home, ReadOnlyDatabase(home.database_url), SigningKey.load(signing_key_path(home)).public_key)
+    return Viewer(home, ReadOnlyDatabase(home.database_url), SigningKey.load(signing_key_path(home)).public_key)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.governance.policy import withholds_figures
+from flows.governance.policy import hides_balances
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import cohorts, datasets
 from models_db.services.lifecycle import envelopes
@@ -15,7 +15,7 @@ from tasks.planning.block_selection import Reading
 
 
 @dataclass(frozen=True)
-class Afforded:
+class AffordableRuns:
     """So many equal releases fit into what is left now; None where they cost nothing.
 
     Attributes:
@@ -38,14 +38,14 @@ class Afforded:
         return f"{told}." if self.groups == 1 else f"{told}, and {self.in_turns} in turns over {self.groups} groups."
 
 
-def afforded(
+def affordable_runs(
     workspace: Workspace,
     name: str,
     price: Amount,
     groups: int | None = None,
     scope: str | None = None,
     read: str | Sequence[int] | None = None,
-) -> Afforded | None:
+) -> AffordableRuns | None:
     """How many releases at that price the budget of a dataset affords; None where the policy keeps that from its asker.
 
     In an envelope turns save nothing: it is one account for all of them. A window of time only delays.
@@ -59,7 +59,7 @@ def afforded(
         RotationUnfit: the groups would not be of one size.
     """
     with workspace.database.read() as session:
-        if withholds_figures(session, workspace.actor):
+        if hides_balances(session, workspace.actor):
             return None
         dataset = datasets.find_dataset(session, name)
         chosen = Reading(
@@ -72,5 +72,5 @@ def afforded(
         over = most_groups(len(left)) if groups is None else groups
         if scope is not None:
             in_it = affords(price, [envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))])
-            return Afforded(in_it, in_it, over)
-    return Afforded(affords(price, left), affords(price, left, over), over)
+            return AffordableRuns(in_it, in_it, over)
+    return AffordableRuns(affords(price, left), affords(price, left, over), over)

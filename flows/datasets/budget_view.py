@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.governance.policy import require_figures
-from flows.workspace.policy_file import read_version
+from flows.governance.policy import require_visible_balances
+from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.services.catalogue import cohorts, datasets, internal_views, policies
@@ -32,7 +32,7 @@ LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Window:
+class PacingWindow:
     """A window of time: the most that may be reserved in it, and what is. Before it is opened it has no end."""
 
     period: str
@@ -77,7 +77,7 @@ class BudgetView:
     claims: tuple[LifetimeClaim, ...]
     balance: Balance
     envelopes: tuple[Envelope, ...]
-    window: Window | None
+    window: PacingWindow | None
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
 
@@ -102,7 +102,7 @@ class BudgetView:
         return self.balance.remaining if scope is None else known[scope].left
 
 
-def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
+def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
     """The budget of a dataset, as releases have it that read some of its cohorts, or all.
 
     Args:
@@ -112,30 +112,30 @@ def view(workspace: Workspace, name: str, read: str | Sequence[int] | None = Non
         DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
         FiguresWithheld: the policy keeps the figures from the owner of this home.
     """
-    require_figures(workspace, name)
+    require_visible_balances(workspace, name)
     with workspace.database.read() as session:
-        return view_of(session, datasets.find_dataset(session, name), read)
+        return budget_of_dataset(session, datasets.find_dataset(session, name), read)
 
 
-def view_of(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
+def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
     """The same in a session of the caller's, who knows that the figures may be told."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
     )
     return BudgetView(
-        sharing=sharing(session, dataset),
+        sharing=datasets_on_account(session, dataset),
         blocks=each,
         claims=claims_of(session, dataset),
         balance=ledger.balance(session, root, blocks),
-        envelopes=tuple(envelopes.envelope_of(scope) for scope in envelopes.open_envelopes(session, root)),
-        window=_window(session, root),
-        cohorts=_cohorts(session, dataset),
+        envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
+        window=_pacing_window(session, root),
+        cohorts=_cohort_lines(session, dataset),
         viewing=internal_views.find_viewing(session, root),
     )
 
 
-def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
+def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     """What each cohort has, if there are several."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
     later = {one.number: one.created_at for one in cohorts.list_opened(session, root)}
@@ -150,22 +150,22 @@ def _cohorts(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     )
 
 
-def sharing(session: Session, dataset: Dataset) -> tuple[str, ...]:
+def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
     """The names of all datasets on the account of this one, this one among them."""
     return lists.datasets_on_account(session, dataset.account_id)
 
 
-def _window(session: Session, account_id: int) -> Window | None:
+def _pacing_window(session: Session, account_id: int) -> PacingWindow | None:
     version = policies.policy_in_force(session)
-    pacing = read_version(session, version).pacing if version is not None else None
+    pacing = read_policy_version(session, version).pacing if version is not None else None
     if pacing is None:
         return None
     found = envelopes.current_window(session, account_id)
     if found is None:
         cap = envelopes.share_of_cap(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
-        return Window(pacing.every, cap, Amount(), None, None)
+        return PacingWindow(pacing.every, cap, Amount(), None, None)
     used = Amount(found.rho_held + found.rho_spent, found.delta_held + found.delta_spent)
-    return Window(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
+    return PacingWindow(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
 
 
 def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
@@ -177,14 +177,14 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
         ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
         NotYourRole: only a steward opens one.
     """
-    _require_tellable(scope, reason)
+    _require_plain_texts(scope, reason)
     require_plain_name("an envelope", scope)
     cap = lifetime_claim(epsilon, delta).cap
     with workspace.database.write() as session:
         dataset = datasets.find_dataset(session, name)
         if not cap.fits(ledger.balance(session, dataset.account_id).remaining):
             raise ScopeTooLarge(name, scope, cap)
-        return envelopes.envelope_of(envelopes.open_envelope(session, workspace.actor, dataset, scope, cap, reason))
+        return envelopes.priced_envelope(envelopes.open_envelope(session, workspace.actor, dataset, scope, cap, reason))
 
 
 def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
@@ -195,15 +195,15 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
         ScopeUnknown: there is none open of that name.
         NotYourRole: only a steward closes one.
     """
-    _require_tellable(scope, reason)
+    _require_plain_texts(scope, reason)
     with workspace.database.write() as session:
         dataset = datasets.find_dataset(session, name)
-        found = envelopes.envelope_of(envelopes.find_envelope(session, dataset, scope))
+        found = envelopes.priced_envelope(envelopes.find_envelope(session, dataset, scope))
         envelopes.close_envelope(session, workspace.actor, dataset, scope, reason)
         return found
 
 
-def _require_tellable(scope: str, reason: str) -> None:
+def _require_plain_texts(scope: str, reason: str) -> None:
     if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
         raise EnvelopeUnfit(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
     if not reason.strip():

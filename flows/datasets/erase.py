@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.datasets import erasure_places
-from flows.datasets.erasure_places import Concerned
+from flows.datasets.erasure_places import ErasedThings
 from flows.releases.sweep import remove_orphans
 from flows.workspace.workspace import Workspace, overlap_key_path
 from models_db.errors import EnvironmentProblem, Refused, UsageError
@@ -28,12 +28,12 @@ from tasks.corpus.identity.keys import load_key
 from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
-OUT = (RequestState.PUBLISHED, RequestState.RETRACTED)
+PUBLISHED_STATES = (RequestState.PUBLISHED, RequestState.RETRACTED)
 LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True)
-class Target:
+class ErasureTarget:
     """What is to be erased: a unit by its id, a version by its number, or everything; the id is in no repr.
 
     Raises:
@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ErasureListing:
     """What would be erased, or was; counts are private, for the person at the keyboard alone.
 
     Attributes:
@@ -92,7 +92,7 @@ class Listing:
         }
 
 
-def list_erasure(workspace: Workspace, name: str, target: Target, reason: str | None = None) -> Listing:
+def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason: str | None = None) -> ErasureListing:
     """What `erase` would erase; nothing is changed. A reason is checked if there is one already.
 
     Raises:
@@ -101,7 +101,7 @@ def list_erasure(workspace: Workspace, name: str, target: Target, reason: str | 
     return _listed(workspace, name, target, reason)[-1]
 
 
-def erase(workspace: Workspace, name: str, target: Target, reason: str) -> Listing:
+def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
     """Erase; the same call again finishes an erasure that was cut short.
 
     Raises:
@@ -114,12 +114,12 @@ def erase(workspace: Workspace, name: str, target: Target, reason: str) -> Listi
     """
     dataset, known, listing = _listed(workspace, name, target, reason)
     remove_orphans(workspace)
-    made = known or _record(workspace, dataset, target, reason)
-    _carry_out(workspace, made.id, target)
-    return Listing(**{**vars(listing), "number": made.id})
+    made = known or _record_erasure(workspace, dataset, target, reason)
+    _complete_erasure(workspace, made.id, target)
+    return ErasureListing(**{**vars(listing), "number": made.id})
 
 
-def unfinished(workspace: Workspace) -> Iterator[str]:
+def unfinished_erasures(workspace: Workspace) -> Iterator[str]:
     """Erasures that were recorded and not carried out, in words."""
     with workspace.database.read() as session:
         ended = erasures.ended_erasures(session)
@@ -129,7 +129,7 @@ def unfinished(workspace: Workspace) -> Iterator[str]:
                 yield f"erasure {made.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
 
 
-def differences(workspace: Workspace) -> Iterator[str]:
+def store_differences(workspace: Workspace) -> Iterator[str]:
     """Versions in this home that do not hold what the ledger says they do, in words."""
     with workspace.database.read() as session:
         gone = erasures.erased_versions(session)
@@ -139,13 +139,13 @@ def differences(workspace: Workspace) -> Iterator[str]:
                 named = f"version {version.number} of {dataset.name!r}"
                 if version.id in gone:
                     yield f"{named} was erased and lies in this home: erase it here, too"
-                elif _mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
+                elif _manifest_mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
                     yield f"{named} holds other content than the ledger says"
 
 
 def _listed(
-    workspace: Workspace, name: str, target: Target, reason: str | None
-) -> tuple[Dataset, Erasure | None, Listing]:
+    workspace: Workspace, name: str, target: ErasureTarget, reason: str | None
+) -> tuple[Dataset, Erasure | None, ErasureListing]:
     """The dataset, the same erasure if it was recorded before, and what is concerned."""
     if reason is not None:
         _require_reason(reason, target)
@@ -153,26 +153,26 @@ def _listed(
         principals.require_role(session, workspace.actor, *erasures.ERASING_ROLES)
         dataset = datasets.find_dataset(session, name)
         erasures.require_unblocked(session, dataset)
-        known = _known(workspace, session, dataset, target)
-        versions = _versions(session, dataset, target, known)
-        return dataset, known, _listing(workspace, session, dataset, target, versions)
+        known = _find_recorded(workspace, session, dataset, target)
+        versions = _concerned_versions(session, dataset, target, known)
+        return dataset, known, _list_places(workspace, session, dataset, target, versions)
 
 
 def stored_versions(workspace: Workspace) -> Iterator[Finding]:
     """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
-    wrong = [*unfinished(workspace), *differences(workspace)]
+    wrong = [*unfinished_erasures(workspace), *store_differences(workspace)]
     yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
 
 
-def _require_reason(reason: str, target: Target) -> None:
+def _require_reason(reason: str, target: ErasureTarget) -> None:
     if not reason.strip() or len(reason) > LONGEST_REASON or (target.unit and target.unit in reason):
         raise ReasonUnfit
 
 
-def _known(workspace: Workspace, session: Session, dataset: Dataset, target: Target) -> Erasure | None:
+def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:
     """The same erasure, if it was recorded before and nothing has come in since that it would concern."""
     mark = _unit_mark(workspace, dataset, target)
-    version = _version(session, dataset, target.version)
+    version = _find_version(session, dataset, target.version)
     for made in reversed(erasures.list_all(session, dataset)):
         if (made.scope, made.unit_mark, made.version_id) == (target.scope, mark, version.id if version else None):
             return made if target.scope != "all" or not erasures.remaining_versions(session, dataset) else None
@@ -181,16 +181,18 @@ def _known(workspace: Workspace, session: Session, dataset: Dataset, target: Tar
     return None
 
 
-def _versions(session: Session, dataset: Dataset, target: Target, known: Erasure | None) -> list[DatasetVersion]:
+def _concerned_versions(
+    session: Session, dataset: Dataset, target: ErasureTarget, known: Erasure | None
+) -> list[DatasetVersion]:
     """The versions that are concerned."""
     if known is not None:
         query = select(DatasetVersion).join(ErasedVersion, ErasedVersion.version_id == DatasetVersion.id)
         return list(session.scalars(query.where(ErasedVersion.erasure_id == known.id).order_by(DatasetVersion.number)))
-    version = _version(session, dataset, target.version)
+    version = _find_version(session, dataset, target.version)
     return [version] if version is not None else list(erasures.remaining_versions(session, dataset))
 
 
-def _version(session: Session, dataset: Dataset, number: int | None) -> DatasetVersion | None:
+def _find_version(session: Session, dataset: Dataset, number: int | None) -> DatasetVersion | None:
     if number is None:
         return None
     for version in datasets.list_versions(session, dataset):
@@ -199,7 +201,7 @@ def _version(session: Session, dataset: Dataset, number: int | None) -> DatasetV
     raise VersionUnknown(dataset.name, number)
 
 
-def _unit_mark(workspace: Workspace, dataset: Dataset, target: Target) -> str | None:
+def _unit_mark(workspace: Workspace, dataset: Dataset, target: ErasureTarget) -> str | None:
     if target.unit is None:
         return None
     if dataset.unit_field is None:
@@ -207,19 +209,23 @@ def _unit_mark(workspace: Workspace, dataset: Dataset, target: Target) -> str | 
     return mark_of(load_key(overlap_key_path(workspace.home)), target.unit).hex()
 
 
-def _mark(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
+def _manifest_mark(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
     key = load_key(overlap_key_path(workspace.home))
     return content_mark(workspace.home, version.uid, key, named=dataset.unit_field is not None, without=without)
 
 
-def _record(workspace: Workspace, dataset: Dataset, target: Target, reason: str) -> Erasure:
+def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarget, reason: str) -> Erasure:
     """Record the erasure with what will be left of each version."""
     with workspace.database.read() as session:
-        versions = _versions(session, dataset, target, None)
-        unfit = [one for one in versions if target.unit and _mark(workspace, dataset, one) != _stated(session, one)]
+        versions = _concerned_versions(session, dataset, target, None)
+        unfit = [
+            one
+            for one in versions
+            if target.unit and _manifest_mark(workspace, dataset, one) != _stated_mark(session, one)
+        ]
     if unfit:
         raise StoreDiffers(dataset.name, unfit[0].number)
-    left = {one.id: _mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions}
+    left = {one.id: _manifest_mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions}
     wanted = ErasureRequest(
         scope=target.scope,
         reason=reason,
@@ -231,31 +237,31 @@ def _record(workspace: Workspace, dataset: Dataset, target: Target, reason: str)
         return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), wanted)
 
 
-def _stated(session: Session, version: DatasetVersion) -> str:
+def _stated_mark(session: Session, version: DatasetVersion) -> str:
     return erasures.manifest_mark(session, version)
 
 
-def _carry_out(workspace: Workspace, number: int, target: Target) -> None:
+def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) -> None:
     """Bring the home to what the ledger says; each step may be done again."""
     with workspace.database.read() as session:
         made = session.get_one(Erasure, number)
         dataset = session.get_one(Dataset, made.dataset_id)
-        versions = _versions(session, dataset, target, made)
-        about = _concerned(workspace, session, versions)
-        stated = {one.id: _stated(session, one) for one in versions}
+        versions = _concerned_versions(session, dataset, target, made)
+        about = _erasure_scope(workspace, session, versions)
+        stated = {one.id: _stated_mark(session, one) for one in versions}
         gone = erasures.erased_versions(session)
     here = set(version_uids(workspace.home))
     for version in (one for one in versions if one.uid in here):
         if version.id in gone:
             remove_version(workspace.home, version.uid)
         elif target.unit is not None:
-            _without(workspace, dataset, version, target.unit, stated[version.id])
-    erasure_places.clear(about)
+            _remove_unit(workspace, dataset, version, target.unit, stated[version.id])
+    erasure_places.clear_places(about)
     with workspace.database.write() as session:
         erasures.end_erasure(session, workspace.actor, session.get_one(Erasure, number))
 
 
-def _without(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
+def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
     """A version loses a unit, unless it has lost it already.
 
     Raises:
@@ -264,19 +270,19 @@ def _without(workspace: Workspace, dataset: Dataset, version: DatasetVersion, un
     remove_beside(workspace.home, version.uid)
     if documents_of(workspace.home, version.uid, unit):
         erase_unit(workspace.home, version.uid, unit)
-    if _mark(workspace, dataset, version) != stated:
+    if _manifest_mark(workspace, dataset, version) != stated:
         raise StoreDiffers(dataset.name, version.number)
 
 
-def _listing(
-    workspace: Workspace, session: Session, dataset: Dataset, target: Target, versions: list[DatasetVersion]
-) -> Listing:
+def _list_places(
+    workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget, versions: list[DatasetVersion]
+) -> ErasureListing:
     here = set(version_uids(workspace.home))
     stores = [one.uid for one in versions if one.uid in here]
-    found = erasure_places.found(_concerned(workspace, session, versions))
+    found = erasure_places.find_places(_erasure_scope(workspace, session, versions))
     beside = sum(len(strangers(workspace.home, uid)) for uid in stores)
     others = (one.name for one in datasets.list_all(session) if one.account_id == dataset.account_id)
-    return Listing(
+    return ErasureListing(
         dataset=dataset.name,
         scope=target.scope,
         versions=tuple(one.number for one in versions),
@@ -286,12 +292,12 @@ def _listing(
     )
 
 
-def _concerned(workspace: Workspace, session: Session, versions: list[DatasetVersion]) -> Concerned:
+def _erasure_scope(workspace: Workspace, session: Session, versions: list[DatasetVersion]) -> ErasedThings:
     numbers = [one.id for one in versions]
     requests = session.scalars(select(Request.id).where(Request.version_id.in_(numbers)).order_by(Request.id)).all()
-    inside = [number for number in requests if releases.state_of(session, number) not in OUT]
+    inside = [number for number in requests if releases.state_of(session, number) not in PUBLISHED_STATES]
     kept = session.scalars(select(Artifact).where(Artifact.request_id.in_(inside)))
-    return Concerned(
+    return ErasedThings(
         home=workspace.home,
         uids=tuple(one.uid for one in versions),
         requests=tuple(requests),

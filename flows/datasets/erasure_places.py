@@ -26,12 +26,12 @@ from flows.releases.resume import journal_folder
 from models_db.home import ProjectHome
 from tasks.analysis.facets import cache
 
-KNOWN = ("corpora", "derived", "keys", "quarantine", "released", "reports", "attacks", "scratch")
+HOME_FOLDERS = ("corpora", "derived", "keys", "quarantine", "released", "reports", "attacks", "scratch")
 """Folders of a home in which no archive of it is looked for."""
 
 
 @dataclass(frozen=True)
-class Concerned:
+class ErasedThings:
     """What an erasure is about, in the terms of the home.
 
     Attributes:
@@ -46,47 +46,47 @@ class Concerned:
     unpublished: Mapping[str, str]
 
 
-def _facets(about: Concerned) -> Iterator[Path]:
-    derived = about.home.derived
+def _facet_paths(erased: ErasedThings) -> Iterator[Path]:
+    derived = erased.home.derived
     empty = (cache.DATABASE, Path(cache.DATABASE).with_suffix(".lock").name)
     if derived.is_dir():
         yield from (path for path in derived.iterdir() if path.name not in empty or _size(path))
 
 
-def _journals(about: Concerned) -> Iterator[Path]:
-    yield from (journal_folder(about.home, number) for number in about.requests)
+def _journal_paths(erased: ErasedThings) -> Iterator[Path]:
+    yield from (journal_folder(erased.home, number) for number in erased.requests)
 
 
-def _drafts(about: Concerned) -> Iterator[Path]:
-    yield from (about.home.path_inside("quarantine", folder) for folder in about.unpublished.values())
+def _draft_paths(erased: ErasedThings) -> Iterator[Path]:
+    yield from (erased.home.path_inside("quarantine", folder) for folder in erased.unpublished.values())
 
 
-def _values(about: Concerned) -> Iterator[Path]:
-    yield from (about.home.released / f"{artifact}.json" for artifact in about.unpublished)
+def _values_paths(erased: ErasedThings) -> Iterator[Path]:
+    yield from (erased.home.released / f"{artifact}.json" for artifact in erased.unpublished)
 
 
-def _reports(about: Concerned) -> Iterator[Path]:
-    for number in about.requests:
-        yield from about.home.root.glob(f"reports/{number}-*")
+def _report_paths(erased: ErasedThings) -> Iterator[Path]:
+    for number in erased.requests:
+        yield from erased.home.root.glob(f"reports/{number}-*")
 
 
-def _attacks(about: Concerned) -> Iterator[Path]:
-    for uid in about.uids:
-        yield from about.home.root.glob(f"attacks/*-{uid[:12]}")
+def _attack_paths(erased: ErasedThings) -> Iterator[Path]:
+    for uid in erased.uids:
+        yield from erased.home.root.glob(f"attacks/*-{uid[:12]}")
 
 
-def _scratch(about: Concerned) -> Iterator[Path]:
-    yield from about.home.scratch.iterdir() if about.home.scratch.is_dir() else ()
+def _scratch_paths(erased: ErasedThings) -> Iterator[Path]:
+    yield from erased.home.scratch.iterdir() if erased.home.scratch.is_dir() else ()
 
 
-def _backups(about: Concerned) -> Iterator[Path]:
-    for top in about.home.root.iterdir():
-        if top.name not in KNOWN:
+def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
+    for top in erased.home.root.iterdir():
+        if top.name not in HOME_FOLDERS:
             files = top.rglob("*") if top.is_dir() and not top.is_symlink() else (top,)
-            yield from (path for path in files if _holds(path, about.uids))
+            yield from (path for path in files if _archive_holds(path, erased.uids))
 
 
-def _holds(path: Path, uids: tuple[str, ...]) -> bool:
+def _archive_holds(path: Path, uids: tuple[str, ...]) -> bool:
     """Whether a file is an archive with one of the versions."""
     if path.is_symlink() or not path.is_file() or not tarfile.is_tarfile(path):
         return False
@@ -98,38 +98,38 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-PLACES: Mapping[str, Callable[[Concerned], Iterator[Path]]] = MappingProxyType({
-    "facets": _facets,
-    "journals": _journals,
-    "drafts": _drafts,
-    "values": _values,
-    "reports": _reports,
-    "attacks": _attacks,
-    "scratch": _scratch,
-    "backups": _backups,
+PLACES: Mapping[str, Callable[[ErasedThings], Iterator[Path]]] = MappingProxyType({
+    "facets": _facet_paths,
+    "journals": _journal_paths,
+    "drafts": _draft_paths,
+    "values": _values_paths,
+    "reports": _report_paths,
+    "attacks": _attack_paths,
+    "scratch": _scratch_paths,
+    "backups": _backup_paths,
 })  # fmt: skip
 
 
-def found(about: Concerned) -> dict[str, list[Path]]:
+def find_places(erased: ErasedThings) -> dict[str, list[Path]]:
     """The files and folders that there are, by kind."""
-    return {kind: sorted(path for path in look(about) if _there(path)) for kind, look in PLACES.items()}
+    return {kind: sorted(path for path in look(erased) if _exists(path)) for kind, look in PLACES.items()}
 
 
-def clear(about: Concerned) -> None:
+def clear_places(erased: ErasedThings) -> None:
     """Remove all of it; what is gone already is no mistake.
 
     Raises:
         FacetCacheNotWritable, OSError: something cannot be removed.
     """
-    for kind, paths in found(about).items():
+    for kind, paths in find_places(erased).items():
         if kind == "facets":
-            cache.forget(about.home.derived)
+            cache.forget(erased.home.derived)
         else:
             for path in paths:
                 _remove(path)
 
 
-def _there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 

@@ -9,11 +9,11 @@ from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
 
-LADDER = ("0.5", "1", "2", "3", "4", "6", "8", "10")
+FORECAST_EPSILONS = ("0.5", "1", "2", "3", "4", "6", "8", "10")
 
 
 @dataclass(frozen=True)
-class Rung:
+class ForecastRow:
     """Releases of one epsilon.
 
     Attributes:
@@ -30,37 +30,37 @@ class Rung:
     after: str | None
 
 
-def ladder(found: BudgetView, delta: str, scope: str | None = None) -> Iterator[Rung]:
+def forecast_table(budget: BudgetView, delta: str, scope: str | None = None) -> Iterator[ForecastRow]:
     """What is left, counted in releases of `delta` and of growing epsilon.
 
     Raises:
         ScopeUnknown: there is no such envelope.
         InvalidTarget: no release can have that delta.
     """
-    left = found.left(scope)
-    for epsilon in LADDER:
-        price = price_of(epsilon, delta)
-        now = min(times(found.window.left, price), times(left, price)) if found.window else None
-        ever = 0 if never(found, price) else times(left, price)
-        yield Rung(epsilon, price, ever, now, after(found, price) if ever else None)
+    left = budget.left(scope)
+    for epsilon in FORECAST_EPSILONS:
+        price = release_price(epsilon, delta)
+        now = min(count_releases(budget.window.left, price), count_releases(left, price)) if budget.window else None
+        ever = 0 if exceeds_window(budget, price) else count_releases(left, price)
+        yield ForecastRow(epsilon, price, ever, now, epsilon_after(budget, price) if ever else None)
 
 
 @lru_cache(maxsize=256)
-def price_of(epsilon: str, delta: str) -> Amount:
+def release_price(epsilon: str, delta: str) -> Amount:
     """What a release may charge; see `release_amount`."""
     return release_amount(epsilon, delta)
 
 
-def times(left: Amount, price: Amount) -> int:
+def count_releases(left: Amount, price: Amount) -> int:
     """How many releases at a price fit into what is left."""
     return left.rho // price.rho
 
 
-def never(found: BudgetView, price: Amount) -> bool:
+def exceeds_window(budget: BudgetView, price: Amount) -> bool:
     """Whether a release costs more than a whole window."""
-    return found.window is not None and not price.fits(found.window.cap)
+    return budget.window is not None and not price.fits(budget.window.cap)
 
 
-def after(found: BudgetView, asked: Amount) -> str:
+def epsilon_after(budget: BudgetView, asked: Amount) -> str:
     """The lifetime epsilon once `asked` is spent, too."""
-    return lifetime_epsilon(found.balance.spent + asked, found.claim.delta_conversion)
+    return lifetime_epsilon(budget.balance.spent + asked, budget.claim.delta_conversion)

@@ -10,21 +10,21 @@ from models_db.tables import Dataset
 from models_db.values.requests import PublicMetadata, model_to_json
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 
-AT_ONCE = 500
+DATASETS_PER_QUERY = 500
 
 _epsilon = lru_cache(maxsize=4096)(lifetime_epsilon)  # it searches, and most datasets of a list have spent the same
 
 
-def inventory(session: Session) -> Iterator[dict[str, object]]:
-    """All datasets by name; see `described`. Memory holds AT_ONCE of them and their claims, never their blocks."""
+def list_datasets(session: Session) -> Iterator[dict[str, object]]:
+    """All datasets by name; see `describe_datasets`. Memory holds AT_ONCE of them and their claims, no blocks."""
     after: str | None = None
-    while found := lists.dataset_page(session, AT_ONCE, after):
-        yield from described(session, found)
+    while found := lists.dataset_page(session, DATASETS_PER_QUERY, after):
+        yield from describe_datasets(session, found)
         after = found[-1].name
         session.expunge_all()
 
 
-def described(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
+def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
     """Each dataset with its claim in force and what is left, in the same order."""
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     claims, balances = lists.lifetime_claims(session, accounts), lists.account_balances(session, accounts)

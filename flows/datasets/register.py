@@ -17,7 +17,9 @@ from tasks.corpus.readers.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
 
 
-def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: str, blocks: int = 1) -> None:
+def register_dataset(
+    workspace: Workspace, registration: Registration, epsilon: str, delta: str, blocks: int = 1
+) -> None:
     """Register a dataset with a budget of its own; nothing is read.
 
     Args:
@@ -30,32 +32,32 @@ def register(workspace: Workspace, wanted: Registration, epsilon: str, delta: st
         DatasetExists: the name is taken.
         Denied: only a steward or an admin registers one.
     """
-    require_plain_name("a dataset", wanted.name)
+    require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
-        datasets.require_name_free(session, wanted.name)
+        datasets.require_name_free(session, registration.name)
         claim = lifetime_claim(epsilon, delta)
         key_name = secrets.token_hex(8)
         create_key(partition_key_path(workspace.home, key_name))
         account = datasets.open_account(session, claim, blocks, key_name, workspace.actor)
-        datasets.register(session, workspace.actor, wanted, account.id)
+        datasets.register(session, workspace.actor, registration, account.id)
 
 
-def register_sharing(workspace: Workspace, wanted: Registration, other: str) -> None:
+def register_sharing(workspace: Workspace, registration: Registration, other: str) -> None:
     """Register a dataset on the budget of another one, because they share people.
 
     Raises:
         DatasetUnknown: there is no `other`.
-        NameNotPlain, DatasetExists, Denied: as `register`.
+        NameNotPlain, DatasetExists, Denied: as `register_dataset`.
         NotAlike: its units are not those of `other`.
     """
-    require_plain_name("a dataset", wanted.name)
+    require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
         account = datasets.find_dataset(session, other).account_id
-        datasets.register(session, workspace.actor, wanted, account)
+        datasets.register(session, workspace.actor, registration, account)
 
 
 @dataclass(frozen=True)
-class Coming:
+class IngestPreview:
     """What an ingest would do, of which nothing is read off the data.
 
     Attributes:
@@ -90,7 +92,7 @@ def ingest(
 
     Args:
         source: JSONL, CSV, Parquet, or a folder of .txt; here, or in a store
-            (`flows.workspace.object_stores.source_at`). label_field: the field of a document's label or group; kept
+            (`flows.workspace.object_stores.open_source`). label_field: the field of a document's label or group; kept
             private. new_cohort: units that the account has not seen get blocks, and budgets, of their own from this
             version on. A decision that is public, and must not depend on what the version holds.
         population: the declared, public number of units of the new cohort.
@@ -105,7 +107,7 @@ def ingest(
         UsageError: the corpus cannot be read as one.
         Refused: the ledger does not take the version.
     """
-    dataset, growth = _looked_up(workspace, name, new_cohort, population)
+    dataset, growth = _load_preview(workspace, name, new_cohort, population)
     overlap_key = load_key(overlap_key_path(workspace.home))
     with workspace.database.read() as session:
         erased = erasures.erased_units(session, dataset)
@@ -114,16 +116,18 @@ def ingest(
     )
 
 
-def would_ingest(workspace: Workspace, name: str, *, new_cohort: bool = False, population: int | None = None) -> Coming:
+def preview_ingest(
+    workspace: Workspace, name: str, *, new_cohort: bool = False, population: int | None = None
+) -> IngestPreview:
     """What `ingest` would do; neither the source nor the corpora are read.
 
     Raises:
         DatasetUnknown, UnnamedUnitsAgain, NotYourRole, CohortUnfit, PopulationUnused: as `ingest`.
     """
-    dataset, growth = _looked_up(workspace, name, new_cohort, population)
+    dataset, growth = _load_preview(workspace, name, new_cohort, population)
     with workspace.database.read() as session:
         cap = ledger.balance(session, dataset.account_id).cap
-        return Coming(
+        return IngestPreview(
             number=len(datasets.list_versions(session, dataset)) + 1,
             cohort=growth.newest,
             opens=growth.opens,
@@ -133,7 +137,9 @@ def would_ingest(workspace: Workspace, name: str, *, new_cohort: bool = False, p
         )
 
 
-def _looked_up(workspace: Workspace, name: str, new_cohort: bool, population: int | None) -> tuple[Dataset, CohortPlan]:
+def _load_preview(
+    workspace: Workspace, name: str, new_cohort: bool, population: int | None
+) -> tuple[Dataset, CohortPlan]:
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
         datasets.require_version_allowed(session, dataset)

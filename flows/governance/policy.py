@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.workspace.policy_file import read_version
+from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
@@ -25,7 +25,7 @@ from models_db.values.amounts import Amount
 from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.values.metric_result import MetricResult
 
-SEE_FIGURES = frozenset({"steward", "auditor", "admin"})
+ROLES_SEEING_BALANCES = frozenset({"steward", "auditor", "admin"})
 """Roles that are told what is left of a budget even where refusals are quiet."""
 
 
@@ -56,16 +56,16 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
     stored = artifacts.evaluations(session, artifact) if artifact else ()
     measured = {e.metric: MetricResult.from_json(result_of(e)) for e in stored if e.exposure != "internal"}
     dataset = request_body(request)["dataset"]["name"]
-    require_admitted(request_id, policy_of(session, request).rules_for(dataset), measured, reasons)
+    require_admitted(request_id, policy_of_request(session, request).rules_for(dataset), measured, reasons)
 
 
-def policy_of(session: Session, request: Request) -> Policy:
+def policy_of_request(session: Session, request: Request) -> Policy:
     """The policy that a request was made under.
 
     Raises:
         PolicyAltered: the ledger's text is not the one that was adopted.
     """
-    return read_version(session, session.get_one(PolicyVersion, request.policy_id))
+    return read_policy_version(session, session.get_one(PolicyVersion, request.policy_id))
 
 
 def require_in_force(session: Session, workspace: Workspace) -> None:
@@ -103,22 +103,22 @@ def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion
     require_in_force(session, workspace)
     version = policies.policy_in_force(session)
     if version is None or version.digest != workspace.policy_digest:
-        return put_in_force(session, workspace.actor, workspace.policy)
+        return adopt_policy(session, workspace.actor, workspace.policy)
     return version
 
 
-def put_in_force(session: Session, actor: Actor, policy: Policy) -> PolicyVersion:
+def adopt_policy(session: Session, actor: Actor, policy: Policy) -> PolicyVersion:
     """Adopt a policy.
 
     Raises:
         NotMeasurable, InvalidTarget: it demands what cannot be.
         NotYourRole: only an admin adopts.
     """
-    require_sensible(policy)
+    require_satisfiable(policy)
     return policies.adopt(session, actor, terms_of(policy))
 
 
-def require_sensible(policy: Policy) -> None:
+def require_satisfiable(policy: Policy) -> None:
     """Check what its form cannot tell: that every demand can be met.
 
     Raises:
@@ -132,33 +132,33 @@ def require_sensible(policy: Policy) -> None:
     terms_of(policy)
 
 
-def withholds_figures(session: Session, actor: Actor) -> bool:
+def hides_balances(session: Session, actor: Actor) -> bool:
     """Whether the policy in force keeps from `actor` what is left of budgets."""
     version = policies.policy_in_force(session)
-    if version is None or read_version(session, version).refusals == "full":
+    if version is None or read_policy_version(session, version).refusals == "full":
         return False
-    return not principals.roles_of(session, actor.id) & SEE_FIGURES
+    return not principals.roles_of(session, actor.id) & ROLES_SEEING_BALANCES
 
 
-def require_figures(workspace: Workspace, dataset: str) -> None:
+def require_visible_balances(workspace: Workspace, dataset: str) -> None:
     """Check that the owner of this home may be told what is left of a budget.
 
     Raises:
         FiguresWithheld: the policy says otherwise.
     """
     with workspace.database.read() as session:
-        if withholds_figures(session, workspace.actor):
+        if hides_balances(session, workspace.actor):
             raise FiguresWithheld(dataset)
 
 
 @contextmanager
-def told_by_policy(workspace: Workspace) -> Iterator[None]:
+def redact_refusals(workspace: Workspace) -> Iterator[None]:
     """Inside, a budget's refusal says as much as the policy in force lets it."""
     try:
         yield
     except BudgetExceeded as refusal:
         with workspace.database.read() as session:
-            quiet = withholds_figures(session, workspace.actor)
+            quiet = hides_balances(session, workspace.actor)
         if quiet:
             raise BudgetRefused(str(refusal.facts["dataset"])) from None
         raise

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.governance.policy import put_in_force, require_sensible
-from flows.workspace.policy_file import read_policy, read_version
+from flows.governance.policy import adopt_policy, require_satisfiable
+from flows.workspace.policy_file import read_policy, read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, policies, principals
@@ -15,7 +15,7 @@ from models_db.values.requests import model_to_json
 
 
 @dataclass(frozen=True)
-class Difference:
+class FieldDifference:
     """One field of two policies; None where a policy does not have it."""
 
     field: str
@@ -24,7 +24,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Change:
+class PolicyChange:
     """A policy that is valid, beside the one in force.
 
     Attributes:
@@ -48,11 +48,11 @@ class Change:
         return None if self.before is None else digest(model_to_json(self.before))
 
     @property
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[FieldDifference]:
         """What the new policy changes, field by field; everything, where none is in force."""
-        before, after = (dict(_flat(_complete(each))) for each in (self.before, self.policy))
+        before, after = (dict(_flatten_leaves(_with_defaults(each))) for each in (self.before, self.policy))
         return [
-            Difference(field, before.get(field), after.get(field))
+            FieldDifference(field, before.get(field), after.get(field))
             for field in sorted({*before, *after})
             if before.get(field) != after.get(field)
         ]
@@ -75,24 +75,24 @@ def policy_in_force(workspace: Workspace) -> Policy | None:
     """
     with workspace.database.read() as session:
         version = policies.policy_in_force(session)
-        return None if version is None else read_version(session, version)
+        return None if version is None else read_policy_version(session, version)
 
 
-def examine(workspace: Workspace, path: Path) -> Change:
+def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:
     """Read a policy and compare it with the one in force.
 
     Raises:
         FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is none, or demands what cannot be.
     """
     policy = read_policy(path, str(path))
-    require_sensible(policy)
+    require_satisfiable(policy)
     before = policy_in_force(workspace)
     with workspace.database.read() as session:
         known = {dataset.name for dataset in datasets.list_all(session)}
-    return Change(policy, before, tuple(sorted(set(policy.datasets) - known)))
+    return PolicyChange(policy, before, tuple(sorted(set(policy.datasets) - known)))
 
 
-def adopt(workspace: Workspace, path: Path) -> Change:
+def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
     """Put the policy in a file in force, and make it this home's `policy.yaml`.
 
     The file is replaced before the ledger's transaction ends: killed in between, this home asks under a policy that its
@@ -102,21 +102,21 @@ def adopt(workspace: Workspace, path: Path) -> Change:
         NotYourRole: only an admin adopts.
         FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is no policy, or demands what cannot be.
     """
-    change, text = examine(workspace, path), path.read_bytes()
+    change, text = compare_policy(workspace, path), path.read_bytes()
     with workspace.database.write() as session:
-        put_in_force(session, workspace.actor, change.policy)
-        _replace(workspace.home.policy, text)
+        adopt_policy(session, workspace.actor, change.policy)
+        _replace_file(workspace.home.policy, text)
     return change
 
 
-def adopt_first(workspace: Workspace) -> None:
+def adopt_first_policy(workspace: Workspace) -> None:
     """Put the policy of a new home in force if its ledger has none yet and its owner may do so."""
     with workspace.database.write() as session:
         if policies.policy_in_force(session) is None and "admin" in principals.roles_of(session, workspace.actor.id):
-            put_in_force(session, workspace.actor, workspace.policy)
+            adopt_policy(session, workspace.actor, workspace.policy)
 
 
-def _replace(path: Path, text: bytes) -> None:
+def _replace_file(path: Path, text: bytes) -> None:
     """Another content, whole or not at all."""
     if path.exists() and path.read_bytes() == text:
         return
@@ -128,18 +128,18 @@ def _replace(path: Path, text: bytes) -> None:
     new.replace(path)
 
 
-def _complete(policy: Policy | None) -> Json:
+def _with_defaults(policy: Policy | None) -> Json:
     """A policy with its defaults, as people compare them."""
     if policy is None:
         return {}
     return {name: model_to_json(getattr(policy, name)) for name in Policy.model_fields}
 
 
-def _flat(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
+def _flatten_leaves(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
     """Every leaf with its dotted name; what is None or empty is not there."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _flat(item, f"{path}.{name}" if path else name)
+            yield from _flatten_leaves(item, f"{path}.{name}" if path else name)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         if value:
             yield path, ", ".join(str(item) for item in value)

@@ -20,7 +20,7 @@ from tasks.release.signatures.ed25519 import fingerprint, verify
 LAST_YEAR = 9000
 
 
-def member(database: Database, public_key: str) -> Actor | None:
+def find_member(database: Database, public_key: str) -> Actor | None:
     """Whom the ledger knows by a key; None if nobody.
 
     Raises:
@@ -33,14 +33,14 @@ def member(database: Database, public_key: str) -> Actor | None:
             return None
 
 
-def listed(session: Session) -> list[dict[str, Json]]:
+def list_people(session: Session) -> list[dict[str, Json]]:
     """Everybody, with the roles they have or will have."""
     grants = principals.unexpired_grants(session)
     return [
         {
             "name": person.name,
             "login": person.login,
-            "fingerprint": _fingerprint(person),
+            "fingerprint": _key_fingerprint(person),
             "public_key": person.public_key,
             "since": person.created_at,
             "roles": [
@@ -53,7 +53,7 @@ def listed(session: Session) -> list[dict[str, Json]]:
     ]  # fmt: skip
 
 
-def listed_delegations(session: Session) -> list[dict[str, Json]]:
+def list_delegations(session: Session) -> list[dict[str, Json]]:
     """Every delegation that has not ended, and whether the steward who gave it has signed it."""
     return [
         {
@@ -70,7 +70,7 @@ def listed_delegations(session: Session) -> list[dict[str, Json]]:
     ]
 
 
-def _fingerprint(person: Principal) -> str | None:
+def _key_fingerprint(person: Principal) -> str | None:
     try:
         return fingerprint(person.public_key)
     except ValueError:
@@ -90,12 +90,12 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
         return principals.delegate(session, workspace.actor, dataset.id, mandate, signature).id
 
 
-def is_signed(session: Session, given: Delegation) -> bool:
+def is_signed(session: Session, delegation: Delegation) -> bool:
     """Whether a delegation has the signature of the steward whose vote it is."""
-    giver, taker = session.get_one(Principal, given.from_id), session.get_one(Principal, given.to_id)
-    dataset = session.get_one(Dataset, given.dataset_id).name
-    mandate = Mandate(dataset, taker.name, given.valid_from, given.valid_to, given.reason)
-    return verify(giver.public_key, given.signature, mandate.statement(giver.name))
+    giver, taker = session.get_one(Principal, delegation.from_id), session.get_one(Principal, delegation.to_id)
+    dataset = session.get_one(Dataset, delegation.dataset_id).name
+    mandate = Mandate(dataset, taker.name, delegation.valid_from, delegation.valid_to, delegation.reason)
+    return verify(giver.public_key, delegation.signature, mandate.statement(giver.name))
 
 
 def require_mandates(session: Session, request_id: int) -> None:
@@ -121,7 +121,7 @@ def _is_mandated(session: Session, approval: Approval, dataset_id: int) -> bool:
     return any(is_signed(session, given) for given in session.scalars(query))
 
 
-def period(since: str | None, until: str | None) -> tuple[str, str | None]:
+def parse_period(since: str | None, until: str | None) -> tuple[str, str | None]:
     """The first moment of a day and the first after another, in UTC; from now, and for good, where none is named.
 
     Raises:
@@ -129,16 +129,16 @@ def period(since: str | None, until: str | None) -> tuple[str, str | None]:
         PeriodUnfit: it ends before it begins, or has ended.
     """
     now = utc_now()
-    start = now if since is None else utc_now(datetime.combine(_day(since), time(), UTC))
+    start = now if since is None else utc_now(datetime.combine(_parse_day(since), time(), UTC))
     if until is None:
         return start, None
-    end = utc_now(datetime.combine(_day(until) + timedelta(days=1), time(), UTC))
+    end = utc_now(datetime.combine(_parse_day(until) + timedelta(days=1), time(), UTC))
     if end <= max(start, now):
         raise PeriodUnfit(since, until)
     return start, end
 
 
-def _day(written: str) -> date:
+def _parse_day(written: str) -> date:
     try:
         day = date.fromisoformat(written)
     except ValueError:

@@ -11,20 +11,20 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from flows.workspace.yaml_files import keep_named, read_named
+from flows.workspace.yaml_files import read_sections, write_sections
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid, RequestModel, TextLine, describe_problem
 from tasks.common.network import Variable, is_loopback
 
-PAGE = "docs/schedules.md"
-FILE = "notify.yaml"
-HEAD = """\
+CHANNELS_PAGE = "docs/schedules.md"
+CHANNELS_FILE = "notify.yaml"
+FILE_HEADER = """\
 # Where notices go (docs/schedules.md). No secret belongs here: each is read from the environment variable named for it.
 """
 
 
-def _address(url: str) -> str:
+def _require_web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -39,14 +39,14 @@ def _address(url: str) -> str:
     return url
 
 
-def _mailbox(written: str) -> str:
+def _require_mailbox(written: str) -> str:
     name, at, host = written.rpartition("@")
     if not (name and at and host) or any(sign.isspace() or sign in "<>,;:\"'" for sign in written):
         raise ValueError("a mail address is name@host")
     return written
 
 
-Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_mailbox)]
+Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_require_mailbox)]
 
 
 class LogChannel(RequestModel):
@@ -60,7 +60,7 @@ class Webhook(RequestModel):
     """A POST of JSON for each notice; with a secret, its body is signed."""
 
     kind: Literal["webhook"] = "webhook"
-    url: Annotated[str, Field(max_length=2000), AfterValidator(_address)]
+    url: Annotated[str, Field(max_length=2000), AfterValidator(_require_web_address)]
     secret_env: Variable | None = None
     timeout: Annotated[int, Field(ge=1, le=60)] = 10
 
@@ -84,7 +84,7 @@ _CHANNEL: TypeAdapter[Channel] = TypeAdapter(Annotated[Channel, Field(discrimina
 _NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")])
 
 
-def made(name: str, said: Mapping[str, object]) -> Channel:
+def parse_channel(name: str, said: Mapping[str, object]) -> Channel:
     """One channel as it is written.
 
     Raises:
@@ -95,11 +95,11 @@ def made(name: str, said: Mapping[str, object]) -> Channel:
         found = _CHANNEL.validate_python(dict(said))
     except ValidationError as invalid:
         problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {describe_problem(e['msg'])}" for e in invalid.errors()]
-        raise FileInvalid(f"The channel {name!r}", problems, PAGE) from None
+        raise FileInvalid(f"The channel {name!r}", problems, CHANNELS_PAGE) from None
     if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
-        raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], PAGE)
+        raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], CHANNELS_PAGE)
     if isinstance(found, Email) and (found.user_env is None) != (found.password_env is None):
-        raise FileInvalid(f"The channel {name!r}", ["user_env and password_env belong together"], PAGE)
+        raise FileInvalid(f"The channel {name!r}", ["user_env and password_env belong together"], CHANNELS_PAGE)
     return found
 
 
@@ -109,23 +109,26 @@ def channels_of(home: ProjectHome) -> dict[str, Channel]:
     Raises:
         FileUnreadable, FileInvalid: the file is none.
     """
-    return {name: made(name, said) for name, said in read_named(home.path_inside(FILE), "a channel", PAGE).items()}
+    return {
+        name: parse_channel(name, said)
+        for name, said in read_sections(home.path_inside(CHANNELS_FILE), "a channel", CHANNELS_PAGE).items()
+    }
 
 
-def keep_channels(home: ProjectHome, known: Mapping[str, Channel]) -> None:
+def write_channels(home: ProjectHome, channels: Mapping[str, Channel]) -> None:
     """Write the channels of a home.
 
     Raises:
         ChannelsUnwritable: the file cannot be written.
     """
-    written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in known.items()}
+    written = {name: {"kind": each.kind, **each.model_dump(mode="json")} for name, each in channels.items()}
     try:
-        keep_named(home.path_inside(FILE), HEAD, written)
+        write_sections(home.path_inside(CHANNELS_FILE), FILE_HEADER, written)
     except OSError as problem:
-        raise ChannelsUnwritable(FILE, problem.strerror or type(problem).__name__) from None
+        raise ChannelsUnwritable(CHANNELS_FILE, problem.strerror or type(problem).__name__) from None
 
 
-def secret(variable: str) -> str:
+def read_secret(variable: str) -> str:
     """What an environment variable holds.
 
     Raises:

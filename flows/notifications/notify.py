@@ -23,9 +23,9 @@ from flows.notifications.channels import (
     ChannelsUnwritable,
     ChannelUnknown,
     channels_of,
-    keep_channels,
+    write_channels,
 )
-from flows.notifications.send import send
+from flows.notifications.send import send_notice
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
@@ -44,13 +44,13 @@ from models_db.values.printable_text import escape_controls
 from models_db.values.standing_terms import cost_of
 from tasks.common.files import write_over
 
-PLACES = "notices.json"
-MOST_LINKS = 500
+PROGRESS_FILE = "notices.json"
+LINKS_PER_ROUND = 500
 """How far a channel gets in one look."""
-PATIENCE = timedelta(seconds=30)
-LONGEST_PATIENCE = timedelta(hours=1)
+FIRST_RETRY_DELAY = timedelta(seconds=30)
+LONGEST_RETRY_DELAY = timedelta(hours=1)
 
-EVENTS = {
+EVENT_TEXTS = {
     "request.submitted": "a request waits at the spend gate",
     "run.produced": "a release waits at the publish gate",
     "motion.proposed": "a motion waits for approvals",
@@ -58,12 +58,12 @@ EVENTS = {
     "slot.ended": "a run was given up",
     "run.failed": "a run failed",
 }
-GATES = {
+GATE_OF_EVENT = {
     "request.submitted": Gate.SPEND,
     "run.produced": Gate.PUBLISH,
     "motion.proposed": Gate.MOTION,
 }
-TOLD = {
+NOTICE_FIELDS = {
     "motion.proposed": ("motion", "kind"),
     "slot.decided": ("schedule", "slot", "skipped"),
     "slot.ended": ("schedule", "slot", "reason"),
@@ -72,14 +72,14 @@ TOLD = {
 """What a notice takes of a link's body: numbers, and names of errors. What people wrote stays in the ledger."""
 
 
-LARGEST = 1_000_000
+MOST_PROGRESS_BYTES = 1_000_000
 """Bytes of the file that says how far each channel has got."""
 _NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
 """What almoner writes where a notice takes a text of a link: names of errors and kinds, and times."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ChannelProgress:
     """How far a channel has got: the next link it looks at, and when, after so many failures in a row."""
 
     next: int
@@ -88,7 +88,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Delivered:
+class DeliveryResult:
     """What one look sent through a channel; the name of the error that stopped it, if one did."""
 
     channel: str
@@ -97,7 +97,7 @@ class Delivered:
     detail: str = ""
 
 
-def deliver(home: ProjectHome, now: datetime | None = None) -> list[Delivered]:
+def deliver_notices(home: ProjectHome, now: datetime | None = None) -> list[DeliveryResult]:
     """Send every channel what it has not had yet; one at a time in a home, so nothing if another process does it.
 
     Raises:
@@ -109,70 +109,74 @@ def deliver(home: ProjectHome, now: datetime | None = None) -> list[Delivered]:
     if not channels:
         return []
     database, at = open_workspace(home).database, now or datetime.now(UTC)
-    with _alone(home) as mine:
-        return [_deliver(home, database, name, each, at) for name, each in channels.items()] if mine else []
+    with _exclusive_sender(home) as mine:
+        return [_deliver_to_channel(home, database, name, each, at) for name, each in channels.items()] if mine else []
 
 
-def _deliver(home: ProjectHome, database: Database, name: str, channel: Channel, now: datetime) -> Delivered:
-    place, sent = _places(home).get(name), 0
+def _deliver_to_channel(
+    home: ProjectHome, database: Database, name: str, channel: Channel, now: datetime
+) -> DeliveryResult:
+    place, sent = _read_progress(home).get(name), 0
     if place is None:
-        place = Place(_head(database) + 1)
+        place = ChannelProgress(_newest_link(database) + 1)
     if place.not_before > utc_now(now):
-        return Delivered(name, 0)
-    for number, notice in notices(database, place.next):
+        return DeliveryResult(name, 0)
+    for number, notice in notices_since(database, place.next):
         if notice is not None:
             try:
-                send(channel, notice)
+                send_notice(channel, notice)
             except AlmonerError as problem:
-                _keep(home, name, _later(place, now))
-                return Delivered(name, sent, problem.name, problem.message)
+                _write_progress(home, name, _retry_later(place, now))
+                return DeliveryResult(name, sent, problem.name, problem.message)
             sent += 1
-        place = Place(number + 1)
+        place = ChannelProgress(number + 1)
         if notice is not None:
-            _keep(home, name, place)
-    _keep(home, name, place)
-    return Delivered(name, sent)
+            _write_progress(home, name, place)
+    _write_progress(home, name, place)
+    return DeliveryResult(name, sent)
 
 
-def _later(place: Place, now: datetime) -> Place:
-    wait = min(PATIENCE * 2 ** min(place.failures, 10), LONGEST_PATIENCE)
+def _retry_later(place: ChannelProgress, now: datetime) -> ChannelProgress:
+    wait = min(FIRST_RETRY_DELAY * 2 ** min(place.failures, 10), LONGEST_RETRY_DELAY)
     return replace(place, failures=place.failures + 1, not_before=utc_now(now + wait))
 
 
-def notices(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
+def notices_since(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
     """The links from `first` on, and the notice of each; None for those that nobody has to be told of."""
     with database.read() as session:
         columns = [getattr(AuditLink, name) for name in LoggedLink._fields]
-        query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(MOST_LINKS)
+        query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(LINKS_PER_ROUND)
         found = [as_link(row) for row in session.execute(query)]
         genesis = session.scalars(select(AuditLink.row_hash).order_by(AuditLink.seq).limit(1)).one_or_none() or ""
-        return [(link.seq, _notice(session, link, genesis[:16])) for link in found]
+        return [(link.seq, _notice_of_link(session, link, genesis[:16])) for link in found]
 
 
-def _notice(session: Session, link: LoggedLink, ledger: str) -> dict[str, Json] | None:
+def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str, Json] | None:
     parsed = parse_body(link.body)
     body = parsed or {}
     silent = link.kind == "request.submitted" and "standing" in body
-    if link.kind not in EVENTS or silent or (link.kind == "slot.decided" and not body.get("skipped")):
+    if link.kind not in EVENT_TEXTS or silent or (link.kind == "slot.decided" and not body.get("skipped")):
         return None
     made: dict[str, Json] = {
         "notice": link.seq,
         "ledger": ledger,
         "at": link.at,
-        "event": EVENTS[link.kind],
+        "event": EVENT_TEXTS[link.kind],
         "dataset": None if link.dataset is None else " ".join(escape_controls(link.dataset).split()),
     }
     if link.request_id is not None:
         made["request"] = link.request_id
-    if link.kind in GATES:
-        made["gate"] = GATES[link.kind]
+    if link.kind in GATE_OF_EVENT:
+        made["gate"] = GATE_OF_EVENT[link.kind]
     if parsed is None:
         made["unreadable"] = True
-    said = {name: body[name] for name in TOLD.get(link.kind, ()) if name in body and _brief(body[name])}
-    return {**made, **said, **_price(session, link, body)}
+    said = {
+        name: body[name] for name in NOTICE_FIELDS.get(link.kind, ()) if name in body and _is_brief_field(body[name])
+    }
+    return {**made, **said, **_notice_price(session, link, body)}
 
 
-def _price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
+def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
     """What it costs, or would: of a request its plan, of a motion the amount it names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
     number = whole_number(body, "motion")
@@ -186,7 +190,7 @@ def _price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[
         return {}
 
 
-def _brief(value: object) -> bool:
+def _is_brief_field(value: object) -> bool:
     """Whether a field of a link is what almoner writes there: a whole number, or a short name."""
     return isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
@@ -204,8 +208,8 @@ def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
     known = channels_of(home.require())
     if name in known:
         raise ChannelExists(name)
-    _keep(home, name, Place(_head(open_workspace(home).database) + 1))
-    keep_channels(home, {**known, name: channel})
+    _write_progress(home, name, ChannelProgress(_newest_link(open_workspace(home).database) + 1))
+    write_channels(home, {**known, name: channel})
 
 
 def remove_channel(home: ProjectHome, name: str) -> None:
@@ -216,8 +220,8 @@ def remove_channel(home: ProjectHome, name: str) -> None:
         FileInvalid, FileUnreadable, ChannelsUnwritable.
     """
     find_channel(home, name)
-    keep_channels(home, {each: channel for each, channel in channels_of(home).items() if each != name})
-    _keep(home, name, None)
+    write_channels(home, {each: channel for each, channel in channels_of(home).items() if each != name})
+    _write_progress(home, name, None)
 
 
 def find_channel(home: ProjectHome, name: str) -> Channel:
@@ -232,56 +236,60 @@ def find_channel(home: ProjectHome, name: str) -> Channel:
     return known[name]
 
 
-def try_channel(home: ProjectHome, name: str) -> None:
+def send_test_notice(home: ProjectHome, name: str) -> None:
     """Send a notice that says it is only a try.
 
     Raises:
         ChannelUnknown, NotDelivered, SecretMissing.
     """
-    send(find_channel(home, name), {"notice": 0, "ledger": "", "at": utc_now(), "event": "a try", "dataset": None})
+    send_notice(
+        find_channel(home, name), {"notice": 0, "ledger": "", "at": utc_now(), "event": "a try", "dataset": None}
+    )
 
 
-def waiting(home: ProjectHome) -> dict[str, Place]:
+def channel_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
     """How far every channel has got."""
-    return _places(home)
+    return _read_progress(home)
 
 
-def _head(database: Database) -> int:
+def _newest_link(database: Database) -> int:
     with database.read() as session:
         return chain.read_chain_head(session).seq
 
 
-def _places(home: ProjectHome) -> dict[str, Place]:
+def _read_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
     try:
-        found = parse_json(home.path_inside(PLACES).read_bytes(), most_bytes=LARGEST)
-        return {str(name): Place(**said) for name, said in found.items()}
+        found = parse_json(home.path_inside(PROGRESS_FILE).read_bytes(), most_bytes=MOST_PROGRESS_BYTES)
+        return {str(name): ChannelProgress(**said) for name, said in found.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError):
-        raise ChannelsUnwritable(PLACES, "it is not as it was written; remove it to be told from now on") from None
+        raise ChannelsUnwritable(
+            PROGRESS_FILE, "it is not as it was written; remove it to be told from now on"
+        ) from None
 
 
-def _keep(home: ProjectHome, name: str, place: Place | None) -> None:
-    known = {each: asdict(found) for each, found in _places(home).items() if each != name}
+def _write_progress(home: ProjectHome, name: str, place: ChannelProgress | None) -> None:
+    known = {each: asdict(found) for each, found in _read_progress(home).items() if each != name}
     if place is not None:
         known[name] = asdict(place)
     try:
-        write_over(home.path_inside(PLACES), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
+        write_over(home.path_inside(PROGRESS_FILE), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
     except OSError as problem:
-        raise ChannelsUnwritable(PLACES, problem.strerror or type(problem).__name__) from None
+        raise ChannelsUnwritable(PROGRESS_FILE, problem.strerror or type(problem).__name__) from None
 
 
 @contextmanager
-def _alone(home: ProjectHome) -> Iterator[bool]:
+def _exclusive_sender(home: ProjectHome) -> Iterator[bool]:
     """Whether no other process of this home sends at this moment."""
-    descriptor = os.open(home.path_inside(f"{PLACES}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(home.path_inside(f"{PROGRESS_FILE}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        yield _locked(descriptor)
+        yield _try_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.notifications.channels import Channel, Email, LogChannel, Webhook, secret
+from flows.notifications.channels import Channel, Email, LogChannel, Webhook, read_secret
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, plain_file
@@ -17,11 +17,11 @@ from tasks.common.files import FileUnfit, plain_file
 if TYPE_CHECKING:
     from smtplib import SMTP
 
-SIGNATURE = "X-Almoner-Signature"
-NUMBER = "X-Almoner-Notice"
+SIGNATURE_HEADER = "X-Almoner-Signature"
+NUMBER_HEADER = "X-Almoner-Notice"
 
 
-def send(channel: Channel, notice: Mapping[str, Json]) -> None:
+def send_notice(channel: Channel, notice: Mapping[str, Json]) -> None:
     """Send a notice; it has arrived when this returns.
 
     Raises:
@@ -30,11 +30,11 @@ def send(channel: Channel, notice: Mapping[str, Json]) -> None:
     """
     match channel:
         case LogChannel():
-            _write(channel, notice)
+            _write_line(channel, notice)
         case Webhook():
-            _post(channel, notice)
+            _post_notice(channel, notice)
         case Email():
-            _mail(channel, notice)
+            _mail_notice(channel, notice)
 
 
 def subject_of(notice: Mapping[str, Json]) -> str:
@@ -44,18 +44,18 @@ def subject_of(notice: Mapping[str, Json]) -> str:
     return f"almoner: {notice['event']}{place}" + (f" ({about})" if about else "")
 
 
-def _write(channel: LogChannel, notice: Mapping[str, Json]) -> None:
+def _write_line(channel: LogChannel, notice: Mapping[str, Json]) -> None:
     try:
         descriptor = os.open(channel.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "ab") as file:
-            file.write(b"\n" * _is_torn(channel) + encode_canonical(dict(notice)) + b"\n")
+            file.write(b"\n" * _ends_mid_line(channel) + encode_canonical(dict(notice)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
         raise NotDelivered(channel.kind, problem.strerror or type(problem).__name__) from None
 
 
-def _is_torn(channel: LogChannel) -> bool:
+def _ends_mid_line(channel: LogChannel) -> bool:
     """Whether a full disk took only some of the last line: what follows must not be written behind that."""
     with suppress(OSError, FileUnfit), plain_file(Path(channel.file)) as file:
         file.seek(-1, os.SEEK_END)
@@ -63,14 +63,14 @@ def _is_torn(channel: LogChannel) -> bool:
     return False  # there is no line yet, or it is no file
 
 
-def _post(channel: Webhook, notice: Mapping[str, Json]) -> None:
+def _post_notice(channel: Webhook, notice: Mapping[str, Json]) -> None:
     import httpx  # only channels need it
 
     body = encode_canonical(dict(notice))
-    headers = {"Content-Type": "application/json", NUMBER: str(notice["notice"])}
+    headers = {"Content-Type": "application/json", NUMBER_HEADER: str(notice["notice"])}
     if channel.secret_env is not None:
-        key = secret(channel.secret_env).encode()
-        headers[SIGNATURE] = f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
+        key = read_secret(channel.secret_env).encode()
+        headers[SIGNATURE_HEADER] = f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
     try:
         with httpx.Client(timeout=channel.timeout, follow_redirects=False, trust_env=False) as client:
             answer = client.post(channel.url, content=body, headers=headers)
@@ -80,7 +80,7 @@ def _post(channel: Webhook, notice: Mapping[str, Json]) -> None:
         raise NotDelivered(channel.kind, f"it answered {answer.status_code}")
 
 
-def _mail(channel: Email, notice: Mapping[str, Json]) -> None:
+def _mail_notice(channel: Email, notice: Mapping[str, Json]) -> None:
     from email.message import EmailMessage  # only channels need these
     from smtplib import SMTPException
 
@@ -90,15 +90,15 @@ def _mail(channel: Email, notice: Mapping[str, Json]) -> None:
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(json.dumps(dict(notice), indent=2, sort_keys=True) + "\n")
     try:
-        with _connected(channel) as server:
+        with _mail_connection(channel) as server:
             if channel.user_env is not None and channel.password_env is not None:
-                server.login(secret(channel.user_env), secret(channel.password_env))
+                server.login(read_secret(channel.user_env), read_secret(channel.password_env))
             server.send_message(message)
     except (OSError, SMTPException) as problem:  # ssl.SSLError is an OSError
         raise NotDelivered(channel.kind, type(problem).__name__) from None
 
 
-def _connected(channel: Email) -> "SMTP":
+def _mail_connection(channel: Email) -> "SMTP":
     import smtplib
     import ssl
 

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from flows.observability.tracing import ALLOWED, at_most
-from flows.workspace.workspace import Record
+from flows.observability.tracing import ALLOWED_ATTRIBUTES, duration_step
+from flows.workspace.workspace import ReadOnlyWorkspace
 from models_db.errors import EnvironmentProblem
 from models_db.services.audit import chain
 from models_db.services.audit.link_body import parse_body, whole_number
@@ -33,7 +33,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricFamily:
     """What a metric is called, whether it only grows, which labels it has, and what it says."""
 
     name: str
@@ -42,24 +42,24 @@ class Metric:
     help: str
 
 
-BUDGET = ("dataset",)
+BUDGET_LABELS = ("dataset",)
 METRICS: Final = (
-    Metric("almoner_rho_cap", "gauge", BUDGET, "What a dataset may lose in its life, in zCDP."),
-    Metric("almoner_rho_spent", "gauge", BUDGET, "What its fullest block has spent."),
-    Metric("almoner_rho_held", "gauge", BUDGET, "What runs under way have reserved on its fullest block."),
-    Metric("almoner_delta_spent", "gauge", BUDGET, "What its fullest block has spent of its failure probability."),
-    Metric("almoner_instalments_armed", "counter", BUDGET, "Instalments that were paid."),
-    Metric("almoner_attempts", "counter", ("outcome", "at_most_seconds"), "Attempts that ended, by time in steps."),
-    Metric("almoner_attempts_failed", "counter", ("refusal",), "Attempts without a release, by the error's name."),
-    Metric("almoner_requests", "gauge", ("state",), "Requests by state."),
-    Metric("almoner_chain_links", "counter", (), "Links of the record."),
+    MetricFamily("almoner_rho_cap", "gauge", BUDGET_LABELS, "What a dataset may lose in its life, in zCDP."),
+    MetricFamily("almoner_rho_spent", "gauge", BUDGET_LABELS, "What its fullest block has spent."),
+    MetricFamily("almoner_rho_held", "gauge", BUDGET_LABELS, "What runs under way have reserved on its fullest block."),
+    MetricFamily("almoner_delta_spent", "gauge", BUDGET_LABELS, "What the fullest block has spent of its delta."),
+    MetricFamily("almoner_instalments_armed", "counter", BUDGET_LABELS, "Instalments that were paid."),
+    MetricFamily("almoner_attempts", "counter", ("outcome", "at_most_seconds"), "Ended attempts, by time in steps."),
+    MetricFamily("almoner_attempts_failed", "counter", ("refusal",), "Attempts without a release, by error."),
+    MetricFamily("almoner_requests", "gauge", ("state",), "Requests by state."),
+    MetricFamily("almoner_chain_links", "counter", (), "Links of the record."),
 )  # fmt: skip
 
-_RUNS = ("run.started", "run.produced", "run.failed")
+_RUN_KINDS = ("run.started", "run.produced", "run.failed")
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """One value of one metric."""
 
     metric: str
@@ -67,26 +67,32 @@ class Sample:
     value: float
 
 
-def read(record: Record) -> list[Sample]:
+def read_samples(workspace: ReadOnlyWorkspace) -> list[MetricSample]:
     """Every sample, in one snapshot of the ledger."""
-    with record.database.read() as session:
-        return [*_budgets(session), *_armed(session), *_attempts(session), *_requests(session), *_links(session)]
+    with workspace.database.read() as session:
+        return [
+            *_budget_samples(session),
+            *_armed_samples(session),
+            *_attempt_samples(session),
+            *_request_samples(session),
+            *_link_samples(session),
+        ]
 
 
-def exposition(record: Record) -> bytes:
+def exposition_text(workspace: ReadOnlyWorkspace) -> bytes:
     """The text that Prometheus reads."""
-    return generate_latest(_registry(record))
+    return generate_latest(_new_registry(workspace))
 
 
 @contextmanager
-def served(record: Record, port: int) -> Iterator[int]:
+def serve_metrics(workspace: ReadOnlyWorkspace, port: int) -> Iterator[int]:
     """Answer on this machine's own address, and read the ledger each time; yields the port.
 
     Raises:
         PortTaken: something else listens there.
     """
     try:
-        server, thread = start_http_server(port, LOOPBACK, _registry(record))
+        server, thread = start_http_server(port, LOOPBACK, _new_registry(workspace))
     except OSError as problem:
         raise PortTaken(port, problem.strerror or type(problem).__name__) from None
     try:
@@ -97,21 +103,21 @@ def served(record: Record, port: int) -> Iterator[int]:
         thread.join()
 
 
-def _registry(record: Record) -> CollectorRegistry:
+def _new_registry(workspace: ReadOnlyWorkspace) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_Ledger(record))
+    registry.register(_LedgerCollector(workspace))
     return registry
 
 
-class _Ledger(Collector):
+class _LedgerCollector(Collector):
     """Reads the ledger whenever it is asked."""
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
+    def __init__(self, workspace: ReadOnlyWorkspace) -> None:
+        self._record = workspace
 
     def collect(self) -> Iterator[Family]:
         """One family for each metric."""
-        found = read(self._record)
+        found = read_samples(self._record)
         for metric in METRICS:
             made = (GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily)(
                 metric.name, metric.help, labels=metric.labels
@@ -126,28 +132,28 @@ class _Ledger(Collector):
         return iter(())
 
 
-def _budgets(session: Session) -> Iterator[Sample]:
+def _budget_samples(session: Session) -> Iterator[MetricSample]:
     known = datasets.list_all(session)
     balances = lists.account_balances(session, {dataset.account_id for dataset in known})
     for dataset in known:
         balance, labels = balances[dataset.account_id], (("dataset", dataset.name),)
-        yield Sample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
-        yield Sample("almoner_rho_spent", labels, balance.spent.rho / RHO_UNIT)
-        yield Sample("almoner_rho_held", labels, balance.held.rho / RHO_UNIT)
-        yield Sample("almoner_delta_spent", labels, balance.spent.delta / DELTA_UNIT)
+        yield MetricSample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
+        yield MetricSample("almoner_rho_spent", labels, balance.spent.rho / RHO_UNIT)
+        yield MetricSample("almoner_rho_held", labels, balance.held.rho / RHO_UNIT)
+        yield MetricSample("almoner_delta_spent", labels, balance.spent.delta / DELTA_UNIT)
 
 
-def _armed(session: Session) -> Iterator[Sample]:
+def _armed_samples(session: Session) -> Iterator[MetricSample]:
     counted = select(AuditLink.dataset, func.count()).where(AuditLink.kind == "ledger.arm").group_by(AuditLink.dataset)
     for dataset, number in session.execute(counted.order_by(AuditLink.dataset)):
-        yield Sample("almoner_instalments_armed", (("dataset", str(dataset)),), number)
+        yield MetricSample("almoner_instalments_armed", (("dataset", str(dataset)),), number)
 
 
-def _attempts(session: Session) -> Iterator[Sample]:
+def _attempt_samples(session: Session) -> Iterator[MetricSample]:
     """Ends of attempts, from the record: when each began and ended, and the name of what ended it."""
     links = (
         select(AuditLink.kind, AuditLink.at, AuditLink.request_id, AuditLink.body)
-        .where(AuditLink.kind.in_(_RUNS))
+        .where(AuditLink.kind.in_(_RUN_KINDS))
         .order_by(AuditLink.seq)
     )
     begun: dict[tuple[int | None, int], str] = {}
@@ -163,21 +169,21 @@ def _attempts(session: Session) -> Iterator[Sample]:
             begun[key] = at
             continue
         if kind == "run.failed":
-            failed[_named(str(body.get("reason")))] += 1
-        if key in begun and (lasted := _seconds(begun.pop(key), at)) is not None:
-            ended[kind.removeprefix("run."), at_most(lasted)] += 1
+            failed[_error_name(str(body.get("reason")))] += 1
+        if key in begun and (lasted := _attempt_seconds(begun.pop(key), at)) is not None:
+            ended[kind.removeprefix("run."), duration_step(lasted)] += 1
     for (outcome, step), number in sorted(ended.items()):
-        yield Sample("almoner_attempts", (("outcome", outcome), ("at_most_seconds", str(step))), number)
+        yield MetricSample("almoner_attempts", (("outcome", outcome), ("at_most_seconds", str(step))), number)
     for reason, number in sorted(failed.items()):
-        yield Sample("almoner_attempts_failed", (("refusal", reason),), number)
+        yield MetricSample("almoner_attempts_failed", (("refusal", reason),), number)
 
 
-def _named(reason: str) -> str:
+def _error_name(reason: str) -> str:
     """A reason that is the name of an error; whatever else a ledger may hold is not told."""
-    return reason if ALLOWED["almoner.outcome"].fullmatch(reason) else "other"
+    return reason if ALLOWED_ATTRIBUTES["almoner.outcome"].fullmatch(reason) else "other"
 
 
-def _seconds(begun: str, ended: str) -> float | None:
+def _attempt_seconds(begun: str, ended: str) -> float | None:
     """How long an attempt took; None where a time is none."""
     try:
         return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
@@ -185,17 +191,17 @@ def _seconds(begun: str, ended: str) -> float | None:
         return None
 
 
-def _requests(session: Session) -> Iterator[Sample]:
+def _request_samples(session: Session) -> Iterator[MetricSample]:
     last = select(Transition.request_id, func.max(Transition.number).label("number")).group_by(Transition.request_id)
     newest = last.subquery()
     here = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
     counted = select(Transition.to_state, func.count()).join(newest, here).group_by(Transition.to_state)
     for state, number in session.execute(counted.order_by(Transition.to_state)):
-        yield Sample("almoner_requests", (("state", state),), number)
+        yield MetricSample("almoner_requests", (("state", state),), number)
 
 
-def _links(session: Session) -> Iterator[Sample]:
-    yield Sample("almoner_chain_links", (), chain.read_chain_head(session).seq)
+def _link_samples(session: Session) -> Iterator[MetricSample]:
+    yield MetricSample("almoner_chain_links", (), chain.read_chain_head(session).seq)
 
 
 class PortTaken(EnvironmentProblem):

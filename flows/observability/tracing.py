@@ -1,8 +1,9 @@
 """Traces of what flows do, for those who operate the machines: off unless ALMONER_TRACES names a collector.
 
 A flow is one trace, sent when it has ended, whatever the end; each of its stages is one span. What a span says is on
-a closed list (`ALLOWED`), and how long a stage took is told in few steps: stages read private data, and time is outside
-the promise (PRIVACY §1, docs/observability.md). Nothing is registered globally: Prefect would use it for its own.
+a closed list (`ALLOWED_ATTRIBUTES`), and how long a stage took is told in few steps: stages read private data, and time
+is outside the promise (PRIVACY §1, docs/observability.md). Nothing is registered globally: Prefect would use it for its
+own.
 """
 
 import functools
@@ -28,22 +29,22 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Value = str | int
 
-SETTING: Final = "ALMONER_TRACES"
-STEPS: Final = (60, 300, 900, 3600, 14400, 43200)
+COLLECTOR_VARIABLE: Final = "ALMONER_TRACES"
+DURATION_STEPS: Final = (60, 300, 900, 3600, 14400, 43200)
 """Seconds; a stage is told to have taken at most one of these, or longer than the last."""
-LONGER: Final = 86400
-HOUR: Final = 3600
+LONGEST_STEP: Final = 86400
+SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
 
 FLOWS: Final = ("propose", "execute", "publish")
 STAGES: Final = ("hold", "generate", "evaluate", "commit", "deliver")
-ALLOWED: Final[Mapping[str, re.Pattern[str]]] = {
+ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {
     "almoner.flow": re.compile("|".join(FLOWS)),
     "almoner.stage": re.compile("|".join(STAGES)),
     "almoner.request": re.compile(r"[0-9]{1,18}"),
     "almoner.instalments": re.compile(r"[0-9]{1,18}"),
     "almoner.outcome": re.compile(r"done|[A-Z][A-Za-z]{0,59}"),
-    "almoner.at_most_seconds": re.compile("|".join(map(str, (*STEPS, LONGER)))),
+    "almoner.at_most_seconds": re.compile("|".join(map(str, (*DURATION_STEPS, LONGEST_STEP)))),
 }
 """Everything a span may say, and in which form; what is not on the list or in the form is left out."""
 
@@ -51,11 +52,11 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass
-class Watched:
+class FlowTrace:
     """What a flow has done so far; times are in seconds."""
 
     flow: str
-    begun: float
+    started: float
     request: int | None = None
     outcome: str = "done"
     stages: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Span:
-    """A span as it is told: `at_most` is one of STEPS, or LONGER."""
+    """A span as it is told: `duration_step` is one of STEPS, or LONGER."""
 
     name: str
     at_most: int
@@ -72,10 +73,10 @@ class Span:
     failed: bool
 
 
-_watched: ContextVar[Watched | None] = ContextVar("_watched", default=None)
+_current_trace: ContextVar[FlowTrace | None] = ContextVar("_current_trace", default=None)
 
 
-def watched(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+def traced(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Make one trace of each call of a function, where a collector is named.
 
     Raises:
@@ -85,12 +86,12 @@ def watched(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Para
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
         def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            address = os.environ.get(SETTING, "")
+            address = os.environ.get(COLLECTOR_VARIABLE, "")
             if not address:
                 return function(*args, **kwargs)
             require_sendable(address)
-            trace = Watched(flow, time.time())
-            with _sent(trace, address), _ending(trace):
+            trace = FlowTrace(flow, time.time())
+            with _send_when_done(trace, address), _trace_context(trace):
                 result = function(*args, **kwargs)
                 trace.request = getattr(result, "request_id", trace.request)
                 return result
@@ -103,7 +104,7 @@ def watched(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Para
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """What happens inside is one stage of the flow under way."""
-    trace = _watched.get()
+    trace = _current_trace.get()
     if trace is None:
         yield
         return
@@ -111,82 +112,82 @@ def stage(name: str) -> Iterator[None]:
     try:
         yield
     except BaseException as problem:
-        outcome = name_of(problem)
+        outcome = error_name(problem)
         raise
     finally:
         trace.stages[name] = (time.monotonic() - begun, outcome)
 
 
-def of_request(number: int) -> None:
+def set_request(number: int) -> None:
     """The flow under way is about this request."""
-    if (trace := _watched.get()) is not None:
+    if (trace := _current_trace.get()) is not None:
         trace.request = number
 
 
-def armed() -> None:
+def count_instalment() -> None:
     """The flow under way has spent one instalment."""
-    if (trace := _watched.get()) is not None:
+    if (trace := _current_trace.get()) is not None:
         trace.instalments += 1
 
 
-def name_of(problem: BaseException) -> str:
+def error_name(problem: BaseException) -> str:
     """What a span says of an error: a name of ours, or a type; never a message, which may quote private text."""
     return problem.name if isinstance(problem, AlmonerError) else type(problem).__name__
 
 
-def at_most(seconds: float) -> int:
+def duration_step(seconds: float) -> int:
     """The step that a duration is told as."""
-    return next((step for step in STEPS if seconds <= step), LONGER)
+    return next((step for step in DURATION_STEPS if seconds <= step), LONGEST_STEP)
 
 
-def told(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+def allowed_attributes(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
     """Those attributes that are on the list, in their form."""
     return {
         name: value
         for name, value in attributes.items()
-        if value is not None and name in ALLOWED and ALLOWED[name].fullmatch(str(value))
+        if value is not None and name in ALLOWED_ATTRIBUTES and ALLOWED_ATTRIBUTES[name].fullmatch(str(value))
     }
 
 
-def spans(trace: Watched, seconds: float) -> list[Span]:
+def trace_spans(trace: FlowTrace, seconds: float) -> list[Span]:
     """The trace as it is told: the flow first, then its stages in their order."""
     whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.outcome": trace.outcome,
              "almoner.instalments": trace.instalments if trace.flow == "execute" else None}  # fmt: skip
-    found = [_span(trace.flow, seconds, whole, trace.outcome)]
+    found = [_build_span(trace.flow, seconds, whole, trace.outcome)]
     for name, (took, outcome) in trace.stages.items():
         said = {"almoner.flow": trace.flow, "almoner.stage": name, "almoner.outcome": outcome}
-        found.append(_span(name, took, said, outcome))
+        found.append(_build_span(name, took, said, outcome))
     return found
 
 
-def _span(name: str, seconds: float, said: Mapping[str, Value | None], outcome: str) -> Span:
-    step = at_most(seconds)
-    return Span(name, step, told({**said, "almoner.at_most_seconds": step}), outcome != "done")
+def _build_span(name: str, seconds: float, attributes: Mapping[str, Value | None], outcome: str) -> Span:
+    step = duration_step(seconds)
+    return Span(name, step, allowed_attributes({**attributes, "almoner.at_most_seconds": step}), outcome != "done")
 
 
 @contextmanager
-def _ending(trace: Watched) -> Iterator[None]:
-    token = _watched.set(trace)
+def _trace_context(trace: FlowTrace) -> Iterator[None]:
+    token = _current_trace.set(trace)
     try:
         yield
     except BaseException as problem:
-        trace.outcome = name_of(problem)
+        trace.outcome = error_name(problem)
         raise
     finally:
-        _watched.reset(token)
+        _current_trace.reset(token)
 
 
 @contextmanager
-def _sent(trace: Watched, address: str) -> Iterator[None]:
+def _send_when_done(trace: FlowTrace, address: str) -> Iterator[None]:
     begun = time.monotonic()
     try:
         yield
     finally:
         with suppress(Exception):  # what was done stands, whether the collector is there or not
-            send(spans(trace, time.monotonic() - begun), trace.begun, address)
+            send_trace(trace_spans(trace, time.monotonic() - begun), trace.started, address)
 
 
-def send(told_spans: list[Span], begun: float, address: str) -> None:
+def send_trace(told_spans: list[Span], begun: float, address: str) -> None:
     """Send one trace over OTLP and HTTP; every span begins at the full hour in which the flow began."""
     # these take a while to import
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -194,15 +195,17 @@ def send(told_spans: list[Span], begun: float, address: str) -> None:
 
     exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS_TO_SEND)
     try:
-        with _saying_nothing():
-            sent = exporter.export(_made(told_spans, int(begun // HOUR) * HOUR * 10**9))
+        with _silence_exporter():
+            sent = exporter.export(
+                _opentelemetry_spans(told_spans, int(begun // SECONDS_PER_HOUR) * SECONDS_PER_HOUR * 10**9)
+            )
         if sent is not SpanExportResult.SUCCESS:
             tell("The trace could not be sent: the collector does not answer, or refuses it. Nothing else is changed.")
     finally:
         exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
-def _made(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
+def _opentelemetry_spans(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
     """Finished spans of OpenTelemetry, the first around the others, by a provider that nobody else knows.
 
     Args:
@@ -231,7 +234,7 @@ def _made(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
 
 
 @contextmanager
-def _saying_nothing() -> Iterator[None]:
+def _silence_exporter() -> Iterator[None]:
     """OpenTelemetry logs each try, with the address; whether it worked is said once, by us."""
     logger = logging.getLogger("opentelemetry")
     before = logger.level
@@ -261,7 +264,7 @@ class TracesInTheClear(UsageError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"{SETTING} is not the address of a collector that traces may be sent to.",
+            f"{COLLECTOR_VARIABLE} is not the address of a collector that traces may be sent to.",
             "Name one with https://, or one of this machine: http://localhost:4318/v1/traces.",
         )
 
@@ -271,6 +274,6 @@ class TelemetryMissing(EnvironmentProblem):
 
     def __init__(self) -> None:
         super().__init__(
-            f"{SETTING} is set, and OpenTelemetry is not installed. Nothing was done.",
+            f"{COLLECTOR_VARIABLE} is set, and OpenTelemetry is not installed. Nothing was done.",
             "Install `almoner[telemetry]`, or unset it.",
         )

@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.audit.lifetime_claims import require_motion
-from flows.governance.policy import policy_of, require_policy, told_by_policy
+from flows.audit.lifetime_claims import require_proposal_amounts
+from flows.governance.policy import policy_of_request, redact_refusals, require_policy
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
-from flows.releases.pricing import dataset_facts, model_named
-from flows.releases.resume import Resumed, resumed
-from flows.workspace.workspace import Workspace, owner, partition_key_path, provenance
+from flows.releases.pricing import dataset_facts, find_model
+from flows.releases.resume import ResumePoint, load_resume_point
+from flows.workspace.workspace import Workspace, partition_key_path, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import cohorts, datasets, request_plans, requests
@@ -42,8 +42,8 @@ from tasks.release.signatures.approvals import SignedDecision
 
 
 @dataclass(frozen=True)
-class Run:
-    """A begun attempt; what it draws goes into `journal`, behind what the attempts it goes on from have `left`."""
+class RunningAttempt:
+    """A running attempt. Its draws go into `journal`, after those of the attempts it continues (`resume_point`)."""
 
     workspace: Workspace
     attempt: Attempt
@@ -52,7 +52,7 @@ class Run:
     body: dict[str, Any]
     scheme: PartitionScheme
     journal: Journal
-    left: Resumed | None
+    resume_point: ResumePoint | None
 
     @property
     def facts(self) -> DatasetFacts:
@@ -75,12 +75,12 @@ class Run:
 
         Who goes on keeps the split: what is paid for a batch is paid for the units in it.
         """
-        return f"{self.body['nonce']}/{self.left.first if self.left else self.attempt.number}"
+        return f"{self.body['nonce']}/{self.resume_point.first if self.resume_point else self.attempt.number}"
 
     @property
-    def earlier(self) -> Earlier:
+    def resume_state(self) -> Earlier:
         """What is drawn already."""
-        return self.left.earlier if self.left else Earlier()
+        return self.resume_point.state if self.resume_point else Earlier()
 
     def hold(self, device: str, rng_kind: str) -> None:
         """Reserve the whole plan on every eligible block, or nothing; of one that goes on, what is not paid yet.
@@ -91,8 +91,8 @@ class Run:
             BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
             JournalUnwritable: it cannot be written down that this attempt goes on.
         """
-        paid = self.left.paid if self.left else (0,) * len(self.quote.plan.every)
-        with told_by_policy(self.workspace), self.workspace.database.write() as session:
+        paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.every)
+        with redact_refusals(self.workspace), self.workspace.database.write() as session:
             ledger.hold(
                 session,
                 self.workspace.actor,
@@ -102,11 +102,11 @@ class Run:
                 paid,
                 whole=True,
             )
-        if self.left:
+        if self.resume_point:
             self.journal.go_on(self.attempt.number)
         for sequence, number in enumerate(paid):
             if number:
-                self._arm(sequence, 0)
+                self._arm_instalment(sequence, 0)
 
     def arm(self, sequence: int, instalment: int) -> None:
         """Spend one instalment, in a transaction of its own that is durable when this returns (PRIVACY §6).
@@ -118,10 +118,10 @@ class Run:
             Fenced: the attempt was swept away.
             OutcomeUnknown: nobody can tell now, or it was not armed; the run ends without reading.
         """
-        if not self.left or instalment >= self.left.paid[sequence]:
-            self._arm(sequence, instalment)
+        if not self.resume_point or instalment >= self.resume_point.paid[sequence]:
+            self._arm_instalment(sequence, instalment)
 
-    def _arm(self, sequence: int, instalment: int) -> None:
+    def _arm_instalment(self, sequence: int, instalment: int) -> None:
         try:
             with self.workspace.database.write() as session:
                 lease = attempts.lease_renewal(self.token)
@@ -131,30 +131,36 @@ class Run:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)
             if not armed:
                 raise
-        tracing.armed()
+        tracing.count_instalment()
 
-    def begun(self, first: int, released: Mapping[str, str]) -> None:
+    def record_start(self, first: int, released: Mapping[str, str]) -> None:
         """Write down what was released before the first draw; `first` is the first invocation armed for draws."""
         with self.workspace.database.read() as session:
             request = requests.find_request(session, self.request_id).digest
         self.journal.begin(request, self.attempt.number, first, released)
 
-    def drawn(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
+    def record_draws(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
         """Write down what a step has drawn."""
         self.journal.step(armed, drawn)
 
     @property
     def steps(self) -> Steps:
         """Mechanisms of one release each: what is known of them, and where it is written down."""
-        if self.left is None:
-            return Steps(begin=self.drawing, keep=self.keep_result)
-        return Steps(self.left.paid, self.left.results, self.left.begun, self.drawing, self.keep_result)
+        if self.resume_point is None:
+            return Steps(begin=self.record_drawing, keep=self.record_result)
+        return Steps(
+            self.resume_point.paid,
+            self.resume_point.results,
+            self.resume_point.begun,
+            self.record_drawing,
+            self.record_result,
+        )
 
-    def drawing(self, name: str) -> None:
+    def record_drawing(self, name: str) -> None:
         """Write down that a mechanism of one release begins to draw."""
         self.journal.drawing(name)
 
-    def keep_result(self, name: str, result: Json) -> None:
+    def record_result(self, name: str, result: Json) -> None:
         """Write down what it has released."""
         self.journal.result(name, result)
 
@@ -175,14 +181,14 @@ class CheckedRequest:
     scheme: PartitionScheme
 
 
-def begin(checked: CheckedRequest, journal: Journal, *, anew: bool = False) -> Run:
+def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = False) -> RunningAttempt:
     """Start the next attempt of an approved request, which goes on from what an interrupted one has left.
 
     The ledger checks again, in the transaction that starts the attempt, that the request may run.
 
     Args:
         journal: the request's, not yet open.
-        anew: begin from nothing, and pay everything again.
+        restart: begin from nothing, and pay everything again.
 
     Raises:
         JournalInUse, JournalUnfit: what was left cannot be gone on from.
@@ -190,16 +196,16 @@ def begin(checked: CheckedRequest, journal: Journal, *, anew: bool = False) -> R
         GateClosed, WrongState, StillRunning: it may not run any more.
     """
     workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
-    left = _left(workspace, request_id, priced, journal, anew)
-    with told_by_policy(workspace):
-        priced.require_affordable(left.of(priced.plan) if left else None)
+    left = _find_resume_point(workspace, request_id, priced, journal, restart)
+    with redact_refusals(workspace):
+        priced.require_affordable(left.remaining_of(priced.plan) if left else None)
     if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
-    attempt = _started(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
-    run = Run(workspace, attempt, token, priced, checked.body, scheme, journal, left)
+    attempt = _record_attempt(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
+    run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, left)
     if left is None:
-        with ending_safely(run):
+        with close_attempt_on_error(run):
             journal.discard()
     return run
 
@@ -227,16 +233,16 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
         scope = envelopes.require_envelope_open(session, request.scope_id) if request.scope_id is not None else None
-        facts = dataset_facts(session, dataset, version, scope, reading_of(session, dataset, request_id, body))
-        scheme = whole_scheme(workspace, session, dataset)
-        policy = policy_of(session, request)
+        facts = dataset_facts(session, dataset, version, scope, request_reading(session, dataset, request_id, body))
+        scheme = whole_partition(workspace, session, dataset)
+        policy = policy_of_request(session, request)
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.balance.cap)
-    return CheckedRequest(workspace, request_id, _repriced(workspace, request_id, facts, body), body, scheme)
+    return CheckedRequest(workspace, request_id, _reprice_request(workspace, request_id, facts, body), body, scheme)
 
 
-def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
+def request_reading(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
     """Which blocks an approved request reads: those that it names, whatever was opened since.
 
     Raises:
@@ -248,7 +254,7 @@ def reading_of(session: Session, dataset: Dataset, request_id: int, body: Mappin
         raise PlanChanged(request_id, "group") from None
 
 
-def whole_scheme(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
+def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
     """The partition of all units of a dataset, with the cohorts there are now.
 
     Raises:
@@ -259,26 +265,28 @@ def whole_scheme(workspace: Workspace, session: Session, dataset: Dataset) -> Pa
     return PartitionScheme(key, found.blocks * there, there)
 
 
-def _left(workspace: Workspace, request_id: int, priced: Quote, journal: Journal, anew: bool) -> Resumed | None:
-    """What there is to go on from. With `anew` nothing is, in whatever state it may be: all is drawn and paid again."""
+def _find_resume_point(
+    workspace: Workspace, request_id: int, priced: Quote, journal: Journal, restart: bool
+) -> ResumePoint | None:
+    """The point to resume from. With `restart` there is none, whatever the state: all is drawn and paid again."""
     try:
         found = journal.open()
     except (JournalInUse, JournalUnfit):
-        if not anew:
+        if not restart:
             raise
         return None
-    if found is None or anew:
+    if found is None or restart:
         return None
     with workspace.database.read() as session:
-        return resumed(session, requests.find_request(session, request_id), priced.plan, found)
+        return load_resume_point(session, requests.find_request(session, request_id), priced.plan, found)
 
 
-def _started(
+def _record_attempt(
     workspace: Workspace, request_id: int, token: str, blocks: tuple[int, ...], goes_on_from: int | None
 ) -> Attempt:
     try:
         with workspace.database.write() as session:
-            number = attempts.start_attempt(session, workspace.actor, request_id, token, owner(), goes_on_from)
+            number = attempts.start_attempt(session, workspace.actor, request_id, token, process_owner(), goes_on_from)
             return ledger.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
         with workspace.database.write() as session:
@@ -306,11 +314,11 @@ def require_genuine(session: Session, request: Request) -> None:
     require_mandates(session, request.id)
     if request.standing_id is not None:
         proposals.require_authorisation_intact(session, request)
-        require_motion(proposals.find_proposal(session, request.standing_id))
+        require_proposal_amounts(proposals.find_proposal(session, request.standing_id))
 
 
 @contextmanager
-def ending_safely(run: Run) -> Iterator[None]:
+def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
     """If the block does not finish, the attempt is closed in the ledger and the reason is a name, never a text."""
     try:
         yield
@@ -327,11 +335,11 @@ def ending_safely(run: Run) -> Iterator[None]:
         raise
 
 
-def _repriced(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
+def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts, body: dict[str, Any]) -> Quote:
     request = written_request(body)
     if request.scope != (facts.envelope.name if facts.envelope else None):
         raise PlanChanged(request_id, "envelope")
-    priced = quote(request, facts, model_named(workspace, request.model), body["policy"], code_digest())
+    priced = quote(request, facts, find_model(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
     for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
         if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):

@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import Any
 
 from flows.audit.lifetime_claims import claims_of
-from flows.governance.policy import policy_of
-from flows.releases.attempt import Run
-from flows.releases.extend import keep_values
+from flows.governance.policy import policy_of_request
+from flows.releases.attempt import RunningAttempt
+from flows.releases.extend import write_values
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import datasets, internal_views, requests
 from models_db.services.lifecycle import artifacts, proposals
@@ -33,7 +33,7 @@ from tasks.values.generated import Generated
 from tasks.values.metric_result import MetricResult
 
 
-def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str:
+def commit_artifact(run: RunningAttempt, generated: Generated, metrics: Sequence[MetricResult]) -> str:
     """Put what was made into quarantine and commit the attempt; returns the artifact's digest.
 
     The files are on disk before the ledger says so. Killed in between, they are orphans that a sweep removes.
@@ -47,9 +47,9 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
     labels = [text.label for text in generated.texts] if names_of(run.quote.parameters) else ()
     insights = [text.insight for text in generated.texts if text.insight is not None]
     files = write_draft(run.quarantine, release_record(run, generated), texts, metrics, labels, insights)
-    values = None if generated.values is None else keep_values(run.workspace.home, digest(files), generated.values)
+    values = None if generated.values is None else write_values(run.workspace.home, digest(files), generated.values)
     try:
-        return _commit(run, files, metrics, values)
+        return _commit_attempt(run, files, metrics, values)
     except OutcomeUnknown:
         with run.workspace.database.write() as session:
             kept = artifacts.artifact_of_attempt(session, run.attempt)
@@ -58,7 +58,9 @@ def keep(run: Run, generated: Generated, metrics: Sequence[MetricResult]) -> str
         return kept.digest
 
 
-def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult], values: str | None) -> str:
+def _commit_attempt(
+    run: RunningAttempt, files: Mapping[str, Any], metrics: Sequence[MetricResult], values: str | None
+) -> str:
     plan = run.quote.plan
     with run.workspace.database.write() as session:
         artifact = artifacts.record_artifact(
@@ -75,9 +77,9 @@ def _commit(run: Run, files: Mapping[str, Any], metrics: Sequence[MetricResult],
         return artifact.digest
 
 
-def release_record(run: Run, generated: Generated) -> ReleaseRecord:
+def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
     """Everything public about the release; whatever is not on the record's list cannot be published."""
-    lifetime, changes = _lifetime(run)
+    lifetime, changes = _lifetime_claims(run)
     events = [invocation.event for invocation in run.quote.plan.every]
     return ReleaseRecord.from_request(
         run.request_id,
@@ -85,17 +87,17 @@ def release_record(run: Run, generated: Generated) -> ReleaseRecord:
         second_opinion=second_opinion(events, run.quote.request.delta or 0),
         lifetime=lifetime,
         released=generated.released,
-        policy=_policy(run),
-        people=_people(run),
+        policy=_policy_facts(run),
+        people=_people_of_release(run),
         libraries=library_versions(),
         rng="os",
         cap_changes=changes,
-        standing=_standing(run),
+        standing=_standing_authorisation(run),
         unprotected_figures=_unprotected_figures(run),
     )
 
 
-def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
+def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
     """The lifetime claim as it is now, and every change that led to it, from rows that the record tells.
 
     Raises:
@@ -112,14 +114,14 @@ def _lifetime(run: Run) -> tuple[Lifetime, list[CapChange]]:
     return Lifetime(epsilon=claims[-1].epsilon, delta=claims[-1].delta, shared=len(sharing) > 1), changes
 
 
-def _unprotected_figures(run: Run) -> UnprotectedFigures | None:
+def _unprotected_figures(run: RunningAttempt) -> UnprotectedFigures | None:
     """What was seen before; while a release runs or waits at the publish gate nothing more can be."""
     with run.workspace.database.read() as session:
         found = internal_views.find_viewing(session, run.attempt.account_id)
     return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))
 
 
-def _standing(run: Run) -> Standing | None:
+def _standing_authorisation(run: RunningAttempt) -> Standing | None:
     """The standing authorisation under which the run takes place."""
     with run.workspace.database.read() as session:
         number = requests.find_request(session, run.request_id).standing_id
@@ -129,7 +131,7 @@ def _standing(run: Run) -> Standing | None:
     return Standing(number=number, said=Authorisation.model_validate(said))
 
 
-def _people(run: Run) -> People:
+def _people_of_release(run: RunningAttempt) -> People:
     with run.workspace.database.read() as session:
         requester = session.get_one(Principal, requests.find_request(session, run.request_id).requester_id)
         return People(
@@ -138,6 +140,6 @@ def _people(run: Run) -> People:
         )
 
 
-def _policy(run: Run) -> Policy:
+def _policy_facts(run: RunningAttempt) -> Policy:
     with run.workspace.database.read() as session:
-        return policy_of(session, requests.find_request(session, run.request_id))
+        return policy_of_request(session, requests.find_request(session, run.request_id))

@@ -25,7 +25,7 @@ from tasks.values.metric_result import MetricResult
 
 
 @dataclass(frozen=True)
-class Plain:
+class StoredText:
     """A released text as it lies in quarantine: its tokens are not stored, and internal metrics need none."""
 
     text: str
@@ -58,7 +58,7 @@ def load_scorer(device: str) -> LanguageModel | None:
         return None
 
 
-def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
+def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
 
     Raises:
@@ -76,7 +76,7 @@ def assess_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = requests.model_of(request)
     folder = workspace.home.path_inside("quarantine", artifact.folder)
-    texts = [Plain(text, label=label) for text, label in read_labelled(folder)]
+    texts = [StoredText(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")

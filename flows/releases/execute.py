@@ -9,13 +9,13 @@ from typing import cast
 from prefect import flow
 
 from flows.observability import tracing
-from flows.releases.attempt import CheckedRequest, Run, begin, check, ending_safely
-from flows.releases.commit import keep
+from flows.releases.attempt import CheckedRequest, RunningAttempt, check, close_attempt_on_error, start_attempt
+from flows.releases.commit import commit_artifact
 from flows.releases.evaluate_internal import load_scorer
-from flows.releases.extend import values_for
-from flows.releases.heartbeat import beating
-from flows.releases.resume import Resumed, journal_folder
-from flows.releases.sweep import close_own_remains
+from flows.releases.extend import load_values
+from flows.releases.heartbeat import heartbeat
+from flows.releases.resume import ResumePoint, journal_folder
+from flows.releases.sweep import forfeit_own_dead_attempts
 from flows.workspace.flow_options import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
@@ -46,14 +46,14 @@ from tasks.workers.pool import Runner
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run left in quarantine, what the request has spent in all its attempts, and where the run went on."""
 
     request_id: int
     digest: str
     texts: int
     spent: Amount
-    left: Resumed | None = None
+    left: ResumePoint | None = None
 
     def to_json(self) -> dict[str, Json]:
         """The outcome as programs read it."""
@@ -68,7 +68,7 @@ class Outcome:
 
 
 @flow(name="execute", **PRIVATE_FLOW)
-@tracing.watched("execute")
+@tracing.traced("execute")
 def execute(
     home: Path,
     request_id: int,
@@ -76,12 +76,12 @@ def execute(
     *,
     anew: bool = False,
     workers: int = 1,
-    where: Where = HERE,
-) -> Outcome:
+    backend: Where = HERE,
+) -> RunOutcome:
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
 
     With several `workers`, as many draw, each with a model of its own: on several GPUs, a share of the cores each, or
-    on the machines of a cluster (`where`). Who draws a text makes no difference to it, so this need not be approved.
+    on the machines of a cluster (`backend`). Who draws a text makes no difference to it, so this need not be approved.
 
     Raises:
         JournalInUse, JournalUnfit: what an interrupted run has left cannot be gone on from.
@@ -94,37 +94,39 @@ def execute(
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
-    tracing.of_request(request_id)
+    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
-    close_own_remains(workspace, request_id)
-    return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, where=where)
+    forfeit_own_dead_attempts(workspace, request_id)
+    return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, backend=backend)
 
 
 def run_checked(
-    checked: CheckedRequest, device: str = "auto", *, anew: bool = False, workers: int = 1, where: Where = HERE
-) -> Outcome:
+    checked: CheckedRequest, device: str = "auto", *, anew: bool = False, workers: int = 1, backend: Where = HERE
+) -> RunOutcome:
     """Run a request that was checked in this process, as `execute` does."""
     workspace, request_id = checked.workspace, checked.request_id
     kind = choose_device(device).type
     folder = journal_folder(workspace.home, request_id)
-    with opened(where, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
-        run = begin(checked, journal, anew=anew)
-        with ending_safely(run):
-            artifact, texts = produce(run, device, kind, workers, runner)
+    with opened(backend, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
+        run = start_attempt(checked, journal, restart=anew)
+        with close_attempt_on_error(run):
+            artifact, texts = produce_artifact(run, device, kind, workers, runner)
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
             journal.discard()
     with workspace.database.read() as session:
         spent = ledger.spent_by(session, request_id)
-    return Outcome(request_id, artifact, texts, spent, run.left)
+    return RunOutcome(request_id, artifact, texts, spent, run.resume_point)
 
 
-def produce(run: Run, device: str, kind: str, workers: int, runner: Runner | None) -> tuple[str, int]:
+def produce_artifact(
+    run: RunningAttempt, device: str, kind: str, workers: int, runner: Runner | None
+) -> tuple[str, int]:
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
-    bench = prepare(run, device, workers, runner)
+    bench = prepare_bench(run, device, workers, runner)
     quote = run.quote
-    scoring = bench.engine.model if bench.outside is None else scorer_of(run, device)
-    if run.left:
-        tell(str(run.left))
+    scoring = bench.engine.model if bench.outside is None else load_run_scorer(run, device)
+    if run.resume_point:
+        tell(str(run.resume_point))
     with tracing.stage("hold"):
         run.hold(kind, bench.rng.kind)
     with tracing.stage("generate"):
@@ -138,14 +140,14 @@ def produce(run: Run, device: str, kind: str, workers: int, runner: Runner | Non
             scoring,
             corpus,
             schema,
-            measuring_of(run, bench),
+            charged_metrics(run, bench),
             by_another=bench.outside is not None,
         )
     with tracing.stage("commit"):
-        return keep(run, generated, results), len(generated.texts)
+        return commit_artifact(run, generated, results), len(generated.texts)
 
 
-def measuring_of(run: Run, bench: Bench) -> Measuring:
+def charged_metrics(run: RunningAttempt, bench: Bench) -> Measuring:
     """What draws the charged metrics of a run."""
     return Measuring(
         plan=run.quote.plan.at_work,
@@ -155,7 +157,7 @@ def measuring_of(run: Run, bench: Bench) -> Measuring:
     )
 
 
-def prepare(run: Run, device: str, workers: int, runner: Runner | None = None) -> Bench:
+def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> Bench:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
 
     What extends a release is made of the values that are kept of it, and finds out here if it may not be.
@@ -165,20 +167,20 @@ def prepare(run: Run, device: str, workers: int, runner: Runner | None = None) -
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics)
-    kept = values_for(run.workspace, run.body)
+    kept = load_values(run.workspace, run.body)
     return Bench(
         engine=engine,
-        corpus=_corpus(run, extends=kept is not None),
+        corpus=_open_corpus(run, extends=kept is not None),
         scheme=run.scheme,
         scheme_id=run.scheme_id,
         prompt=run.quote.prompt,
         rng=OS_RANDOM,
         arm=run.arm,
-        progress=beating(run),
+        progress=heartbeat(run),
         workers=Workers.on(loading, device, workers, runner) if runner else None,
-        earlier=run.earlier,
-        begun=run.begun,
-        drawn=run.drawn,
+        earlier=run.resume_state,
+        begun=run.record_start,
+        drawn=run.record_draws,
         steps=run.steps,
         cache=run.workspace.home.derived,
         outside=outside,
@@ -187,7 +189,7 @@ def prepare(run: Run, device: str, workers: int, runner: Runner | None = None) -
     )
 
 
-def _corpus(run: Run, *, extends: bool) -> Corpus:
+def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
     """The corpus; of governed data, what extends a release has none. Labels are asked for before anything is paid."""
     if extends and run.facts.governed:
         return cast(Corpus, NoCorpus())
@@ -197,7 +199,7 @@ def _corpus(run: Run, *, extends: bool) -> Corpus:
     return PartOfCorpus.of(corpus, run.scheme) if isinstance(run.scheme, SomeBlocks) else corpus
 
 
-def external_backend(run: Run) -> HttpBackend | None:
+def external_backend(run: RunningAttempt) -> HttpBackend | None:
     """Who writes texts where the request names an external model.
 
     Raises:
@@ -207,9 +209,9 @@ def external_backend(run: Run) -> HttpBackend | None:
     require_public_prompts(run.quote.system, run.quote.request.model)
     if run.quote.endpoint is None:
         return None
-    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), beating(run))
+    return HttpBackend.of(run.quote.endpoint, journal_folder(run.workspace.home, run.request_id), heartbeat(run))
 
 
-def scorer_of(run: Run, device: str) -> LanguageModel | None:
+def load_run_scorer(run: RunningAttempt, device: str) -> LanguageModel | None:
     """The model of metrics where an external one writes the texts; None where none needs it, or it is not pulled."""
     return load_scorer(device) if any("model" in metric.needs for metric in run.quote.metrics) else None

@@ -28,15 +28,15 @@ from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
 
 FORMAT: Final = "almoner-values/1"
 
-LARGEST: Final = 2**28
+MOST_VALUES_BYTES: Final = 2**28
 """Bytes of a file of values: the largest sketches that there are, in base 64, and the largest vocabulary."""
 
-EXTENDABLE: Final = KeyphraseSeeding.name
+EXTENDABLE_MECHANISM: Final = KeyphraseSeeding.name
 """The mechanism whose released values are all that texts are made of."""
 
 
 @dataclass(frozen=True)
-class Parent:
+class ParentRelease:
     """A release that may be extended.
 
     Attributes:
@@ -52,7 +52,7 @@ class Parent:
     request: Mapping[str, Any]
 
 
-def keep_values(home: ProjectHome, artifact: str, values: Json) -> str:
+def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
     """Write down what was released for an artifact; on disk when this returns, and for nobody else's eyes.
 
     Returns:
@@ -63,7 +63,7 @@ def keep_values(home: ProjectHome, artifact: str, values: Json) -> str:
     """
     try:
         home.released.mkdir(mode=0o700, exist_ok=True)
-        write_over(_place(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
+        write_over(_values_path(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
     except OSError as problem:
         raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
     return digest(values)
@@ -82,7 +82,7 @@ def sweep_values(workspace: Workspace) -> int:
             request_body(requests.find_request(session, lease.request_id)) for lease in attempts.running_leases(session)
         ]
         kept = {f"{artifact.digest}.json" for artifact in artifacts.list_all(session)}
-    if any(body["mechanism"] == EXTENDABLE for body in at_work):
+    if any(body["mechanism"] == EXTENDABLE_MECHANISM for body in at_work):
         return 0
     orphans = [path for path in found if path.name not in kept]
     for path in orphans:
@@ -90,14 +90,14 @@ def sweep_values(workspace: Workspace) -> int:
     return len(orphans)
 
 
-def read_values(home: ProjectHome, parent: Parent) -> Json:
+def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
     """What was released for a release.
 
     Raises:
         ValuesMissing: it is not in this home, or not what the ledger says.
     """
     try:
-        data = read_document(_place(home, parent.artifact), LARGEST)
+        data = read_document(_values_path(home, parent.artifact), MOST_VALUES_BYTES)
         stored = parse_document(data, "the file of released values")
     except AlmonerError:
         raise ValuesMissing(parent.number) from None
@@ -109,7 +109,7 @@ def read_values(home: ProjectHome, parent: Parent) -> Json:
     return values
 
 
-def extension_of(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
+def extension_request(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
     """The request for `samples` further texts of a release, as its author would write it.
 
     Raises:
@@ -124,25 +124,25 @@ def extension_of(workspace: Workspace, number: int, samples: int) -> dict[str, o
     return {name: model_to_json(getattr(asked, name)) for name in asked.stored_fields}
 
 
-def values_for(workspace: Workspace, request: Mapping[str, Any]) -> Json:
+def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
     """The values that a canonical request is to be made of; None where it extends nothing.
 
     Raises:
-        RequestUnknown, NotExtendable, ValuesMissing: as `extension_of`.
+        RequestUnknown, NotExtendable, ValuesMissing: as `extension_request`.
         ParentDiffers: it is not what it names, or not the same request but for the number of texts.
     """
     extends = request["parameters"].get("extends")
-    if request["mechanism"] != EXTENDABLE or extends is None:
+    if request["mechanism"] != EXTENDABLE_MECHANISM or extends is None:
         return None
     parent = find_parent(workspace, extends["release"])
-    _require_same(parent, request, extends["artifact"])
+    _require_parent_parts(parent, request, extends["artifact"])
     values = read_values(workspace.home, parent)
     if digest(values) != extends["values"]:
         raise ParentDiffers(parent.number, "released values")
     return values
 
 
-def find_parent(workspace: Workspace, number: int) -> Parent:
+def find_parent(workspace: Workspace, number: int) -> ParentRelease:
     """A release that can be extended.
 
     Raises:
@@ -155,8 +155,8 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
         state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
         values = artifacts.values_of(session, made) if made else None
         retracted = proposals.retracted_artifacts(session)
-    if request["mechanism"] != EXTENDABLE:
-        raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE}")
+    if request["mechanism"] != EXTENDABLE_MECHANISM:
+        raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE_MECHANISM}")
     if made is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or made.digest in retracted:
         raise NotExtendable(number, f"it is {state}")
     if "extends" in request["parameters"]:
@@ -165,10 +165,10 @@ def find_parent(workspace: Workspace, number: int) -> Parent:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
     if "rotate_over" in request:
         raise NotExtendable(number, "it took a turn over the blocks, and an extension takes none")
-    return Parent(number, made.digest, values, request)
+    return ParentRelease(number, made.digest, values, request)
 
 
-def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> None:
+def _require_parent_parts(parent: ParentRelease, request: Mapping[str, Any], artifact: str) -> None:
     """All that the parent's mechanisms depend on is the parent's."""
     if artifact != parent.artifact:
         raise ParentDiffers(parent.number, "artifact")
@@ -193,7 +193,7 @@ def _require_same(parent: Parent, request: Mapping[str, Any], artifact: str) -> 
         raise ParentDiffers(parent.number, "price")
 
 
-def _place(home: ProjectHome, artifact: str) -> Path:
+def _values_path(home: ProjectHome, artifact: str) -> Path:
     return home.released / f"{artifact}.json"
 
 
@@ -203,7 +203,8 @@ class NotExtendable(Refused):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
             f"Release {number} cannot be extended: {reason}.",
-            f"Extend a produced or published release by {EXTENDABLE} (`almoner release list`), or make a new request.",
+            f"Extend a produced or published release by {EXTENDABLE_MECHANISM} (`almoner release list`),"
+            " or make a new request.",
             {"request": number, "reason": reason},
         )
 

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from flows.releases.attempt import Run
+from flows.releases.attempt import RunningAttempt
 from models_db.errors import AlmonerError
 from models_db.services.lifecycle import attempts, ledger
 from tasks.common.progress import Reporter, report
 
-BEAT: Final = attempts.LEASE_DURATION.total_seconds() / 5
+HEARTBEAT_SECONDS: Final = attempts.LEASE_DURATION.total_seconds() / 5
 """Seconds after which a lease is prolonged, when there is something to report."""
 
 
-def beating(run: Run, clock: Callable[[], float] = time.monotonic) -> Reporter:
+def heartbeat(run: RunningAttempt, clock: Callable[[], float] = time.monotonic) -> Reporter:
     """Reports progress, and prolongs the run's lease with it.
 
     A ledger that does not answer ends no run: it is asked again at the next beat.
@@ -28,14 +28,14 @@ def beating(run: Run, clock: Callable[[], float] = time.monotonic) -> Reporter:
     def told(what: str, done: int, total: int) -> None:
         nonlocal last
         report(what, done, total)
-        if clock() - last >= BEAT:
+        if clock() - last >= HEARTBEAT_SECONDS:
             last = clock()
-            _prolong(run)
+            _prolong_lease(run)
 
     return told
 
 
-def _prolong(run: Run) -> None:
+def _prolong_lease(run: RunningAttempt) -> None:
     """Prolong the lease.
 
     Raises:

@@ -20,7 +20,7 @@ from tasks.planning.block_selection import Reading
 from tasks.pricing.quote import DatasetFacts, ModelFacts, Quote, model_facts, quote
 
 
-def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
+def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
     """What the request would charge, and what would stay.
 
     Raises:
@@ -31,12 +31,12 @@ def price(workspace: Workspace, request: ReleaseRequest) -> Quote:
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, request.dataset)
         scope = envelopes.find_envelope(session, dataset, request.scope) if request.scope is not None else None
-        reading = _reading(session, dataset, request)
+        reading = _new_request_reading(session, dataset, request)
         facts = dataset_facts(session, dataset, datasets.newest_version(session, dataset), scope, reading)
-    return quote(request, facts, model_named(workspace, request.model), workspace.policy_digest, code_digest())
+    return quote(request, facts, find_model(workspace, request.model), workspace.policy_digest, code_digest())
 
 
-def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
+def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
     """What a request reads that is made now: of all cohorts if it names none, and if it rotates those blocks of them
     that have most left."""
     read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
@@ -48,7 +48,7 @@ def _reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Rea
     return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
 
 
-def model_named(workspace: Workspace, name: str) -> ModelFacts:
+def find_model(workspace: Workspace, name: str) -> ModelFacts:
     """The model that a request names: one of this machine, or an endpoint of this home.
 
     Raises:
@@ -85,7 +85,7 @@ def dataset_facts(
         delta_cap=cap.delta,
         delta_conversion=cap.delta_conversion,
         balance=ledger.balance(session, dataset.account_id, read.blocks),
-        envelope=None if scope is None else envelopes.envelope_of(scope),
+        envelope=None if scope is None else envelopes.priced_envelope(scope),
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,
         left_by_cohort=_left_by_cohort(session, dataset, read),

@@ -10,16 +10,16 @@ from prefect import flow
 from sqlalchemy.orm import Session
 
 from flows.governance.policy import (
+    hides_balances,
+    redact_refusals,
     require_in_force,
     require_not_barred,
     require_policy,
-    told_by_policy,
     version_for_request,
-    withholds_figures,
 )
-from flows.observability.tracing import watched
-from flows.releases.extend import values_for
-from flows.releases.pricing import price
+from flows.observability.tracing import traced
+from flows.releases.extend import load_values
+from flows.releases.pricing import price_request
 from flows.workspace.flow_options import PRIVATE_FLOW
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
@@ -37,7 +37,7 @@ from tasks.pricing.quote import Quote
 
 
 @dataclass(frozen=True)
-class Proposal:
+class PricedRequest:
     """A quote, and the number of the request it became (None in a dry run).
 
     Attributes:
@@ -59,8 +59,10 @@ class Proposal:
 
 
 @flow(name="propose", **PRIVATE_FLOW)
-@watched("propose")
-def propose(home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None) -> Proposal:
+@traced("propose")
+def propose_release(
+    home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None
+) -> PricedRequest:
     """Validate a request, price it and, unless it is a dry run, submit it.
 
     Args:
@@ -77,30 +79,30 @@ def propose(home: Path, written: dict[str, object], dry_run: bool = False, stand
         MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    priced = priced_for(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
+    priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
     with workspace.database.read() as session:
-        with_balance = not withholds_figures(session, workspace.actor)
+        with_balance = not hides_balances(session, workspace.actor)
         account_id = datasets.find_dataset(session, priced.dataset.name).account_id
         viewing = internal_views.find_viewing(session, account_id)
     if dry_run:
-        return Proposal(priced, with_balance, viewing=viewing)
-    with told_by_policy(workspace):
+        return PricedRequest(priced, with_balance, viewing=viewing)
+    with redact_refusals(workspace):
         priced.require_affordable()
-    return Proposal(priced, with_balance, *submit(workspace, priced, standing), viewing=viewing)
+    return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
 
 
-def priced_for(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
+def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
     """The price of a request that may be made from here, whether or not the budget affords it.
 
     Raises:
-        As `propose`, but for the budget's refusals.
+        As `propose_release`, but for the budget's refusals.
     """
     with workspace.database.read() as session:
         require_in_force(session, workspace)
     require_not_barred(workspace, request.dataset, "requesting")
-    priced = price(workspace, request)
+    priced = price_request(workspace, request)
     require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
-    values_for(workspace, priced.body)
+    load_values(workspace, priced.body)
     _require_labels(workspace, priced)
     if standing is not None:
         with workspace.database.read() as session:
@@ -115,7 +117,7 @@ def _require_labels(workspace: Workspace, priced: Quote) -> None:
             open_corpus(workspace.home, priced.dataset.version_uid).require_labels()
 
 
-def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
+def submit_request(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
     """Record the request; returns its number and digest.
 
     It waits for the spend gate, or may run at once if a standing authorisation covers it.
@@ -126,7 +128,7 @@ def submit(workspace: Workspace, priced: Quote, standing: int | None = None) -> 
 
 
 def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
-    """The request as a row, in the caller's transaction; see `submit`."""
+    """The request as a row, in the caller's transaction; see `submit_request`."""
     body, scope = dict(priced.body), priced.request.scope
     dataset = datasets.find_dataset(session, priced.dataset.name)
     motion = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)

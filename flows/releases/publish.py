@@ -11,7 +11,7 @@ from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
 from flows.workspace.flow_options import PRIVATE_FLOW
-from flows.workspace.object_stores import destined
+from flows.workspace.object_stores import open_destination
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
@@ -26,7 +26,7 @@ from tasks.publishing.bundle import Papers
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedBundle:
     """A bundle that arrived whole."""
 
     request_id: int
@@ -35,8 +35,8 @@ class Published:
 
 
 @flow(name="publish", **PRIVATE_FLOW)
-@tracing.watched("publish")
-def publish(home: Path, request_id: int, destination: Place) -> Published:
+@tracing.traced("publish")
+def publish_release(home: Path, request_id: int, destination: Place) -> PublishedBundle:
     """Publish what the stewards approved, byte for byte.
 
     The publication is recorded before the first byte is copied; a second call after a crash delivers it.
@@ -51,39 +51,39 @@ def publish(home: Path, request_id: int, destination: Place) -> Published:
         AmountsDiffer: the lifetime claim that the release tells of is not what the ledger has enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
-    tracing.of_request(request_id)
+    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.path_inside("quarantine", artifact.folder)
     with workspace.database.read() as session:
         request, _ = artifacts.require_publishable(session, request_id)
         require_rows_match_chain(session, request)
-        require_bounds(session, request_id, _reasons(session, artifact))
+        require_bounds(session, request_id, _approval_reasons(session, artifact))
         require_mandates(session, request_id)
         claims_of(session, session.get_one(Dataset, requests.find_request(session, request_id).dataset_id))
-        before = _papers(session, artifact)
+        before = _bundle_documents(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
-    with destined(workspace.home, destination) as place:
+    with open_destination(workspace.home, destination) as place:
         with workspace.database.write() as session:
             publication = artifacts.record_publication(session, workspace.actor, request_id)
             record_links(session)  # the head that the bundle carries is that of its own publication, or a later one
-            papers = _papers(session, artifact)
+            papers = _bundle_documents(session, artifact)
         with tracing.stage("deliver"):
             bundle = deliver(draft, artifact, papers, workspace.key, place)
     with workspace.database.write() as session:
         artifacts.record_delivery(session, workspace.actor, publication, str(bundle.place), bundle.digest)
         checkpoint = bundle.checkpoint
         chain.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
-    return Published(request_id, bundle.place, bundle.digest)
+    return PublishedBundle(request_id, bundle.place, bundle.digest)
 
 
-def _reasons(session: Session, artifact: Artifact) -> list[str]:
+def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
     """Why exactly these files were approved; expired approvals are among them, so a second delivery finds the same."""
     decided = gates.decisions_for_bundle(session, artifact.request_id)
     return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
 
 
-def _papers(session: Session, artifact: Artifact) -> Papers:
+def _bundle_documents(session: Session, artifact: Artifact) -> Papers:
     """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}

@@ -21,14 +21,14 @@ from tasks.values.plan import Plan
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumePoint:
     """Where an attempt goes on.
 
     Attributes:
         first: the attempt that began, whose split into batches stays.
         last: the newest one that went on from it, or itself.
         paid: for each invocation of the plan, how many of its instalments are paid for.
-        earlier: what is drawn.
+        state: what is drawn.
         total: how many tokens the plan has at most.
         begun, results: mechanisms of one release, by name: those that began to draw, and what they have released.
     """
@@ -36,7 +36,7 @@ class Resumed:
     first: int
     last: int
     paid: tuple[int, ...]
-    earlier: Earlier
+    state: Earlier
     total: int
     begun: frozenset[str] = frozenset()
     results: Mapping[str, Json] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class Resumed:
     @property
     def drawn(self) -> int:
         """Tokens that are there."""
-        return sum(map(len, self.earlier.tokens.values()))
+        return sum(map(len, self.state.tokens.values()))
 
-    def of(self, plan: Plan) -> Amount:
+    def remaining_of(self, plan: Plan) -> Amount:
         """What is paid of the plan."""
         return total_amount(
             [p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]]
@@ -58,11 +58,11 @@ class Resumed:
             "attempt": self.last,
             "tokens_drawn": self.drawn,
             "tokens_at_most": self.total,
-            "draws_lost_per_text": self.earlier.lost,
+            "draws_lost_per_text": self.state.lost,
         }
 
     def __str__(self) -> str:
-        lost = self.earlier.lost
+        lost = self.state.lost
         if not lost:
             return f"Going on from attempt {self.last}: what is paid is not paid again."
         draws = "one draw of each unfinished text is" if lost == 1 else f"{lost} draws of each unfinished text are"
@@ -77,42 +77,44 @@ def journal_folder(home: ProjectHome, request_id: int) -> Path:
     return home.path_inside("quarantine", f"{request_id}-unfinished")
 
 
-def resumed(session: Session, request: Request, plan: Plan, left: Contents) -> Resumed:
+def load_resume_point(session: Session, request: Request, plan: Plan, contents: Contents) -> ResumePoint:
     """Where to go on with `plan` from what an interrupted run left.
 
     Raises:
         JournalUnfit: it is another request's, older than what is paid, or nothing can be drawn any more.
     """
-    if left.request != request.digest:
+    if contents.request != request.digest:
         raise JournalUnfit(request.id, "it is another request's")
-    paid = _paid(session, request.id, plan, left)
-    drawing = paid[left.first : len(plan.invocations)]
+    paid = _paid_instalments(session, request.id, plan, contents)
+    drawing = paid[contents.first : len(plan.invocations)]
     if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
-        return _resumed(left, plan, paid, Earlier(left.released))
+        return _resume_point(contents, plan, paid, Earlier(contents.released))
     armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
-    if not left.armed <= armed <= max(drawing) <= min(armed + 1, left.armed + left.since + 1):
+    if not contents.armed <= armed <= max(drawing) <= min(armed + 1, contents.armed + contents.since + 1):
         raise JournalUnfit(request.id, "the ledger says that more was drawn, or less")
-    drawn = sorted(left.tokens.items())
+    drawn = sorted(contents.tokens.items())
     if any(not 0 <= number < plan.samples or len(tokens) > plan.steps for number, tokens in drawn):
         raise JournalUnfit(request.id, "it has more texts or tokens than were planned")
-    lost = len(left.attempts)
-    event = plan.invocations[left.first].event
+    lost = len(contents.attempts)
+    event = plan.invocations[contents.first].event
     if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
-    return _resumed(left, plan, paid, Earlier(left.released, left.tokens, left.kept, armed, lost))
+    return _resume_point(contents, plan, paid, Earlier(contents.released, contents.tokens, contents.kept, armed, lost))
 
 
-def _resumed(left: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier) -> Resumed:
-    total, begun = plan.samples * plan.steps, frozenset(left.begun)
-    return Resumed(left.attempts[0], left.attempts[-1], paid, earlier, total, begun, left.results)
+def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier) -> ResumePoint:
+    total, begun = plan.samples * plan.steps, frozenset(contents.begun)
+    return ResumePoint(contents.attempts[0], contents.attempts[-1], paid, earlier, total, begun, contents.results)
 
 
-def _paid(session: Session, request_id: int, plan: Plan, left: Contents) -> tuple[int, ...]:
-    found = ledger.armed_instalments(session, request_id, left.attempts)
+def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: Contents) -> tuple[int, ...]:
+    found = ledger.armed_instalments(session, request_id, contents.attempts)
     paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
-    behind = not left.released or all(paid[: left.first])  # what was released before the first draw was paid for
-    if not in_order or not 0 <= left.first <= len(plan.invocations) or not behind:
+    behind = not contents.released or all(
+        paid[: contents.first]
+    )  # what was released before the first draw was paid for
+    if not in_order or not 0 <= contents.first <= len(plan.invocations) or not behind:
         raise JournalUnfit(request_id, "the ledger does not know what it went on from")
     return paid

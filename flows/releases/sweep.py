@@ -8,7 +8,7 @@ import psutil
 
 from flows.releases.extend import sweep_values
 from flows.releases.resume import journal_folder
-from flows.workspace.workspace import Workspace, owner
+from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets
 from models_db.services.catalogue import requests as releases
@@ -18,32 +18,32 @@ from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What a sweep found: requests whose run was closed, and how many folders and files were removed."""
 
     requests: tuple[int, ...]
     folders: int
 
 
-def sweep(workspace: Workspace) -> Swept:
+def sweep_attempts(workspace: Workspace) -> SweepResult:
     """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
     with workspace.database.read() as session:
         dead = [lease for lease in attempts.running_leases(session) if is_dead(lease)]
-    closed = [lease.request_id for lease in dead if close(workspace, lease)]
-    return Swept(tuple(closed), remove_orphans(workspace))
+    closed = [lease.request_id for lease in dead if forfeit_attempt(workspace, lease)]
+    return SweepResult(tuple(closed), remove_orphans(workspace))
 
 
-def close_own_remains(workspace: Workspace, request_id: int) -> None:
+def forfeit_own_dead_attempts(workspace: Workspace, request_id: int) -> None:
     """If an earlier run of this request died, close it, so that running again needs no other command."""
     with workspace.database.read() as session:
         dead = [
             lease for lease in attempts.running_leases(session) if lease.request_id == request_id and is_dead(lease)
         ]
     for lease in dead:
-        close(workspace, lease)
+        forfeit_attempt(workspace, lease)
 
 
-def close(workspace: Workspace, lease: Lease) -> bool:
+def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
     """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
     try:
         with workspace.database.write() as session:
@@ -61,13 +61,13 @@ def is_dead(lease: Lease) -> bool:
     A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
     """
     if lease.owner.startswith(f"{socket.gethostname()}/"):
-        return not _alive(lease.owner)
+        return not _is_alive(lease.owner)
     return lease.expires_at <= utc_now()
 
 
-def _alive(holder: str) -> bool:
+def _is_alive(holder: str) -> bool:
     try:
-        return owner(int(holder.split("/")[1])) == holder
+        return process_owner(int(holder.split("/")[1])) == holder
     except psutil.NoSuchProcess:
         return False
 

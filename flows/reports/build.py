@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.build_review import at_publish
-from flows.approvals.load_review import question
+from flows.approvals.build_review import build_publish_review
+from flows.approvals.load_review import load_request_review
 from flows.attacks.result_store import results_for
-from flows.governance.policy import require_figures
+from flows.governance.policy import require_visible_balances
 from flows.releases.evaluate_internal import require_decided
 from flows.releases.publish import find_artifact
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
@@ -58,16 +58,16 @@ def report_facts(
     with workspace.database.read() as session:
         if version == "internal":
             require_decided(session, request_id)
-        dataset = question(session, request_id, Gate.PUBLISH).dataset
-    require_figures(workspace, dataset)
+        dataset = load_request_review(session, request_id, Gate.PUBLISH).dataset
+    require_visible_balances(workspace, dataset)
     with workspace.database.read() as session:
-        facts = tuple(_known(workspace, session, artifact, draft, drawn=drawn))
+        facts = tuple(_ledger_facts(workspace, session, artifact, draft, drawn=drawn))
     if version == "internal" and not seen:
-        _record_shown(workspace, artifact, facts)
+        _record_views(workspace, artifact, facts)
     return facts
 
 
-def _record_shown(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
+def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
     """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
     said = [fact.said for fact in facts if fact.exposure == "internal"]
     if any(isinstance(one, Measured | Demand | Point) for one in said):
@@ -78,44 +78,46 @@ def _record_shown(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact
 def bundle_facts(folder: Path) -> Iterator[Fact]:
     """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
     metrics = read_metrics(read_document(folder / EVALUATION))
-    yield from release_facts(_record(folder), metrics, _texts(folder))
+    yield from release_facts(_read_record(folder), metrics, _read_texts(folder))
 
 
-def _known(workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool) -> Iterator[Fact]:
-    record, texts = _record(draft), _texts(draft)
-    asked = question(session, artifact.request_id, Gate.PUBLISH)
-    matter = at_publish(asked, draft, files_of(artifact), workspace.key.public_key)
+def _ledger_facts(
+    workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool
+) -> Iterator[Fact]:
+    record, texts = _read_record(draft), _read_texts(draft)
+    asked = load_request_review(session, artifact.request_id, Gate.PUBLISH)
+    matter = build_publish_review(asked, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
     # The ledger has what the run measured and what was measured after the decision, with the exposure of each.
     stored = newest_results(session, artifact)
     yield from release_facts(record, stored, texts)
     yield from earlier_points(session, artifact, required)
-    yield from _attacks(workspace, asked.request)
-    if drawn and (texts_drawn := _map(texts)):
+    yield from _attack_results(workspace, asked.request)
+    if drawn and (texts_drawn := _text_map(texts)):
         yield Fact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
-    before = question(session, artifact.request_id, Gate.SPEND).given
+    before = load_request_review(session, artifact.request_id, Gate.SPEND).given
     yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
 
 
-def _attacks(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]:
+def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]:
     """What attacks on a public twin of the request's configuration found; those by the same software first."""
     found = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
     if found:
         yield from TwinAttacks.of(found[0], request["code"]).facts()
 
 
-def _record(folder: Path) -> ReleaseRecord:
+def _read_record(folder: Path) -> ReleaseRecord:
     return ReleaseRecord.from_bytes(read_document(folder / RECORD))
 
 
-def _texts(folder: Path) -> list[Text]:
-    insights = read_insights(folder) if _record(folder).kind == ReleaseKind.INSIGHTS else ()
+def _read_texts(folder: Path) -> list[Text]:
+    insights = read_insights(folder) if _read_record(folder).kind == ReleaseKind.INSIGHTS else ()
     return texts_of(read_labelled(folder), insights)
 
 
-def _map(texts: list[Text]) -> Map | None:
+def _text_map(texts: list[Text]) -> Map | None:
     """The texts on a plane; None without an embedder on this machine, or where there are too few."""
     if len(texts) < LEAST:
         return None

@@ -6,8 +6,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.request_review import Budget, Given, Question
-from flows.approvals.review import Grid, Lines, Matter, Section, Warnings
+from flows.approvals.request_review import BudgetInput, RecordedDecision, RequestReviewInput
+from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
 from models_db.policies.policy import EffectiveRules
 from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.lifecycle import artifacts
@@ -23,7 +23,7 @@ from tasks.reporting.number_format import number, small
 from tasks.reporting.release_sections import figures
 from tasks.values.metric_result import MetricResult
 
-SHOWN_OTHERWISE = (
+SECTIONS_SHOWN_ELSEWHERE = (
     "What would leave",
     "Evaluation",
     "What it costs",
@@ -36,25 +36,27 @@ SHOWN_OTHERWISE = (
 )
 """Sections of the approval screen that a report has in a form of its own."""
 
-PLOTTED = ("perplexity.perplexity", "distinct.distinct_2", "records.valid_share", "length.words_mean")
+PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.valid_share", "length.words_mean")
 """Figures that show how good releases are, beside those that the policy bounds."""
 
 
-def ledger_parts(asked: Question, matter: Matter, spent: Amount, before: Sequence[Given]) -> Iterator[Content]:
+def ledger_parts(
+    inputs: RequestReviewInput, review: Review, spent: Amount, earlier_decisions: Sequence[RecordedDecision]
+) -> Iterator[Content]:
     """Budget, warnings, decisions and the gate.
 
     Args:
         spent: what the release has, in all its attempts.
-        before: the decisions at the spend gate.
+        earlier_decisions: the decisions at the spend gate.
     """
-    yield budget_part(asked.budget, spent)
-    yield from _of_sections(matter.sections)
-    yield from (_decision("spend", one) for one in before)
-    yield from (_decision("publish", one) for one in asked.given)
-    yield _gate(asked, matter)
+    yield budget_part(inputs.budget, spent)
+    yield from _report_fields(review.sections)
+    yield from (_decision_fact("spend", one) for one in earlier_decisions)
+    yield from (_decision_fact("publish", one) for one in inputs.given)
+    yield _gate_fact(inputs, review)
 
 
-def budget_part(budget: Budget, release: Amount) -> parts.Budget:
+def budget_part(budget: BudgetInput, release: Amount) -> parts.Budget:
     """The balance, with one release's part of it."""
     cap, spent, held = budget.cap, budget.spent, budget.held
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
@@ -62,20 +64,20 @@ def budget_part(budget: Budget, release: Amount) -> parts.Budget:
     conversion = int(budget.delta_conversion)
     return parts.Budget(
         delta_cap=small(budget.delta_cap),
-        cap=_rho(cap),
-        before=_rho(before),
-        release=_rho(release),
-        held=_rho(held),
-        after=_rho(spent),
-        before_percent=_percent(before, cap),
-        release_percent=_percent(release, cap),
-        held_percent=_percent(held, cap),
-        left_percent=_percent(left, cap, ROUND_FLOOR),
-        used_percent=_percent(spent, cap),
+        cap=_rho_text(cap),
+        before=_rho_text(before),
+        release=_rho_text(release),
+        held=_rho_text(held),
+        after=_rho_text(spent),
+        before_percent=_percent_text(before, cap),
+        release_percent=_percent_text(release, cap),
+        held_percent=_percent_text(held, cap),
+        left_percent=_percent_text(left, cap, ROUND_FLOOR),
+        used_percent=_percent_text(spent, cap),
         epsilon_cap=budget.epsilon_cap,
         epsilon_before=lifetime_epsilon(before, conversion),
         epsilon_after=lifetime_epsilon(spent, conversion),
-        fails=_fails(spent, cap) if spent.delta else None,
+        fails=_failure_figures(spent, cap) if spent.delta else None,
     )
 
 
@@ -90,8 +92,8 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
         if request_body(one.request)["epsilon"] is None:
             continue
         found = Measurements(one.request, one.state, this=one.request.id == own.id)
-        for result in _newest(one.results):
-            yield from found.points(result, {*required, *PLOTTED})
+        for result in _newest_by_metric(one.results):
+            yield from found.points(result, {*required, *PLOTTED_METRICS})
 
 
 @dataclass(frozen=True)
@@ -117,51 +119,55 @@ class Measurements:
 
 def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
     """The stored evaluations of an artifact, internal ones too, the newest of each metric."""
-    return _newest(one.result for one in artifacts.evaluations(session, artifact))
+    return _newest_by_metric(one.result for one in artifacts.evaluations(session, artifact))
 
 
-def _newest(stored: Iterable[str]) -> list[MetricResult]:
+def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
     """The newest of each metric, of results oldest first."""
     results = (MetricResult.from_json(stored_object(each, "result of an evaluation")) for each in stored)
     return list({result.name: result for result in results}.values())
 
 
-def _of_sections(sections: Sequence[Section]) -> Iterator[Content]:
+def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Content]:
     for section in sections:
         match section:
             case Warnings(lines=lines):
                 yield from map(parts.Warned, lines)
-            case Lines(title=title, rows=rows) if not title.startswith(SHOWN_OTHERWISE):
+            case FieldList(title=title, rows=rows) if not title.startswith(SECTIONS_SHOWN_ELSEWHERE):
                 yield parts.Table(title, (), rows, "")
-            case Grid(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(SHOWN_OTHERWISE):
+            case Table(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(
+                SECTIONS_SHOWN_ELSEWHERE
+            ):
                 yield parts.Table(title, columns, rows, empty)
 
 
-def _decision(gate: str, one: Given) -> parts.Decision:
-    return parts.Decision(gate, one.by, None, one.decision, one.reason, one.counts, overridden(one.reason))
+def _decision_fact(gate: str, decision: RecordedDecision) -> parts.Decision:
+    return parts.Decision(
+        gate, decision.by, None, decision.decision, decision.reason, decision.counts, overridden(decision.reason)
+    )
 
 
-def _gate(asked: Question, matter: Matter) -> parts.Gate:
-    rules = asked.policy.rules_for(asked.dataset)
-    commands = tuple(_commands(asked.number, matter, rules)) if asked.state == "produced" else ()
-    return parts.Gate(asked.state, matter.subject_digest, asked.counted, rules.publish, commands)
+def _gate_fact(inputs: RequestReviewInput, review: Review) -> parts.Gate:
+    rules = inputs.policy.rules_for(inputs.dataset)
+    commands = tuple(_gate_commands(inputs.number, review, rules)) if inputs.state == "produced" else ()
+    return parts.Gate(inputs.state, review.subject_digest, inputs.counted, rules.publish, commands)
 
 
-def _commands(number: int, matter: Matter, rules: EffectiveRules) -> Iterator[str]:
-    if not matter.outside or rules.overrides:
-        why = "override" if matter.outside else "reason"
+def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterator[str]:
+    if not review.missed_bounds or rules.overrides:
+        why = "override" if review.missed_bounds else "reason"
         yield f'almoner approve {number} --gate publish --{why} "..."'
     yield f'almoner reject {number} --gate publish --reason "..."'
 
 
-def _fails(spent: Amount, cap: Amount) -> str:
+def _failure_figures(spent: Amount, cap: Amount) -> str:
     return f"Mechanisms that can fail have spent {small(spent.delta_text)} of {small(cap.delta_text)} for that."
 
 
-def _rho(amount: Amount) -> str:
+def _rho_text(amount: Amount) -> str:
     return figure(Decimal(amount.rho_text))
 
 
-def _percent(part: Amount, cap: Amount, rounding: str = ROUND_CEILING) -> str:
+def _percent_text(part: Amount, cap: Amount, rounding: str = ROUND_CEILING) -> str:
     share = Decimal(part.rho) * 100 / cap.rho if cap.rho else Decimal(0)
     return figure(share.quantize(Decimal("0.1"), rounding))

@@ -25,7 +25,7 @@ def write_report(path: Path, said: Mapping[str, Any]) -> Path:
     return path
 
 
-def keep_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
+def replace_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
     """The page in the home's own folder of reports, in place of an earlier one of its version.
 
     Raises:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from flows.releases.attempt import RunInterrupted
 from flows.schedules import slots
-from flows.schedules.slots import Decided, Due, Ran
+from flows.schedules.slots import DueSlot, SlotDecision, SlotRun
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome
@@ -26,27 +26,27 @@ from tasks.workers.backend_settings import HERE, Where
 
 
 @dataclass(frozen=True)
-class Settings:
+class PollerSettings:
     """How a poller works.
 
     Attributes:
-        device, workers, where: as for `almoner run`.
+        device, workers, backend: as for `almoner run`.
         approved: whether it also runs requests that were approved by hand.
     """
 
     device: str = "auto"
     workers: int = 1
     approved: bool = False
-    where: Where = HERE
+    backend: Where = HERE
 
     @property
-    def machine(self) -> tuple[str, int, Where]:
+    def run_options(self) -> tuple[str, int, Where]:
         """What a run is told."""
-        return self.device, self.workers, self.where
+        return self.device, self.workers, self.backend
 
 
 @dataclass(frozen=True)
-class Problem:
+class PollProblem:
     """What could not be done now: the name of the error and its public message."""
 
     what: str
@@ -59,16 +59,16 @@ class Problem:
 
 
 @dataclass
-class Look:
+class PollResult:
     """What one look has found and done."""
 
-    decided: list[Decided] = field(default_factory=list)
-    ran: list[Ran] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    decided: list[SlotDecision] = field(default_factory=list)
+    ran: list[SlotRun] = field(default_factory=list)
+    problems: list[PollProblem] = field(default_factory=list)
 
-    def unread(self, schedule: int, problem: UsageError) -> None:
+    def add_unreadable_schedule(self, schedule: int, problem: UsageError) -> None:
         """Note a schedule that cannot be read here."""
-        self.problems.append(Problem(f"schedule {schedule}", problem.name, problem.message))
+        self.problems.append(PollProblem(f"schedule {schedule}", problem.name, problem.message))
 
     def to_json(self) -> dict[str, Json]:
         """As programs read it."""
@@ -84,83 +84,83 @@ class Poller:
     """Looks for a home's owner, who does what their roles let them: analysts ask, runners run."""
 
     home: ProjectHome
-    settings: Settings = field(default_factory=Settings)
-    in_vain: set[int] = field(default_factory=set)
+    settings: PollerSettings = field(default_factory=PollerSettings)
+    failed_requests: set[int] = field(default_factory=set)
     """Requests approved by hand whose run failed here; only a person tries them again."""
 
-    def look(self, now: datetime) -> Look:
+    def poll(self, now: datetime) -> PollResult:
         """Do everything that is due at `now`, once; the home is opened anew, because its policy may be another."""
-        done, workspace = Look(), open_workspace(self.home)
-        roles = _roles(workspace)
+        done, workspace = PollResult(), open_workspace(self.home)
+        roles = _own_roles(workspace)
         if "analyst" in roles:
-            for wanted in slots.due(workspace, now, done.unread):
-                with _noted(wanted, done):
-                    _decide(workspace, wanted, done)
+            for wanted in slots.list_due_slots(workspace, now, done.add_unreadable_schedule):
+                with _collect_problem(wanted, done):
+                    _decide_slot(workspace, wanted, done)
         if "runner" in roles:
-            self._run(workspace, done)
+            self._run_slots(workspace, done)
             if self.settings.approved:
                 self._run_approved(workspace, done)
         return done
 
-    def slot(self, wanted: Due) -> Look:
+    def run_slot(self, due_slot: DueSlot) -> PollResult:
         """Decide one slot, unless it is decided, and run what the schedule has to run.
 
         Raises:
             SlotTaken, ScheduleIdle: somebody was faster, or the schedule is paused or over.
         """
-        done, workspace = Look(), open_workspace(self.home)
-        done.decided.append(slots.decide(workspace, wanted))
-        if "runner" in _roles(workspace):
-            self._run(workspace, done, wanted.schedule)
+        done, workspace = PollResult(), open_workspace(self.home)
+        done.decided.append(slots.decide_slot(workspace, due_slot))
+        if "runner" in _own_roles(workspace):
+            self._run_slots(workspace, done, due_slot.schedule)
         return done
 
-    def unfinished(self, schedule: int) -> Look:
+    def run_unfinished(self, schedule: int) -> PollResult:
         """Run what is still to be run of one schedule."""
-        done, workspace = Look(), open_workspace(self.home)
-        if "runner" in _roles(workspace):
-            self._run(workspace, done, schedule)
+        done, workspace = PollResult(), open_workspace(self.home)
+        if "runner" in _own_roles(workspace):
+            self._run_slots(workspace, done, schedule)
         return done
 
-    def _run(self, workspace: Workspace, done: Look, schedule: int | None = None) -> None:
+    def _run_slots(self, workspace: Workspace, result: PollResult, schedule: int | None = None) -> None:
         with workspace.database.read() as session:
             found = schedules.unfinished_slots(session, schedule)
         for slot in found:
-            with _noted(slot, done):
-                ran = slots.run_slot(workspace, slot, *self.settings.machine)
-                done.ran.extend([ran] if ran is not None else [])
+            with _collect_problem(slot, result):
+                ran = slots.run_slot(workspace, slot, *self.settings.run_options)
+                result.ran.extend([ran] if ran is not None else [])
 
-    def _run_approved(self, workspace: Workspace, done: Look) -> None:
-        for number in _approved(workspace):
-            if number in self.in_vain or not slots.may_run(workspace, number):
+    def _run_approved(self, workspace: Workspace, result: PollResult) -> None:
+        for number in _approved_requests(workspace):
+            if number in self.failed_requests or not slots.may_run(workspace, number):
                 continue
-            self.in_vain.add(number)
-            with _noted(number, done):
-                if slots.run_once(workspace, number, *self.settings.machine) is not None:
-                    done.ran.append(Ran(None, number, "produced"))
+            self.failed_requests.add(number)
+            with _collect_problem(number, result):
+                if slots.run_once(workspace, number, *self.settings.run_options) is not None:
+                    result.ran.append(SlotRun(None, number, "produced"))
 
 
 @contextmanager
-def _noted(what: object, done: Look) -> Iterator[None]:
+def _collect_problem(what: object, result: PollResult) -> Iterator[None]:
     """What cannot be done now is noted, and no reason to leave the rest; Ctrl-C is."""
     try:
         yield
     except RunInterrupted:
         raise
     except AlmonerError as problem:
-        done.problems.append(Problem(_named(what), problem.name, problem.message))
+        result.problems.append(PollProblem(_problem_subject(what), problem.name, problem.message))
 
 
-def _decide(workspace: Workspace, wanted: Due, done: Look) -> None:
+def _decide_slot(workspace: Workspace, due_slot: DueSlot, result: PollResult) -> None:
     with suppress(SlotTaken, ScheduleIdle):  # somebody else was faster
-        done.decided.append(slots.decide(workspace, wanted))
+        result.decided.append(slots.decide_slot(workspace, due_slot))
 
 
-def _roles(workspace: Workspace) -> frozenset[str]:
+def _own_roles(workspace: Workspace) -> frozenset[str]:
     with workspace.database.read() as session:
         return principals.roles_of(session, workspace.actor.id)
 
 
-def _approved(workspace: Workspace) -> list[int]:
+def _approved_requests(workspace: Workspace) -> list[int]:
     """Requests that stewards have approved one by one, and that nobody runs now."""
     with workspace.database.read() as session:
         return [number for number in sorted(attempts.resumable_requests(session)) if _is_startable(session, number)]
@@ -176,9 +176,9 @@ def _is_startable(session: Session, number: int) -> bool:
     return True
 
 
-def _named(what: object) -> str:
+def _problem_subject(what: object) -> str:
     match what:
-        case Due():
+        case DueSlot():
             return f"slot {what.slot} of schedule {what.schedule}"
         case ScheduleSlot():
             return f"request {what.request_id} of schedule {what.schedule_id}"

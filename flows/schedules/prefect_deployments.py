@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import httpx
 from prefect.exceptions import PrefectException
 
-from flows.schedules.poller import Settings
-from flows.schedules.recurrence import Timetable, step_of
+from flows.schedules.poller import PollerSettings
+from flows.schedules.recurrence import Recurrence, parse_interval
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from prefect.schedules import Schedule
 
 TAG, THREAD = "almoner", "prefect"
-UNANSWERED = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
+UNREACHABLE_ERRORS = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 
 
-def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeployment]":
+def deployments(workspace: Workspace, settings: PollerSettings) -> "list[RunnerDeployment]":
     """A deployment for every active schedule whose rule Prefect can read too.
 
-    Its runs call `flows.schedules.prefect_trigger.knock`.
+    Its runs call `flows.schedules.prefect_trigger.run_due_slot`.
 
     The loop finds the others by itself.
     """
@@ -42,29 +42,29 @@ def deployments(workspace: Workspace, settings: Settings) -> "list[RunnerDeploym
             for schedule in schedules.list_all(session)
             if schedules.state_of(session, schedule.id) == "active"
         ]
-    made = [_deployment(workspace, settings, *each) for each in found]
+    made = [_schedule_deployment(workspace, settings, *each) for each in found]
     return [each for each in made if each is not None]
 
 
-def _deployment(
-    workspace: Workspace, settings: Settings, number: int, dataset: str, timing: Timing
+def _schedule_deployment(
+    workspace: Workspace, settings: PollerSettings, number: int, dataset: str, timing: Timing
 ) -> "RunnerDeployment | None":
     from prefect.deployments.runner import RunnerDeployment
     from prefect.types.entrypoint import EntrypointType
 
-    from flows.schedules.prefect_trigger import knock
+    from flows.schedules.prefect_trigger import run_due_slot
 
     try:
         schedule = prefect_schedule(timing)
     except (ValueError, UsageError):  # pydantic's ValidationError is a ValueError
         return None
     return RunnerDeployment.from_flow(
-        knock,
+        run_due_slot,
         name=f"{dataset}-{number}",
         schedule=schedule,
         parameters={"home": str(workspace.home.root), "schedule": number, "device": settings.device,
-                    "workers": settings.workers, "runner": settings.where.kind,
-                    "runner_address": settings.where.address},
+                    "workers": settings.workers, "runner": settings.backend.kind,
+                    "runner_address": settings.backend.address},
         tags=[TAG],
         entrypoint_type=EntrypointType.MODULE_PATH,
     )  # fmt: skip
@@ -80,17 +80,17 @@ def prefect_schedule(timing: Timing) -> "Schedule":
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
     from prefect.schedules import Cron, Interval, RRule
 
-    timetable = Timetable.of(timing)
+    timetable = Recurrence.of_timing(timing)
     if timing.kind == "cron":
         return Cron(CronSchedule(cron=timing.rule).cron, timezone=timing.zone)
     if timing.kind == "interval":
-        return Interval(step_of(timing.rule), anchor_date=timetable.starts_at, timezone="UTC")
+        return Interval(parse_interval(timing.rule), anchor_date=timetable.starts_at, timezone="UTC")
     begins = timetable.starts_at.astimezone(timetable.zone)
     rule = f"DTSTART:{begins:%Y%m%dT%H%M%S}\nRRULE:{timing.rule}"
     return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
 
 
-def server_is_named() -> bool:
+def has_server_setting() -> bool:
     """Whether Prefect's settings name a server."""
     from prefect.settings import PREFECT_API_URL
 
@@ -98,7 +98,7 @@ def server_is_named() -> bool:
 
 
 @contextmanager
-def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> Iterator[bool]:
+def start_prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: bool) -> Iterator[bool]:
     """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named.
 
     A server that goes away later leaves the loop alone, which needs none.
@@ -106,7 +106,7 @@ def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> It
     Raises:
         PrefectUnreachable: the server that is named does not answer, or not as one.
     """
-    if not (wanted and server_is_named()):
+    if not (enabled and has_server_setting()):
         yield False
         return
     from prefect.runner import Runner
@@ -116,11 +116,11 @@ def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> It
     try:
         for each in found:
             runner.add_deployment(each)
-    except UNANSWERED as problem:
+    except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address
     loop = asyncio.new_event_loop()
     serving = loop.create_task(runner.start())
-    thread = threading.Thread(target=_serve, args=(loop, serving), name=THREAD, daemon=True)
+    thread = threading.Thread(target=_serve_deployments, args=(loop, serving), name=THREAD, daemon=True)
     thread.start()
     try:
         yield True
@@ -129,8 +129,8 @@ def prefect_beside(home: ProjectHome, settings: Settings, *, wanted: bool) -> It
         thread.join(timeout=60)
 
 
-def _serve(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:
-    with suppress(asyncio.CancelledError, ExceptionGroup, *UNANSWERED):
+def _serve_deployments(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[None]") -> None:
+    with suppress(asyncio.CancelledError, ExceptionGroup, *UNREACHABLE_ERRORS):
         loop.run_until_complete(serving)
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows.schedules.poller import Look, Settings
-from flows.schedules.run_now import NothingDue, carry_out
+from flows.schedules.poller import PollerSettings, PollResult
+from flows.schedules.run_now import NothingDue, run_schedule_now
 from flows.workspace.flow_options import PRIVATE_FLOW
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json
@@ -14,7 +14,7 @@ from tasks.workers.backend_settings import PROCESSES, Where
 
 
 @flow(name="schedule", **PRIVATE_FLOW)
-def knock(
+def run_due_slot(
     home: Path,
     schedule: int,
     device: str = "auto",
@@ -27,11 +27,11 @@ def knock(
     Raises:
         ScheduleUnknown: there is no such schedule.
         SlotTaken, ScheduleIdle: somebody was faster, or it is paused or over.
-        And as `flows.schedules.slots.decide`.
+        And as `flows.schedules.slots.decide_slot`.
     """
-    settings = Settings(device, workers, where=Where.of(runner, runner_address))
+    settings = PollerSettings(device, workers, backend=Where.of(runner, runner_address))
     try:
-        done = carry_out(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
+        done = run_schedule_now(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
     except NothingDue:
-        done = Look()
+        done = PollResult()
     return done.to_json()

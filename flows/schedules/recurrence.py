@@ -17,23 +17,23 @@ from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.catalogue.schedules import Timing
 
-STEPS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+INTERVAL_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
-_LONGEST = 1000
+_LONGEST_RULE = 1000
 _LONGEST_STEP = timedelta(days=3660)
 _LAST_YEAR = 9000
 """After it the calendar ends before some moments have come."""
 _TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
-_EVERY_SO_MANY = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
-_UNTIL_ELSEWHERE = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+_RRULE_INTERVAL = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
+_UNTIL_IN_UTC = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
+_RULE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What the libraries raise of a rule that is none."""
-_DAY_AND_MORE = timedelta(hours=26)
+_CLOCK_CHANGE_MARGIN = timedelta(hours=26)
 """No clock is ever set back by more."""
 
 
 @dataclass(frozen=True)
-class Timetable:
+class Recurrence:
     """The moments of one schedule, all in UTC; see `Timing`."""
 
     kind: str
@@ -42,15 +42,15 @@ class Timetable:
     starts_at: datetime
 
     @classmethod
-    def of(cls, timing: Timing) -> "Timetable":
+    def of_timing(cls, timing: Timing) -> "Recurrence":
         """The timetable that a schedule's row describes.
 
         Raises:
             ZoneUnknown: this machine does not know its time zone.
         """
-        return cls(timing.kind, timing.rule, _zone(timing.zone), datetime.fromisoformat(timing.starts_at))
+        return cls(timing.kind, timing.rule, _load_zone(timing.zone), datetime.fromisoformat(timing.starts_at))
 
-    def newest(self, now: datetime) -> datetime | None:
+    def latest_slot(self, now: datetime) -> datetime | None:
         """The last moment that has come by `now`; None if none has.
 
         Raises:
@@ -59,67 +59,67 @@ class Timetable:
         if now < self.starts_at:
             return None
         if self.kind == "interval":
-            step = step_of(self.rule)
+            step = parse_interval(self.rule)
             return self.starts_at + (now - self.starts_at) // step * step
-        for wall in self._backwards(self._wall(now) + self._set_back(now)):
-            found = self._moment(wall)
+        for wall in self._backwards(self._wall_clock(now) + self._clock_change(now)):
+            found = self._utc_time(wall)
             if found is not None and found <= now:
                 return found if found >= self.starts_at else None
         return None
 
-    def coming(self, after: datetime, number: int) -> list[datetime]:
+    def next_slots(self, after: datetime, number: int) -> list[datetime]:
         """The next moments later than `after`, at most so many."""
         after = max(after, self.starts_at - timedelta(microseconds=1))
         return list(islice(self._forwards(after), number))
 
-    def until(self, after: datetime, last: datetime, most: int) -> int:
+    def slots_until(self, after: datetime, last: datetime, most: int) -> int:
         """How many moments are later than `after` and not later than `last`, counted up to `most`."""
         after = max(after, self.starts_at - timedelta(microseconds=1))
         return sum(1 for _ in islice(takewhile(lambda at: at <= last, self._forwards(after)), most))
 
     def _forwards(self, after: datetime) -> Iterator[datetime]:
         if self.kind == "interval":
-            step = step_of(self.rule)
+            step = parse_interval(self.rule)
             number = (after - self.starts_at) // step + 1
             while True:
                 yield self.starts_at + number * step
                 number += 1
-        for wall in self._walls(self._wall(after)):
-            found = self._moment(wall)
+        for wall in self._wall_times(self._wall_clock(after)):
+            found = self._utc_time(wall)
             if found is not None and found > after:
                 yield found
 
-    def _wall(self, at: datetime) -> datetime:
+    def _wall_clock(self, at: datetime) -> datetime:
         return at.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
-    def _moment(self, wall: datetime) -> datetime | None:
+    def _utc_time(self, wall: datetime) -> datetime | None:
         """When the clock shows that time first; None if it never does."""
         found = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
-        return found if self._wall(found) == wall else None
+        return found if self._wall_clock(found) == wall else None
 
-    def _set_back(self, now: datetime) -> timedelta:
+    def _clock_change(self, now: datetime) -> timedelta:
         """By how much the clock was set back a short while ago: times ahead of it have been shown already."""
-        before, after = (at.astimezone(self.zone).utcoffset() for at in (now - _DAY_AND_MORE, now))
+        before, after = (at.astimezone(self.zone).utcoffset() for at in (now - _CLOCK_CHANGE_MARGIN, now))
         return max((before or timedelta()) - (after or timedelta()), timedelta())
 
-    def _walls(self, after: datetime) -> Iterator[datetime]:
+    def _wall_times(self, after: datetime) -> Iterator[datetime]:
         if self.kind == "rrule":
-            return iter(_recurring(self.rule, self._wall(self.starts_at)).xafter(after))
-        return _cron(self.rule, after)
+            return iter(_rrule_times(self.rule, self._wall_clock(self.starts_at)).xafter(after))
+        return _cron_times(self.rule, after)
 
     def _backwards(self, until: datetime) -> Iterator[datetime]:
         """Times of the rule on the wall clock, `until` among them, the latest first."""
         if self.kind == "rrule":
-            rule = _recurring(self.rule, self._wall(self.starts_at))
+            rule = _rrule_times(self.rule, self._wall_clock(self.starts_at))
             found = rule.before(until, inc=True)
             while found is not None:
                 yield found
                 found = rule.before(found)
             return
-        yield from _cron(self.rule, until.replace(microsecond=0) + timedelta(seconds=1), reverse=True)
+        yield from _cron_times(self.rule, until.replace(microsecond=0) + timedelta(seconds=1), reverse=True)
 
 
-def step_of(rule: str) -> timedelta:
+def parse_interval(rule: str) -> timedelta:
     """The length of an interval such as `6h`.
 
     Raises:
@@ -128,13 +128,13 @@ def step_of(rule: str) -> timedelta:
     found = _INTERVAL.fullmatch(rule)
     if found is None:
         raise RuleUnfit("interval", rule, "it is no whole number of m, h, d or w")
-    step = int(found[1]) * STEPS[found[2]]
+    step = int(found[1]) * INTERVAL_UNITS[found[2]]
     if step > _LONGEST_STEP:
         raise RuleUnfit("interval", rule, "it is longer than ten years")
     return step
 
 
-def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
+def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
     """What was written of a schedule, checked.
 
     Args:
@@ -144,42 +144,44 @@ def timing_of(kind: str, rule: str, zone: str, start: str | None, now: datetime)
         ZoneUnknown, StartUnfit, RuleUnfit.
     """
     rule = " ".join(rule.split())
-    where, begins = _zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    where, begins = _load_zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     if kind == "interval":
-        begins += step_of(rule)
+        begins += parse_interval(rule)
     if start is not None:
-        begins = _start(start, where)
+        begins = _parse_start(start, where)
         if begins.year > _LAST_YEAR:
             raise StartUnfit(start)
     made = Timing(kind, rule, zone, utc_now(begins))
-    _require_fit(made, now)
+    _require_valid_rule(made, now)
     return made
 
 
-def _require_fit(made: Timing, now: datetime) -> None:
+def _require_valid_rule(timing: Timing, now: datetime) -> None:
     """Check that the rule is one, and that some moment of it is still to come."""
-    if len(made.rule) > _LONGEST:
-        raise RuleUnfit(made.kind, made.rule[:40], f"it is longer than {_LONGEST} characters")
-    if made.kind == "cron" and len(made.rule.split()) != 5:
-        raise RuleUnfit(made.kind, made.rule, "a cron line has five fields: minute, hour, day, month, day of the week")
-    if made.kind == "rrule" and (found := _TOO_OFTEN.search(made.rule)):
-        raise RuleUnfit(made.kind, made.rule, f"{found[0]!r} is too often for it; use --cron or --every")
+    if len(timing.rule) > _LONGEST_RULE:
+        raise RuleUnfit(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
+    if timing.kind == "cron" and len(timing.rule.split()) != 5:
+        raise RuleUnfit(
+            timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
+        )
+    if timing.kind == "rrule" and (found := _TOO_OFTEN.search(timing.rule)):
+        raise RuleUnfit(timing.kind, timing.rule, f"{found[0]!r} is too often for it; use --cron or --every")
     try:
-        coming = Timetable.of(made).coming(now, 1)
-    except _UNREADABLE:
-        raise RuleUnfit(made.kind, made.rule, "it cannot be read") from None
+        coming = Recurrence.of_timing(timing).next_slots(now, 1)
+    except _RULE_ERRORS:
+        raise RuleUnfit(timing.kind, timing.rule, "it cannot be read") from None
     if not coming:
-        raise RuleUnfit(made.kind, made.rule, "it never comes")
+        raise RuleUnfit(timing.kind, timing.rule, "it never comes")
 
 
-def _zone(name: str) -> ZoneInfo:
+def _load_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ZoneUnknown(name) from None
 
 
-def _start(written: str, zone: ZoneInfo) -> datetime:
+def _parse_start(written: str, zone: ZoneInfo) -> datetime:
     try:
         found = datetime.fromisoformat(written)
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
@@ -187,7 +189,7 @@ def _start(written: str, zone: ZoneInfo) -> datetime:
         raise StartUnfit(written) from None
 
 
-def _cron(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
     from cronsim import CronSim, CronSimError  # only schedules need it
 
     try:
@@ -196,7 +198,7 @@ def _cron(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetim
         raise RuleUnfit("cron", rule, "it cannot be read") from None
 
 
-def _recurring(rule: str, start: datetime) -> Any:
+def _rrule_times(rule: str, start: datetime) -> Any:
     """The times of a recurrence rule on a wall clock.
 
     Raises:
@@ -206,12 +208,12 @@ def _recurring(rule: str, start: datetime) -> Any:
 
     if "\n" in rule or "DTSTART" in rule.upper():
         raise RuleUnfit("rrule", rule, "one RRULE; --start says when it begins")
-    if _UNTIL_ELSEWHERE.search(rule):
+    if _UNTIL_IN_UTC.search(rule):
         raise RuleUnfit("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
     try:
-        stands = any(int(each) < 1 for each in _EVERY_SO_MANY.findall(rule))
+        stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
         found = None if stands else rrulestr(rule, dtstart=start)
-    except _UNREADABLE:
+    except _RULE_ERRORS:
         raise RuleUnfit("rrule", rule, "it cannot be read") from None
     if not isinstance(found, rrule):
         raise RuleUnfit("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from flows.schedules.poller import Look, Poller, Settings
-from flows.schedules.recurrence import StartUnfit, Timetable
-from flows.schedules.slots import Due, due_slot
+from flows.schedules.poller import Poller, PollerSettings, PollResult
+from flows.schedules.recurrence import Recurrence, StartUnfit
+from flows.schedules.slots import DueSlot, find_due_slot
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
@@ -15,9 +15,9 @@ from models_db.services.catalogue.schedules import Timing
 from models_db.tables import Schedule
 
 
-def carry_out(
-    home: ProjectHome, number: int, slot: str | None, now: datetime, settings: Settings | None = None
-) -> Look:
+def run_schedule_now(
+    home: ProjectHome, number: int, slot: str | None, now: datetime, settings: PollerSettings | None = None
+) -> PollResult:
     """Decide a slot and run what it has become; without a `slot`, what is due and what is still to be run.
 
     Raises:
@@ -25,29 +25,29 @@ def carry_out(
         NotASlot: it is due at no such moment, or not yet.
         NothingDue: nothing is due, and nothing is to be run.
         SlotTaken, ScheduleIdle: it is decided, or the schedule is paused or over.
-        And as `flows.schedules.slots.decide`.
+        And as `flows.schedules.slots.decide_slot`.
     """
     workspace = open_workspace(home)
     with workspace.database.read() as session:
         schedule = schedules.find_schedule(session, number)
-        wanted = due_slot(session, schedule, now) if slot is None else _named(schedule, slot, now)
+        wanted = find_due_slot(session, schedule, now) if slot is None else _parse_slot_time(schedule, slot, now)
         waiting = schedules.unfinished_slots(session, number)
-    poller = Poller(home, settings or Settings())
+    poller = Poller(home, settings or PollerSettings())
     if wanted is not None:
-        return poller.slot(Due(number, wanted))
+        return poller.run_slot(DueSlot(number, wanted))
     if not waiting:
         raise NothingDue(number)
-    return poller.unfinished(number)
+    return poller.run_unfinished(number)
 
 
-def _named(schedule: Schedule, written: str, now: datetime) -> str:
+def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
     """The moment that somebody has written, on the schedule's clock unless it says which."""
     try:
         found = datetime.fromisoformat(written)
     except ValueError:
         raise StartUnfit(written) from None
     at = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
-    if at > now or Timetable.of(Timing.of_schedule(schedule)).newest(at) != at:
+    if at > now or Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(at) != at:
         raise NotASlot(schedule.id, written)
     return utc_now(at)
 

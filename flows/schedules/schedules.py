@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from sqlalchemy.orm import Session
 
 from flows.approvals.propose_change import require_reason
-from flows.datasets.affordable_runs import Afforded, afforded
-from flows.schedules.recurrence import Timetable, timing_of
+from flows.datasets.affordable_runs import AffordableRuns, affordable_runs
+from flows.schedules.recurrence import Recurrence, parse_timing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
@@ -17,12 +17,12 @@ from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import proposals
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.canonical_json import Json
-from models_db.values.request_state import UNRUN
+from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
 
-COMING = 3
+SLOTS_SHOWN = 3
 MOST_COUNTED = 10_000
-LIVE = ("open", "carried")
+LIVE_STATES = ("open", "carried")
 
 
 @dataclass(frozen=True)
@@ -69,29 +69,29 @@ class ScheduleRow:
 
 
 @dataclass(frozen=True)
-class Made:
+class CreatedSchedule:
     """A schedule that was made, or in a dry run would be.
 
     Attributes:
         number: None in a dry run.
-        coming: its first moments.
+        next_slots: its first moments.
         slots_until: how many there are until the authorisation ends, counted up to 10 000.
         runs_left: how many runs the authorisation still has, whatever else draws on it.
         last_run: when they are used up if every moment becomes a run; None if the authorisation ends before.
-        afforded: how many runs what is left affords; None where the policy keeps that from who asks.
+        affordable_runs: how many runs what is left affords; None where the policy keeps that from who asks.
     """
 
     number: int | None
     dataset: str
     timing: Timing
-    coming: tuple[str, ...]
+    next_slots: tuple[str, ...]
     slots_until: int
     runs_left: int
     last_run: str | None
-    afforded: Afforded | None
+    affordable_runs: AffordableRuns | None
 
 
-def create(
+def create_schedule(
     workspace: Workspace,
     standing: int,
     kind: str,
@@ -101,7 +101,7 @@ def create(
     start: str | None = None,
     reason: str,
     dry_run: bool = False,
-) -> Made:
+) -> CreatedSchedule:
     """Make a schedule that draws on a standing authorisation.
 
     Raises:
@@ -111,39 +111,39 @@ def create(
     """
     require_reason(reason)
     now = datetime.now(UTC)
-    timing = timing_of(kind, rule, zone, start, now)
+    timing = parse_timing(kind, rule, zone, start, now)
     with workspace.database.read() as session:
-        motion = _live(session, standing)
+        motion = _live_authorisation(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id).name
         asked = configuration_of(motion)
         runs_left = (motion.runs or 0) - proposals.count_uses(session, motion)
     groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
-    runs = afforded(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
-    timetable = Timetable.of(timing)
-    coming = tuple(utc_now(at) for at in timetable.coming(now, COMING))
-    until = timetable.until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
-    last = utc_now(timetable.coming(now, runs_left)[-1]) if 0 < runs_left <= until else None
-    number = None if dry_run else _recorded(workspace, standing, timing, reason)
-    return Made(number, dataset, timing, coming, until, runs_left, last, runs)
+    runs = affordable_runs(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
+    timetable = Recurrence.of_timing(timing)
+    coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
+    until = timetable.slots_until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
+    last = utc_now(timetable.next_slots(now, runs_left)[-1]) if 0 < runs_left <= until else None
+    number = None if dry_run else _record_schedule(workspace, standing, timing, reason)
+    return CreatedSchedule(number, dataset, timing, coming, until, runs_left, last, runs)
 
 
-def _recorded(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:
+def _record_schedule(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:
     with workspace.database.write() as session:
-        motion = _live(session, standing)
+        motion = _live_authorisation(session, standing)
         dataset = session.get_one(Dataset, motion.dataset_id)
         return schedules.create(session, workspace.actor, dataset, motion, timing, reason).id
 
 
-def _live(session: Session, standing: int) -> Proposal:
+def _live_authorisation(session: Session, standing: int) -> Proposal:
     motion = proposals.find_proposal(session, standing)
     state = proposals.state_of(session, motion)
-    if motion.kind != "standing" or state not in LIVE or str(motion.until) <= utc_now():
+    if motion.kind != "standing" or state not in LIVE_STATES or str(motion.until) <= utc_now():
         told = f"is {state}" if motion.kind == "standing" else f"is a {motion.kind} motion"
         raise NotForSchedules(standing, "is over" if told == "is carried" else told)
     return motion
 
 
-def change(workspace: Workspace, number: int, kind: str, reason: str) -> ScheduleRow:
+def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -> ScheduleRow:
     """Pause (`paused`), resume (`resumed`) or end (`ended`) a schedule; returns it as it is then.
 
     Raises:
@@ -154,31 +154,31 @@ def change(workspace: Workspace, number: int, kind: str, reason: str) -> Schedul
     require_reason(reason)
     with workspace.database.write() as session:
         schedules.record_change(session, workspace.actor, number, kind, reason)
-    return shown(workspace, number)[0]
+    return load_schedule(workspace, number)[0]
 
 
-def rows(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
+def list_schedules(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
     """All schedules, or those of one dataset, oldest first."""
     now = datetime.now(UTC)
     with workspace.database.read() as session:
-        return [row(session, schedule, now) for schedule in schedules.list_all(session, dataset)]
+        return [schedule_row(session, schedule, now) for schedule in schedules.list_all(session, dataset)]
 
 
-def shown(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
+def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
     """One schedule, and its newest slots, newest first.
 
     Raises:
         ScheduleUnknown: there is none.
     """
     with workspace.database.read() as session:
-        found = row(session, schedules.find_schedule(session, number), datetime.now(UTC))
+        found = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
         return found, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
 
 
-def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
+def schedule_row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     """One schedule, read from the ledger."""
     motion, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
-    coming = _coming(schedule, now) if state == "active" else []
+    coming = _next_slots(schedule, now) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
         schedule=schedule.id,
@@ -200,10 +200,10 @@ def row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     )
 
 
-def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
+def _next_slots(schedule: Schedule, now: datetime) -> list[datetime]:
     """Its next moments; none where this machine cannot read it, which `almoner serve` tells."""
     try:
-        return Timetable.of(Timing.of_schedule(schedule)).coming(now, COMING)
+        return Recurrence.of_timing(Timing.of_schedule(schedule)).next_slots(now, SLOTS_SHOWN)
     except UsageError:
         return []
 
@@ -214,7 +214,7 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
         return SlotRow(slot.slot, None, "skipped", str(slot.skipped), slot.detail)
     ended = schedules.find_slot_end(session, slot.id)
     state = requests.state_of(session, slot.request_id)
-    if ended is not None and state in UNRUN:
+    if ended is not None and state in UNRUN_STATES:
         return SlotRow(slot.slot, slot.request_id, "given up", ended.reason, ended.detail)
     return SlotRow(slot.slot, slot.request_id, state, "", "")
 

@@ -11,38 +11,38 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from flows.notifications.notify import Delivered, deliver
-from flows.schedules.poller import Look, Poller, Problem, Settings
-from flows.schedules.prefect_deployments import prefect_beside
+from flows.notifications.notify import DeliveryResult, deliver_notices
+from flows.schedules.poller import Poller, PollerSettings, PollProblem, PollResult
+from flows.schedules.prefect_deployments import start_prefect_runner
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json
 
 
-def look_once(home: ProjectHome, settings: Settings) -> Look:
+def poll_once(home: ProjectHome, settings: PollerSettings) -> PollResult:
     """Look once, and send what is to be told.
 
     Raises:
         RunInterrupted: Ctrl-C.
         And what opening the home raises.
     """
-    return _look(Poller(home, settings))
+    return _poll(Poller(home, settings))
 
 
-def _look(poller: Poller) -> Look:
-    done = poller.look(datetime.now(UTC))
-    done.problems.extend(_problems(deliver(poller.home)))
+def _poll(poller: Poller) -> PollResult:
+    done = poller.poll(datetime.now(UTC))
+    done.problems.extend(_delivery_problems(deliver_notices(poller.home)))
     return done
 
 
-def _problems(delivered: list[Delivered]) -> Iterator[Problem]:
-    return (Problem(f"notices to {each.channel}", each.failed, each.detail) for each in delivered if each.failed)
+def _delivery_problems(delivered: list[DeliveryResult]) -> Iterator[PollProblem]:
+    return (PollProblem(f"notices to {each.channel}", each.failed, each.detail) for each in delivered if each.failed)
 
 
 def serve_until_stopped(
     home: ProjectHome,
-    settings: Settings,
+    settings: PollerSettings,
     every: int,
     *,
     with_prefect: bool,
@@ -54,23 +54,23 @@ def serve_until_stopped(
     """
     poller, looks = Poller(home, settings), 0
     open_workspace(home)  # a home that cannot be opened is no matter for another look
-    with prefect_beside(home, settings, wanted=with_prefect), _stopping() as stopped:
+    with start_prefect_runner(home, settings, enabled=with_prefect), _stop_event() as stopped:
         while not stopped.is_set():
-            say(_told(poller))
+            say(_poll_and_notify(poller))
             looks += 1
             stopped.wait(every)
     return looks
 
 
-def _told(poller: Poller) -> dict[str, Json]:
+def _poll_and_notify(poller: Poller) -> dict[str, Json]:
     try:
-        return _look(poller).to_json()
+        return _poll(poller).to_json()
     except AlmonerError as problem:
-        return Look(problems=[Problem("this look", problem.name, problem.message)]).to_json()
+        return PollResult(problems=[PollProblem("this look", problem.name, problem.message)]).to_json()
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def _stop_event() -> Iterator[threading.Event]:
     """Set by a signal that asks to stop; one that comes while something runs interrupts it."""
     stopped = threading.Event()
 

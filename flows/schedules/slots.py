@@ -12,13 +12,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from flows.governance.policy import PolicyDiffers, told_by_policy
+from flows.governance.policy import PolicyDiffers, redact_refusals
 from flows.releases.attempt import RunInterrupted
 from flows.releases.execute import execute
-from flows.releases.propose import priced_for, record_request
-from flows.releases.sweep import close
-from flows.schedules.recurrence import Timetable
-from flows.workspace.workspace import Workspace, owner
+from flows.releases.propose import price_for_home, record_request
+from flows.releases.sweep import forfeit_attempt
+from flows.schedules.recurrence import Recurrence
+from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
@@ -40,18 +40,18 @@ from tasks.inference.catalogue.registry import UnknownModel
 from tasks.pricing.quote import written_request
 from tasks.workers.backend_settings import HERE, Where
 
-NOT_FROM_HERE = (
+LOCAL_REFUSALS = (
     PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
 )  # fmt: skip
 """Refusals that say something of who asks, or of this home, and nothing of the slot."""
-LEDGER_AWAY = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
+LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
 """A run that ended with one of these has not failed, and goes on when the ledger is back (docs/decisions/0062)."""
-BUSY = "RunBeforeUnfinished"
-_ONE_AT_A_TIME = threading.Lock()
+UNFINISHED_RUN_REASON = "RunBeforeUnfinished"
+_RUN_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Due:
+class DueSlot:
     """A moment of a schedule that has come and is not decided."""
 
     schedule: int
@@ -59,7 +59,7 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Decided(Due):
+class SlotDecision(DueSlot):
     """What became of a slot: the request's number, or the name of the refusal and its public message."""
 
     request_id: int | None
@@ -78,7 +78,7 @@ class Decided(Due):
 
 
 @dataclass(frozen=True)
-class Ran:
+class SlotRun:
     """How the run of a slot's request ended: `produced`, `given up`, or `not now` with the name of the reason."""
 
     schedule: int | None
@@ -98,7 +98,7 @@ class Ran:
         }
 
 
-def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
+def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
     """The newest moment of a schedule that has come and is not decided; older ones are not caught up.
 
     Raises:
@@ -106,16 +106,16 @@ def due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
-    found = Timetable.of(Timing.of_schedule(schedule)).newest(now)
+    found = Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(now)
     if found is None or (slot := utc_now(found)) < schedules.due_from(session, schedule):
         return None
     newest = schedules.newest_slot(session, schedule.id)
     return slot if newest is None or newest.slot < slot else None
 
 
-def due(
+def list_due_slots(
     workspace: Workspace, now: datetime, unread: Callable[[int, UsageError], None] = lambda schedule, problem: None
-) -> list[Due]:
+) -> list[DueSlot]:
     """What is due in the whole ledger, by schedule.
 
     Args:
@@ -126,19 +126,19 @@ def due(
     with workspace.database.read() as session:
         for schedule in schedules.list_all(session):
             try:
-                slot = due_slot(session, schedule, now)
+                slot = find_due_slot(session, schedule, now)
             except UsageError as problem:
                 unread(schedule.id, problem)
                 continue
             if slot is not None:
-                found.append(Due(schedule.id, slot))
+                found.append(DueSlot(schedule.id, slot))
     return found
 
 
 # --- Deciding --------------------------------------------------------------------------------------------------
 
 
-def decide(workspace: Workspace, wanted: Due) -> Decided:
+def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
     """Ask for what a slot is for; it becomes a request, or is skipped.
 
     Raises:
@@ -148,68 +148,72 @@ def decide(workspace: Workspace, wanted: Due) -> Decided:
         EnvironmentProblem: something is missing here; the slot stays open.
     """
     with workspace.database.read() as session:
-        schedule = schedules.find_schedule(session, wanted.schedule)
-        schedules.require_slot_open(session, wanted.schedule, wanted.slot)
+        schedule = schedules.find_schedule(session, due_slot.schedule)
+        schedules.require_slot_open(session, due_slot.schedule, due_slot.slot)
         standing = session.get_one(Proposal, schedule.standing_id)
-        before = _before(session, wanted)
+        before = _unfinished_run(session, due_slot)
     if before:
-        return _skipped(workspace, wanted, BUSY, before)
+        return _skip_slot(workspace, due_slot, UNFINISHED_RUN_REASON, before)
     try:
-        return _asked(workspace, wanted, asked_for(standing), standing.id)
-    except NOT_FROM_HERE:
+        return _record_slot_request(workspace, due_slot, standing_request(standing), standing.id)
+    except LOCAL_REFUSALS:
         raise
     except (Refused, UsageError) as refusal:
-        return _skipped(workspace, wanted, refusal.name, refusal.message)
+        return _skip_slot(workspace, due_slot, refusal.name, refusal.message)
 
 
-def asked_for(standing: Proposal) -> ReleaseRequest:
+def standing_request(standing: Proposal) -> ReleaseRequest:
     """The request that a standing authorisation is for."""
     body = configuration_of(standing)
     return written_request({**body, "dataset": {"name": body["dataset"]}})
 
 
-def _asked(workspace: Workspace, wanted: Due, request: ReleaseRequest, standing: int) -> Decided:
-    priced = priced_for(workspace, request, standing)
-    with told_by_policy(workspace):
+def _record_slot_request(
+    workspace: Workspace, due_slot: DueSlot, request: ReleaseRequest, standing: int
+) -> SlotDecision:
+    priced = price_for_home(workspace, request, standing)
+    with redact_refusals(workspace):
         priced.require_affordable()
     with workspace.database.write() as session:
-        schedule = _locked(session, wanted)
-        if before := _before(session, wanted):  # another poller has asked for an earlier slot meanwhile
-            return _skip(session, workspace, schedule, wanted, BUSY, before)
+        schedule = _lock_undecided(session, due_slot)
+        if before := _unfinished_run(session, due_slot):  # another poller has asked for an earlier slot meanwhile
+            return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)
         made = record_request(session, workspace, priced, standing)
-        schedules.record_slot(session, workspace.actor, schedule, wanted.slot, request_id=made.id)
-        return Decided(wanted.schedule, wanted.slot, made.id)
+        schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, request_id=made.id)
+        return SlotDecision(due_slot.schedule, due_slot.slot, made.id)
 
 
-def _skipped(workspace: Workspace, wanted: Due, reason: str, detail: str) -> Decided:
+def _skip_slot(workspace: Workspace, due_slot: DueSlot, reason: str, detail: str) -> SlotDecision:
     with workspace.database.write() as session:
-        return _skip(session, workspace, _locked(session, wanted), wanted, reason, detail)
+        return _record_skip(session, workspace, _lock_undecided(session, due_slot), due_slot, reason, detail)
 
 
-def _skip(session: Session, workspace: Workspace, schedule: Schedule, wanted: Due, reason: str, detail: str) -> Decided:
-    schedules.record_slot(session, workspace.actor, schedule, wanted.slot, skipped=reason, detail=detail)
-    return Decided(wanted.schedule, wanted.slot, None, reason, detail)
+def _record_skip(
+    session: Session, workspace: Workspace, schedule: Schedule, due_slot: DueSlot, reason: str, detail: str
+) -> SlotDecision:
+    schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, skipped=reason, detail=detail)
+    return SlotDecision(due_slot.schedule, due_slot.slot, None, reason, detail)
 
 
-def _before(session: Session, wanted: Due) -> str:
+def _unfinished_run(session: Session, due_slot: DueSlot) -> str:
     """Which run of the schedule is not finished; empty if all are."""
-    found = schedules.unfinished_slots(session, wanted.schedule)
+    found = schedules.unfinished_slots(session, due_slot.schedule)
     return f"request {found[-1].request_id} of the slot {found[-1].slot} is still to be run" if found else ""
 
 
-def _locked(session: Session, wanted: Due) -> Schedule:
+def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
     """The schedule, if the slot is still to be decided; nobody else decides one meanwhile."""
-    schedules.lock_schedule(session, wanted.schedule)
-    schedules.require_slot_open(session, wanted.schedule, wanted.slot)
-    return schedules.find_schedule(session, wanted.schedule)
+    schedules.lock_schedule(session, due_slot.schedule)
+    schedules.require_slot_open(session, due_slot.schedule, due_slot.slot)
+    return schedules.find_schedule(session, due_slot.schedule)
 
 
 # --- Running ---------------------------------------------------------------------------------------------------
 
 
 def run_slot(
-    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, where: Where = HERE
-) -> Ran | None:
+    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: Where = HERE
+) -> SlotRun | None:
     """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
 
     A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
@@ -219,40 +223,40 @@ def run_slot(
     number = slot.request_id or 0
     if _is_given_up(workspace, slot) or not may_run(workspace, number):
         return None
-    begun = _attempts(workspace, number)
+    begun = _count_attempts(workspace, number)
     try:
-        outcome = run_once(workspace, number, device, workers, where)
+        outcome = run_once(workspace, number, device, workers, backend)
     except (StillRunning, JournalInUse, OwnAuthorisation):
         return None
     except AlmonerError as problem:
-        return _ended(workspace, slot, problem, begun)
-    return None if outcome is None else Ran(slot.schedule_id, number, "produced")
+        return _slot_run_of_error(workspace, slot, problem, begun)
+    return None if outcome is None else SlotRun(slot.schedule_id, number, "produced")
 
 
-def run_once(workspace: Workspace, number: int, device: str, workers: int, where: Where = HERE) -> Amount | None:
+def run_once(workspace: Workspace, number: int, device: str, workers: int, backend: Where = HERE) -> Amount | None:
     """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
 
     Raises:
         RunInterrupted: Ctrl-C, which is no outcome: the request goes on later.
         And as `flows.releases.execute.execute`.
     """
-    with _ONE_AT_A_TIME:
-        _close_own(workspace, number)
+    with _RUN_LOCK:
+        _close_own_attempt(workspace, number)
         try:
-            return execute.fn(workspace.home.root, number, device, workers=workers, where=where).spent
+            return execute.fn(workspace.home.root, number, device, workers=workers, backend=backend).spent
         except requests.WrongState as moved:
             if moved.facts["state"] == "expired":
                 raise
             return None  # another process was faster
 
 
-def _close_own(workspace: Workspace, number: int) -> None:
+def _close_own_attempt(workspace: Workspace, number: int) -> None:
     """An attempt whose lease is this very process's, while nothing runs here, has lost its ledger on the way."""
     with workspace.database.read() as session:
         lease = session.get(Lease, number)
         running = lease is not None and requests.state_of(session, number) == RequestState.RUNNING
-    if lease is not None and running and lease.owner == owner():
-        close(workspace, lease)
+    if lease is not None and running and lease.owner == process_owner():
+        forfeit_attempt(workspace, lease)
 
 
 def may_run(workspace: Workspace, number: int) -> bool:
@@ -272,7 +276,7 @@ def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
         return schedules.find_slot_end(session, slot.id) is not None
 
 
-def _attempts(workspace: Workspace, number: int) -> int:
+def _count_attempts(workspace: Workspace, number: int) -> int:
     with workspace.database.read() as session:
         return sum(step.to_state == RequestState.RUNNING for step in requests.history(session, number))
 
@@ -282,15 +286,15 @@ def _is_running(workspace: Workspace, number: int) -> bool:
         return requests.state_of(session, number) == RequestState.RUNNING
 
 
-def _ended(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> Ran:
+def _slot_run_of_error(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> SlotRun:
     """What is told of a run that has not ended with an artifact."""
     number = slot.request_id or 0
     if isinstance(problem, RunInterrupted):
         raise problem
-    lost = isinstance(problem, LEDGER_AWAY) or _is_running(workspace, number)
-    tried = _attempts(workspace, number) > begun
+    lost = isinstance(problem, LEDGER_ERRORS) or _is_running(workspace, number)
+    tried = _count_attempts(workspace, number) > begun
     if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
-        return Ran(slot.schedule_id, number, "not now", problem.name, problem.message)
+        return SlotRun(slot.schedule_id, number, "not now", problem.name, problem.message)
     with workspace.database.write() as session:
         schedules.end_slot(session, workspace.actor, slot, problem.name, problem.message)
-    return Ran(slot.schedule_id, number, "given up", problem.name, problem.message)
+    return SlotRun(slot.schedule_id, number, "given up", problem.name, problem.message)

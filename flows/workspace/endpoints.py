@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from flows.workspace.yaml_files import keep_named, read_named
+from flows.workspace.yaml_files import read_sections, write_sections
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.values.requests import model_to_json, parse_model
 from tasks.inference.backends.endpoints import PAGE, Endpoint, EndpointUnknown
 
-HEAD = """\
+FILE_HEADER = """\
 # Endpoints that requests can name as `model: external:NAME` (docs/external-models.md). No secret belongs here: a key is
 # read from the environment variable that `key_env` names.
 """
@@ -20,10 +20,12 @@ def endpoints_of(home: ProjectHome) -> dict[str, Endpoint]:
     Raises:
         FileUnreadable, FileInvalid: the file is none.
     """
-    return {name: made(name, said) for name, said in read_named(home.endpoints, "an endpoint", PAGE).items()}
+    return {
+        name: parse_endpoint(name, said) for name, said in read_sections(home.endpoints, "an endpoint", PAGE).items()
+    }
 
 
-def made(name: str, said: Mapping[str, object]) -> Endpoint:
+def parse_endpoint(name: str, said: Mapping[str, object]) -> Endpoint:
     """One endpoint as it is written.
 
     Raises:
@@ -42,7 +44,7 @@ def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False
     known = endpoints_of(home.require())
     if endpoint.name in known and not replace:
         raise EndpointExists(endpoint.name)
-    _keep(home, {**known, endpoint.name: endpoint})
+    _write_endpoints(home, {**known, endpoint.name: endpoint})
 
 
 def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
@@ -56,19 +58,21 @@ def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
     if name not in known:
         raise EndpointUnknown(name, sorted(known))
     removed = known.pop(name)
-    _keep(home, known)
+    _write_endpoints(home, known)
     return removed
 
 
-def _keep(home: ProjectHome, known: Mapping[str, Endpoint]) -> None:
+def _write_endpoints(home: ProjectHome, endpoints: Mapping[str, Endpoint]) -> None:
     try:
-        keep_named(home.endpoints, HEAD, {name: _written(endpoint) for name, endpoint in known.items()})
+        write_sections(
+            home.endpoints, FILE_HEADER, {name: _endpoint_fields(endpoint) for name, endpoint in endpoints.items()}
+        )
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         raise EndpointsUnwritable(str(home.endpoints), reason) from None
 
 
-def _written(endpoint: Endpoint) -> dict[str, object]:
+def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
     """All that is said of an endpoint: what is not there has its default."""
     found = model_to_json(endpoint)
     if not isinstance(found, dict):

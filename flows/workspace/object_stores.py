@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from flows.workspace.yaml_files import LARGEST_FILE, read_named
+from flows.workspace.yaml_files import LARGEST_FILE, read_sections
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid, parse_model
@@ -30,7 +30,7 @@ def buckets_of(home: ProjectHome) -> Buckets:
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise StoresOpen(str(path))
-    said = read_named(path, "a word", PAGE)
+    said = read_sections(path, "a word", PAGE)
     if said.keys() - {"buckets"}:
         raise FileInvalid(path.name, ["it begins with `buckets:`, and has nothing beside it"], PAGE)
     known = {}
@@ -42,7 +42,7 @@ def buckets_of(home: ProjectHome) -> Buckets:
 
 
 @contextmanager
-def source_at(home: ProjectHome, place: Place) -> Iterator[Source]:
+def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
     """A private source, here or in a store, to be read until the end of the block.
 
     Raises:
@@ -56,11 +56,11 @@ def source_at(home: ProjectHome, place: Place) -> Iterator[Source]:
 
 
 @contextmanager
-def destined(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
+def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
     """Where bundles are delivered to until the end of the block; a store has answered once.
 
     Raises:
-        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `source_at`.
+        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `open_source`.
     """
     if not isinstance(place, Address):
         yield place
@@ -72,11 +72,11 @@ def destined(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
 
 
 @contextmanager
-def bundle_at(home: ProjectHome, place: Place) -> Iterator[Path]:
+def open_bundle_folder(home: ProjectHome, place: Place) -> Iterator[Path]:
     """A bundle as a folder of this machine, until the end of the block.
 
     Raises:
-        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged, and what `destined` raises.
+        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged, and what `open_destination` raises.
     """
     if not isinstance(place, Address):
         yield place
@@ -86,7 +86,7 @@ def bundle_at(home: ProjectHome, place: Place) -> Iterator[Path]:
         yield Path(folder) / place.name
 
 
-def stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
+def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
     """A small file in a store: the object at `place`, or the one called `name` below it.
 
     Raises:

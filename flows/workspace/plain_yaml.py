@@ -15,11 +15,11 @@ import yaml
 
 MOST_DEPTH: Final = 64
 MOST_DIGITS: Final = 400
-_AMBIGUOUS = re.compile(
+_AMBIGUOUS_SCALAR = re.compile(
     r"[-+]?0[0-9_]+|[-+]?0[xXbBoO][0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
     r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
-_SAID = {
+_PROBLEM_TEXTS = {
     "could not find expected ':'": "a `:` is missing",
     "mapping values are not allowed here": "a `:` stands where none can",
 }
@@ -40,12 +40,12 @@ class _PlainLoader(yaml.SafeLoader):
         """One node and all below it, if it is plain."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _refused("anchors and aliases are not read", event.start_mark)
+            raise _refusal_at("anchors and aliases are not read", event.start_mark)
         if getattr(event, "tag", None) is not None:
-            raise _refused("tags are not read", event.start_mark)
+            raise _refusal_at("tags are not read", event.start_mark)
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise _refused(f"it is nested deeper than {MOST_DEPTH} levels", event.start_mark)
+            raise _refusal_at(f"it is nested deeper than {MOST_DEPTH} levels", event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -54,44 +54,44 @@ class _PlainLoader(yaml.SafeLoader):
         """A mapping, if no key is there twice, in one spelling or in two that mean one value."""
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _refused("a key is no text", key.start_mark)
+                raise _refusal_at("a key is no text", key.start_mark)
         made = super().construct_mapping(node, deep)
         if len({str(name) for name in made}) != len(node.value):
             seen: set[str] = set()
             for key, _ in node.value:
                 name = str(self.construct_object(key))
                 if name in seen:
-                    raise _refused("a key is there twice", key.start_mark)
+                    raise _refusal_at("a key is there twice", key.start_mark)
                 seen.add(name)
         return made
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Text, if nobody could take it for a number of another base."""
         if not isinstance(node, yaml.ScalarNode):
-            raise _refused("a mapping stands where none can", node.start_mark)
-        if node.style is None and node.tag == _TEXT and _AMBIGUOUS.fullmatch(node.value):
-            raise _refused("a number is written in a way that YAML 1.1 reads otherwise; quote it, or write it plainly",
+            raise _refusal_at("a mapping stands where none can", node.start_mark)
+        if node.style is None and node.tag == _TEXT and _AMBIGUOUS_SCALAR.fullmatch(node.value):
+            raise _refusal_at("YAML 1.1 reads this number otherwise; quote it, or write it plainly",
                            node.start_mark)  # fmt: skip
         if node.tag in (_INT, _FLOAT) and len(node.value) > MOST_DIGITS:
-            raise _refused(f"a number has more than {MOST_DIGITS} digits", node.start_mark)
+            raise _refusal_at(f"a number has more than {MOST_DIGITS} digits", node.start_mark)
         if node.tag == _FLOAT and isinf(float(node.value)):
-            raise _refused("a number is too large", node.start_mark)
+            raise _refusal_at("a number is too large", node.start_mark)
         return super().construct_scalar(node)
 
 
 _TEXT, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float"))
 
 
-def _resolve(kind: str, pattern: str, first: str) -> None:
+def _add_resolver(kind: str, pattern: str, first: str) -> None:
     _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), list(first))
 
 
-_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
-_resolve("null", "~|null|Null|NULL|", "~nN")
+_add_resolver("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_add_resolver("null", "~|null|Null|NULL|", "~nN")
 _PlainLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("^$"), [""])
-_resolve("int", "[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
-_resolve("float", r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?(?:0|[1-9][0-9]*)\.(?:[eE][-+]?[0-9]+)?",
-         "-+0123456789.")  # fmt: skip
+_add_resolver("int", "[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
+_FLOAT = r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?(?:0|[1-9][0-9]*)\.(?:[eE][-+]?[0-9]+)?"
+_add_resolver("float", _FLOAT, "-+0123456789.")
 
 
 def parse_yaml(text: str) -> object:
@@ -103,22 +103,22 @@ def parse_yaml(text: str) -> object:
     try:
         return yaml.load(text, _PlainLoader)  # noqa: S506  # a SafeLoader
     except yaml.YAMLError as problem:
-        raise YamlUnfit(_told(problem)) from None
+        raise YamlUnfit(_problem_text(problem)) from None
     except (RecursionError, ValueError, OverflowError):
         raise YamlUnfit("not YAML") from None
 
 
-def _refused(reason: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
-    return _Refused(None, None, reason, mark)
+def _refusal_at(reason: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
+    return _PlainYamlError(None, None, reason, mark)
 
 
-class _Refused(yaml.MarkedYAMLError):
+class _PlainYamlError(yaml.MarkedYAMLError):
     """A reason of ours, which quotes nothing."""
 
 
-def _told(problem: yaml.YAMLError) -> str:
+def _problem_text(problem: yaml.YAMLError) -> str:
     mark = getattr(problem, "problem_mark", None)
     place = f"line {mark.line + 1}: " if mark else ""
     reason = str(getattr(problem, "problem", "") or "")
-    said = reason if isinstance(problem, _Refused) else _SAID.get(reason, "")
+    said = reason if isinstance(problem, _PlainYamlError) else _PROBLEM_TEXTS.get(reason, "")
     return f"{place}not YAML" + (f" ({said})" if said else "")

@@ -15,7 +15,7 @@ from models_db.tables import PolicyVersion
 from models_db.values.requests import model_to_json, parse_model
 from tasks.accounting.policy_limits import terms_of
 
-POLICY = """\
+DEFAULT_POLICY = """\
 # The policy of this project home; every field is explained in docs/policy.md. Every request records the version it
 # was made under, and every card says what it allows. A change does not touch requests that were made before it.
 # After a change: `almoner policy check FILE` says what it means, `almoner policy adopt FILE` puts it in force.
@@ -86,17 +86,17 @@ def policy_of_home(session: Session, path: Path, in_force: PolicyVersion | None)
     """
     if in_force is None or path.exists():
         return read_policy(path, "policy.yaml")
-    return read_version(session, in_force)
+    return read_policy_version(session, in_force)
 
 
-def read_version(session: Session, version: PolicyVersion) -> Policy:
+def read_policy_version(session: Session, version: PolicyVersion) -> Policy:
     """A policy as the ledger keeps it; what guards read of it in columns is what its text gives.
 
     Raises:
         PolicyAltered: its text is not the one that its digest names, or columns and rules are not those of its text.
     """
     try:
-        found, terms = _understood(version.body)
+        found, terms = _parse_stored_policy(version.body)
         same = terms.digest == version.digest and policies.terms_of(session, version) == terms
     except (ValueError, TypeError, RecursionError):  # no policy at all
         raise PolicyAltered(version.digest) from None
@@ -106,7 +106,7 @@ def read_version(session: Session, version: PolicyVersion) -> Policy:
 
 
 @lru_cache(maxsize=64)
-def _understood(body: str) -> tuple[Policy, PolicyTerms]:
+def _parse_stored_policy(body: str) -> tuple[Policy, PolicyTerms]:
     """The policy that a text says, and what the ledger keeps of it."""
     found = Policy.model_validate_json(body)
     return found, terms_of(found)

@@ -26,17 +26,17 @@ from models_db.writes.links import record_links
 from tasks.common.files import write_over
 
 FORMAT = "almoner-seen/1"
-LARGEST = 1_000_000
+MOST_FILE_BYTES = 1_000_000
 """Bytes of `seen.json`."""
 
-_LOOK = text("""
+_READ_HEAD = text("""
 SELECT h.seq, h.hash, (SELECT row_hash FROM audit WHERE seq = 1), c.seq, c.hash
 FROM audit_head h LEFT JOIN checkpoint c ON c.id = (SELECT max(id) FROM checkpoint) WHERE h.seq > 0
 """)
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenHeads:
     """A ledger as it was last seen.
 
     Attributes:
@@ -50,7 +50,7 @@ class Seen:
     checkpoint: ChainPosition | None = None
 
 
-class RememberedDatabase(Database):
+class RollbackGuardedDatabase(Database):
     """The ledger of a home, which remembers its head after every commit."""
 
     def __init__(self, home: ProjectHome) -> None:
@@ -65,22 +65,22 @@ class RememberedDatabase(Database):
             yield session
             if session.in_transaction():
                 record_links(session)  # the head is theirs
-                seen = look(session)
+                seen = read_head(session)
         # The commit stands whatever happens here: a home that cannot be written only remembers less.
         with contextlib.suppress(HomeForgetful):
-            keep(self._home, seen)
+            save_head(self._home, seen)
 
 
-def look(session: Session) -> Seen | None:
+def read_head(session: Session) -> SeenHeads | None:
     """The ledger as it is now; None while its chain is empty."""
-    row = session.execute(_LOOK).one_or_none()
+    row = session.execute(_READ_HEAD).one_or_none()
     if row is None:
         return None
     seq, link, first, signed_seq, signed = row
-    return Seen(first, ChainPosition(seq, link), ChainPosition(signed_seq, signed) if signed_seq else None)
+    return SeenHeads(first, ChainPosition(seq, link), ChainPosition(signed_seq, signed) if signed_seq else None)
 
 
-def keep(home: ProjectHome, seen: Seen | None, *, durable: bool = False) -> None:
+def save_head(home: ProjectHome, seen: SeenHeads | None, *, durable: bool = False) -> None:
     """Remember it in place of what was remembered before; `durable` waits for the disk.
 
     Raises:
@@ -89,12 +89,12 @@ def keep(home: ProjectHome, seen: Seen | None, *, durable: bool = False) -> None
     if seen is None:
         return
     try:
-        write_over(home.seen, _written(seen), 0o600, durable=durable)
+        write_over(home.seen, _encode_heads(seen), 0o600, durable=durable)
     except OSError as problem:
         raise HomeForgetful(home, problem) from None
 
 
-def recall(home: ProjectHome) -> Seen | None:
+def load_head(home: ProjectHome) -> SeenHeads | None:
     """What the home remembers; None if nothing (an empty file is what a power cut can leave).
 
     Raises:
@@ -109,12 +109,12 @@ def recall(home: ProjectHome) -> Seen | None:
     if not data.strip(b"\0\n"):
         return None
     try:
-        return _read(parse_json(data, most_bytes=LARGEST))
+        return _decode_heads(parse_json(data, most_bytes=MOST_FILE_BYTES))
     except (ValueError, KeyError, TypeError):
         raise MemoryUnusable(home, "it is not in its format") from None
 
 
-def lost(session: Session, seen: Seen) -> str:
+def missing_links(session: Session, seen: SeenHeads) -> str:
     """How the ledger contradicts what was seen, as the end of a sentence; empty if it does not."""
     wanted = {1: seen.first, seen.head.seq: seen.head.hash}
     if seen.checkpoint:
@@ -132,7 +132,7 @@ def lost(session: Session, seen: Seen) -> str:
     return f"link {seen.head.seq} is not the one this home has seen{older}"
 
 
-def require_seen(session: Session, seen: Seen | None) -> Seen | None:
+def require_seen(session: Session, seen: SeenHeads | None) -> SeenHeads | None:
     """Check that the ledger goes on from what was seen of it, with one look-up. Returns what it is now, if it is more.
 
     What was seen must be recalled before the session begins: the session sees the ledger as it was then.
@@ -140,22 +140,22 @@ def require_seen(session: Session, seen: Seen | None) -> Seen | None:
     Raises:
         LedgerRolledBack: it does not.
     """
-    if seen is not None and (how := lost(session, seen)):
+    if seen is not None and (how := missing_links(session, seen)):
         raise LedgerRolledBack(how, seen)
-    now = look(session)
+    now = read_head(session)
     return None if now == seen else now
 
 
-def doubt(home: ProjectHome, database: Database) -> str:
+def check_rollback(home: ProjectHome, database: Database) -> str:
     """For those who only read: how the ledger contradicts what the home has seen, or why that cannot be told."""
     try:
-        seen = recall(home)
+        seen = load_head(home)
     except MemoryUnusable as problem:
         return problem.message
     if seen is None:
         return ""
     with database.read() as session:
-        how = lost(session, seen)
+        how = missing_links(session, seen)
     return f"This is not the ledger that this home has seen: {how}." if how else ""
 
 
@@ -163,9 +163,9 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
     """The same before a schema is made or upgraded: nothing may be built where a known ledger is missing.
 
     Raises:
-        LedgerRolledBack, MemoryUnusable: see `require_seen` and `recall`.
+        LedgerRolledBack, MemoryUnusable: see `require_seen` and `load_head`.
     """
-    seen = recall(home)
+    seen = load_head(home)
     if seen is None:
         return
     try:
@@ -175,7 +175,7 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
         raise LedgerRolledBack("it has no links", seen) from None
 
 
-def _written(seen: Seen) -> bytes:
+def _encode_heads(seen: SeenHeads) -> bytes:
     return encode_canonical({
         "format": FORMAT,
         "first": seen.first,
@@ -185,14 +185,14 @@ def _written(seen: Seen) -> bytes:
     }) + b"\n"  # fmt: skip
 
 
-def _read(stored: dict[str, Any]) -> Seen:
+def _decode_heads(stored: dict[str, Any]) -> SeenHeads:
     if stored["format"] != FORMAT:
         raise ValueError(stored["format"])
     point = stored["checkpoint"]
-    return Seen(str(stored["first"]), _head(stored), _head(point) if point else None)
+    return SeenHeads(str(stored["first"]), _decode_position(stored), _decode_position(point) if point else None)
 
 
-def _head(stored: dict[str, Any]) -> ChainPosition:
+def _decode_position(stored: dict[str, Any]) -> ChainPosition:
     seq, link = stored["seq"], stored["hash"]
     if type(seq) is not int or type(link) is not str:
         raise TypeError("a head is a number and a hash")
@@ -202,7 +202,7 @@ def _head(stored: dict[str, Any]) -> ChainPosition:
 class LedgerRolledBack(Refused):
     """The ledger does not go on from what this home has seen of it."""
 
-    def __init__(self, how: str, seen: Seen) -> None:
+    def __init__(self, how: str, seen: SeenHeads) -> None:
         super().__init__(
             f"This is not the ledger that this home has seen: {how}. Nothing was done.",
             "An older copy forgets what was spent. Put the newest ledger back; `almoner audit verify --against BUNDLE`"

@@ -49,19 +49,19 @@ def open_workspace(home: ProjectHome) -> Workspace:
         FileInvalid: policy.yaml does not follow its format.
     """
     home.require()
-    database = rollback_guard.RememberedDatabase(home)
+    database = rollback_guard.RollbackGuardedDatabase(home)
     key = SigningKey.load(signing_key_path(home))
-    seen = rollback_guard.recall(home)
+    seen = rollback_guard.load_head(home)
     with database.read() as session:
         seen = rollback_guard.require_seen(session, seen)
         actor = principals.acting_principal(session, key.public_key)
         policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
-    rollback_guard.keep(home, seen, durable=True)
+    rollback_guard.save_head(home, seen, durable=True)
     return Workspace(home, database, actor, key, policy)
 
 
 @dataclass(frozen=True)
-class Record:
+class ReadOnlyWorkspace:
     """The record of a ledger, opened to be read."""
 
     home: ProjectHome
@@ -70,7 +70,7 @@ class Record:
     """How the ledger contradicts what this home has seen of it; empty if it does not."""
 
 
-def open_record(home: ProjectHome) -> Record:
+def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
     """Open the ledger for reading alone: without a key, without writing, and also when it was rolled back.
 
     Raises:
@@ -79,7 +79,7 @@ def open_record(home: ProjectHome) -> Record:
     database = ReadOnlyDatabase(home.database_url)
     if database.file is not None and not os.path.exists(database.file):
         raise HomeMissing(home.root)
-    return Record(home, database, rollback_guard.doubt(home, database))
+    return ReadOnlyWorkspace(home, database, rollback_guard.check_rollback(home, database))
 
 
 def signing_key_path(home: ProjectHome) -> Path:
@@ -97,7 +97,7 @@ def partition_key_path(home: ProjectHome, name: str) -> Path:
     return home.path_inside("keys", f"partition-{name}.key")
 
 
-def owner(pid: int | None = None) -> str:
+def process_owner(pid: int | None = None) -> str:
     """A process, this one by default, as a lease names it; the start time tells a reused number apart.
 
     Raises:

@@ -85,7 +85,7 @@ def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs
     return named
 
 
-def read_named(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
+def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
     """What a YAML file has under each name: a mapping. Nothing where there is no file, or an empty one.
 
     Args:
@@ -104,7 +104,7 @@ def read_named(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
     return {str(name): said for name, said in found.items()}
 
 
-def keep_named(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
+def write_sections(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
     """Write such a file anew, in the order of names and behind its `head`; 0600.
 
     Raises:

@@ -44,10 +44,10 @@ LEGAL_TRANSITIONS: Final = (
 """The only moves a request can make; 'running' goes back to 'approved' when an attempt failed, and 'approved' to
 'submitted' when an approval was withdrawn."""
 
-UNRUN: Final = (_S.SUBMITTED, _S.APPROVED)
+UNRUN_STATES: Final = (_S.SUBMITTED, _S.APPROVED)
 """No attempt is being made, and none has produced anything: what it costs is still to be spent."""
 
-WAITS_AT: Final[Mapping[Gate, tuple[RequestState, ...]]] = {Gate.SPEND: UNRUN, Gate.PUBLISH: (_S.PRODUCED,)}
+WAITS_AT: Final[Mapping[Gate, tuple[RequestState, ...]]] = {Gate.SPEND: UNRUN_STATES, Gate.PUBLISH: (_S.PRODUCED,)}
 """The states in which a request takes decisions at a gate, the one in which it needs them first."""
 
 STATES_AT_A_GATE: Final = tuple(states[0] for states in WAITS_AT.values())

@@ -17,7 +17,7 @@ from cli.web.access import Asked, door
 from cli.web.application import application
 from cli.web.responses import dataset_path
 from flows.dashboard import dataset_page
-from flows.dashboard.burn_down import BurnDown, drawn
+from flows.dashboard.burn_down import BurnDown, burn_down_of
 from tasks.reporting.audience_filter import contents
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
@@ -52,7 +52,7 @@ def history(*_: object) -> tuple[BurnDown, ...]:
     """A past of four months, which no home of a test has."""
     today = datetime.now(UTC).date()
     spent = [(day(today, ago), 10**11 * share) for ago, share in ((118, 1), (90, 2), (60, 1), (33, 1), (12, 1), (2, 1))]
-    return (drawn(spent, 12 * 10**11, 1, day(today, 120), today),)
+    return (burn_down_of(spent, 12 * 10**11, 1, day(today, 120), today),)
 
 
 def day(today: date, ago: int) -> str:

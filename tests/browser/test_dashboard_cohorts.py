@@ -7,7 +7,7 @@ import pytest
 
 from cli.web.charts import LINES
 from flows.dashboard import dataset_page
-from flows.dashboard.burn_down import BurnDown, drawn
+from flows.dashboard.burn_down import BurnDown, burn_down_of
 from tests.browser.chromium import Tab
 from tests.browser.test_dashboard import day, looked_at, serving
 from tests.browser.test_report_page import DESK, PHONE
@@ -26,7 +26,7 @@ def histories(*_: object) -> tuple[BurnDown, ...]:
         ((1100, 990), (900, 600), (700, 600), (500, 590), (300, 100), (100, 0), (10, 0)), 1
     ):
         spent = [(day(today, opened - step), CAP * gone // 2000) for step in (1, opened // 2)] if gone else []
-        found.append(drawn(spent, CAP, 2 * number - 2, day(today, opened), today, number))
+        found.append(burn_down_of(spent, CAP, 2 * number - 2, day(today, opened), today, number))
     return tuple(found)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from flows.dashboard.overview_page import overview
-from flows.dashboard.viewer import Look
+from flows.dashboard.overview_page import overview_page
+from flows.dashboard.viewer import View
 from flows.datasets import budget_view
 from models_db.services.catalogue import datasets
 from models_db.services.lifecycle import envelopes, ledger
@@ -105,7 +105,7 @@ def test_what_concerns_one_dataset_does_not_grow_with_the_others(alone: World) -
         def show(database: Database) -> None:
             with database.read() as session:
                 clinic = datasets.find_dataset(session, "clinic")
-                budget_view.sharing(session, clinic)
+                budget_view.datasets_on_account(session, clinic)
                 ledger.balance(session, clinic.account_id)
                 envelopes.open_envelopes(session, clinic.account_id)
                 envelopes.current_window(session, clinic.account_id)
@@ -131,7 +131,7 @@ def test_as_many_statements_for_a_thousand_blocks_as_for_ten(world: World) -> No
 def test_the_overview_asks_as_often_for_fifty_datasets_as_for_two(world: World) -> None:
     def look(database: Database) -> None:
         with database.read() as session:
-            overview(Look(session, world.steward, frozenset({"steward"}), True, ""))
+            overview_page(View(session, world.steward, frozenset({"steward"}), True, ""))
 
     world.dataset("a")
     world.dataset("b")

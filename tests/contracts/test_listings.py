@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
-from flows.dashboard.queue_page import Waiting, queue
-from flows.dashboard.viewer import Look
+from flows.dashboard.queue_page import QueueItem, queue_page
+from flows.dashboard.viewer import View
 from flows.datasets import inventory as inventory_module
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
@@ -68,10 +68,10 @@ def test_partitions_and_versions(town: Town) -> None:
 
 
 def test_the_inventory_is_what_is_said_of_each(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory_module, "AT_ONCE", 2)  # so that it has several pages
+    monkeypatch.setattr(inventory_module, "DATASETS_PER_QUERY", 2)  # so that it has several pages
     with town.world.database.read() as session:
         every = datasets.list_all(session)
-        found = list(inventory_module.inventory(session))
+        found = list(inventory_module.list_datasets(session))
     with town.world.database.read() as session:
         assert [line["name"] for line in found] == [dataset.name for dataset in every]
         for line, dataset in zip(found, every, strict=True):
@@ -270,7 +270,7 @@ class Back(Exception):
     """Nothing of it is kept."""
 
 
-def admitted(world: World, actor: Actor, waiting: Waiting, subject: str) -> bool:
+def admitted(world: World, actor: Actor, waiting: QueueItem, subject: str) -> bool:
     """Whether the database would take that person's approval, in their own name or in somebody's."""
     with world.database.read() as session:
         givers = [None, *(person.name for person in principals.list_all(session) if person.id != actor.id)]
@@ -291,7 +291,7 @@ def admitted(world: World, actor: Actor, waiting: Waiting, subject: str) -> bool
 def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:
-        looked = queue(Look(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
+        looked = queue_page(View(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
         everybody = [Actor(person.id, person.name) for person in principals.list_all(session)]
         rejected = {
             one.request_id

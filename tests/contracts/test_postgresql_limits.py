@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from flows.audit.lifetime_claims import require_motion
+from flows.audit.lifetime_claims import require_proposal_amounts
 from migrations import database_roles
 from migrations import upgrade as upgrading
 from migrations.database_roles import grant_access
@@ -159,7 +159,7 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
         stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
         assert stored.cap.rho == 500 * honest.cap.rho
         with pytest.raises(AmountsDiffer, match=r"Motion 1 says epsilon 8\.1"):
-            require_motion(motion)
+            require_proposal_amounts(motion)
 
 
 # --- idle transactions ------------------------------------------------------------------------------------------

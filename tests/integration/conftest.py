@@ -84,7 +84,7 @@ def any_almoner(backend: str, request: pytest.FixtureRequest) -> Almoner:
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """Traces are sent, to nobody but the test."""
     made = Collector()
-    monkeypatch.setenv(flows.observability.tracing.SETTING, made.address)
+    monkeypatch.setenv(flows.observability.tracing.COLLECTOR_VARIABLE, made.address)
     yield made
     made.close()
 

@@ -40,21 +40,21 @@ Place = tuple[Any, str, int]
 """Whose function, its name, and which of its calls."""
 
 AFTER: dict[str, Place] = {
-    "after hold": (flows.releases.attempt.Run, "hold", 1),
+    "after hold": (flows.releases.attempt.RunningAttempt, "hold", 1),
     "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
-    "after arm": (flows.releases.attempt.Run, "arm", 1),
+    "after arm": (flows.releases.attempt.RunningAttempt, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
-    "after a step is kept": (flows.releases.attempt.Run, "drawn", 9),
-    "after the first result is kept": (flows.releases.attempt.Run, "keep_result", 1),
-    "after the second result is kept": (flows.releases.attempt.Run, "keep_result", 2),
-    "after the third result is kept": (flows.releases.attempt.Run, "keep_result", 3),
-    "after the fourth result is kept": (flows.releases.attempt.Run, "keep_result", 4),
+    "after a step is kept": (flows.releases.attempt.RunningAttempt, "drawn", 9),
+    "after the first result is kept": (flows.releases.attempt.RunningAttempt, "keep_result", 1),
+    "after the second result is kept": (flows.releases.attempt.RunningAttempt, "keep_result", 2),
+    "after the third result is kept": (flows.releases.attempt.RunningAttempt, "keep_result", 3),
+    "after the fourth result is kept": (flows.releases.attempt.RunningAttempt, "keep_result", 4),
     "among facets": (tasks.analysis.facets.rule_based, "tidied", 5),
     "among units": (voting, "points_of", 1),
-    "while the first result is drawn": (flows.releases.attempt.Run, "drawing", 1),
-    "while the second result is drawn": (flows.releases.attempt.Run, "drawing", 2),
-    "while the third result is drawn": (flows.releases.attempt.Run, "drawing", 3),
-    "while the fourth result is drawn": (flows.releases.attempt.Run, "drawing", 4),
+    "while the first result is drawn": (flows.releases.attempt.RunningAttempt, "drawing", 1),
+    "while the second result is drawn": (flows.releases.attempt.RunningAttempt, "drawing", 2),
+    "while the third result is drawn": (flows.releases.attempt.RunningAttempt, "drawing", 3),
+    "while the fourth result is drawn": (flows.releases.attempt.RunningAttempt, "drawing", 4),
     "after two answers are kept": (Answers, "keep", 2),
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
@@ -75,8 +75,8 @@ AFTER: dict[str, Place] = {
     "after a slot is decided": (flows.schedules.slots, "decide", 1),
 }
 BEFORE: dict[str, Place] = {
-    "before the first result is kept": (flows.releases.attempt.Run, "keep_result", 1),
-    "before hold": (flows.releases.attempt.Run, "hold", 1),
+    "before the first result is kept": (flows.releases.attempt.RunningAttempt, "keep_result", 1),
+    "before hold": (flows.releases.attempt.RunningAttempt, "hold", 1),
     "before delivery": (flows.releases.publish, "deliver", 1),
 }
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from flows.backup.create import take
-from flows.releases.attempt import Run
+from flows.backup.create import create_backup
+from flows.releases.attempt import RunningAttempt
 from models_db.home import ProjectHome
 from tasks.common.files import document
 from tests.conftest import PostgreSQL
@@ -214,15 +214,15 @@ def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     """Taken after each instalment: what was armed by then is spent, and no paid draw is made a second time."""
     almoner.approved()
     files: list[Path] = []
-    arm = Run.arm
+    arm = RunningAttempt.arm
 
-    def arming(run: Run, sequence: int, instalment: int) -> None:
+    def arming(run: RunningAttempt, sequence: int, instalment: int) -> None:
         arm(run, sequence, instalment)
         files.append(almoner.folder / f"{len(files)}.tar")
-        take(run.workspace, files[-1])
+        create_backup(run.workspace, files[-1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "arm", arming)
+        patch.setattr(RunningAttempt, "arm", arming)
         almoner.type("run 1")
     price = Decimal(spent(almoner))
     assert len(files) > 2
@@ -231,7 +231,7 @@ def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     assert almoner.state() == "running"
     armed = Decimal(spent(almoner))
     assert 0 < armed < price
-    monkeypatch.setattr("flows.releases.sweep._alive", lambda _: False)  # the machine it ran on is gone
+    monkeypatch.setattr("flows.releases.sweep._is_alive", lambda _: False)  # the machine it ran on is gone
     almoner.type("run sweep")
     assert (almoner.state(), Decimal(spent(almoner))) == ("approved", armed)
     assert almoner.ask("run 1")["goes_on_from"] is None
@@ -318,7 +318,7 @@ def test_a_full_disk_leaves_nothing_behind(almoner: Almoner, monkeypatch: pytest
     assert (told["error"], sorted(almoner.folder.iterdir())) == ("FileUnwritable", before)
     lost(almoner)
     before = sorted(almoner.folder.iterdir())
-    for where in ("flows.backup.archive._new", "flows.backup.restore.os.rename"):
+    for where in ("flows.backup.archive._new_member_file", "flows.backup.restore.os.rename"):
         with monkeypatch.context() as patch:
             patch.setattr(where, full)
             told = almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=3)

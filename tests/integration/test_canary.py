@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flows.releases.evaluate_internal
-from flows.releases.evaluate_internal import assess_internally
+from flows.releases.evaluate_internal import evaluate_internally
 from flows.releases.execute import execute
 from models_db.errors import AlmonerError
 from tasks.corpus.store import Corpus
@@ -131,7 +131,7 @@ def test_an_internal_evaluation_that_fails(
     broken = {name: replace(metric, compute=failure) for name, metric in METRICS.items()}
     monkeypatch.setattr(flows.releases.evaluate_internal, "METRICS", broken)
     assert almoner.ask("evaluate 1 --internal", expected=3)["error"] == "TaskFailed"
-    assert leaks(chain_of(lambda: assess_internally(almoner.home.root, 1))) == []
+    assert leaks(chain_of(lambda: evaluate_internally(almoner.home.root, 1))) == []
     searched(almoner)
 
 

@@ -20,7 +20,7 @@ from cli.app import app
 from cli.web.chain_status import ChainWatch
 from cli.web.responses import dataset_path
 from flows.dashboard import viewer
-from flows.dashboard.viewer import lookout
+from flows.dashboard.viewer import open_viewer
 from models_db.services.catalogue import datasets, policies, principals
 from models_db.services.lifecycle import envelopes
 from models_db.sessions.database import LedgerUnreachable
@@ -406,18 +406,18 @@ def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:
 
 
 def adopt(home: Home) -> None:
-    from flows.governance.policy import put_in_force
+    from flows.governance.policy import adopt_policy
     from flows.workspace.policy_file import read_policy
 
     with home.world.database.write() as session:
-        put_in_force(session, home.world.admin, read_policy(home.home.policy, "policy.yaml"))
+        adopt_policy(session, home.world.admin, read_policy(home.home.policy, "policy.yaml"))
         assert policies.policy_in_force(session) is not None
 
 
 def test_a_home_whose_owner_is_nobody_shows_nothing(own: Home) -> None:
-    found = lookout(own.home)
-    stranger = viewer.Lookout(found.home, found.database, "0" * 64)
-    with pytest.raises(principals.PrincipalUnknown), stranger.look():
+    found = open_viewer(own.home)
+    stranger = viewer.Viewer(found.home, found.database, "0" * 64)
+    with pytest.raises(principals.PrincipalUnknown), stranger.open_view():
         pass
 
 
@@ -449,9 +449,9 @@ def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest
         go.wait(PATIENCE)
         return walked(record)
 
-    from flows.audit.verify import verify
+    from flows.audit.verify import verify_record
 
-    walked = lambda record: verify(record).chain  # noqa: E731
+    walked = lambda record: verify_record(record).chain  # noqa: E731
     watch = ChainWatch(own.home, slow)
     assert watch.state(7).verdict == "walking"
     assert watch.state(7).verdict == "walking"
@@ -478,7 +478,7 @@ def test_nothing_is_written(many: Home) -> None:
     many.world.database.dispose()
     assert ledger_digest(ledger) == data
     assert many.home.seen.read_bytes() == seen
-    with pytest.raises(LedgerUnreachable) as refusal, lookout(many.home).look() as look:
+    with pytest.raises(LedgerUnreachable) as refusal, open_viewer(many.home).open_view() as look:
         look.session.execute(delete(AuditLink))
     assert "readonly database" in str(refusal.value.__cause__)
 

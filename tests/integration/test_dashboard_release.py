@@ -132,7 +132,7 @@ def test_on_postgresql_nothing_can_be_written(any_almoner: Almoner, backend: str
     from sqlalchemy import delete
     from sqlalchemy.exc import InternalError
 
-    from flows.dashboard.viewer import lookout
+    from flows.dashboard.viewer import open_viewer
     from models_db.tables import AuditHead
 
     any_almoner.ingested()
@@ -140,5 +140,5 @@ def test_on_postgresql_nothing_can_be_written(any_almoner: Almoner, backend: str
     for path in ("/", "/datasets/clinic", "/approvals", "/releases", "/audit", "/healthz"):
         assert client.get(path).status_code == 200, path
     assert any_almoner.everything() == before
-    with pytest.raises(InternalError, match="read-only transaction"), lookout(any_almoner.home).look() as look:
+    with pytest.raises(InternalError, match="read-only transaction"), open_viewer(any_almoner.home).open_view() as look:
         look.session.execute(delete(AuditHead))

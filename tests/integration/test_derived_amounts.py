@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from flows.approvals import decide as deciding
-from flows.audit.lifetime_claims import require_motion
+from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.services.catalogue import datasets, policies
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -45,8 +45,8 @@ def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
 def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
     """A cap that took effect without any check of its amounts."""
     number = propose(workspace, claim)
-    asked = replace(deciding.matter(workspace, number, "motion"), refusal=None)
-    decision = deciding._decision(asked, "approve", "agreed", None)
+    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
+    decision = deciding._gate_decision(asked, "approve", "agreed", None)
     with workspace.database.write() as session:
         assert gates.record_decision(session, workspace.actor, decision, "s", amount_check=any_amounts) == "carried"
 
@@ -97,32 +97,32 @@ def test_the_honest_cap_is_approved_and_its_growth_is_said_in_words(almoner: Alm
 
 def _sign(workspace: Workspace, number: int) -> object:
     """The screen is bypassed."""
-    asked = replace(deciding.matter(workspace, number, "motion"), refusal=None)
+    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
     return deciding.decide(workspace, asked, "approve", "agreed")
 
 
 def _bring(workspace: Workspace, number: int) -> object:
     """The screen is bypassed here and where it was signed."""
-    asked = replace(deciding.matter(workspace, number, "motion"), refusal=None)
-    return deciding.bring(workspace, asked, deciding.sign_elsewhere(workspace.key, asked, "agreed"))
+    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
+    return deciding.import_approval(workspace, asked, deciding.sign_offline(workspace.key, asked, "agreed"))
 
 
 def _sign_elsewhere(workspace: Workspace, number: int) -> object:
-    return deciding.sign_elsewhere(workspace.key, deciding.matter(workspace, number, "motion"), "agreed")
+    return deciding.sign_offline(workspace.key, deciding.load_review(workspace, number, "motion"), "agreed")
 
 
 def _record(workspace: Workspace, number: int) -> object:
     """The flow is bypassed, too."""
-    decision = deciding._decision(deciding.matter(workspace, number, "motion"), "approve", "agreed", None)
+    decision = deciding._gate_decision(deciding.load_review(workspace, number, "motion"), "approve", "agreed", None)
     with workspace.database.write() as session:
-        return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_motion)
+        return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_proposal_amounts)
 
 
 def _carry(workspace: Workspace, number: int) -> object:
     """All signatures are there."""
     with workspace.database.write() as session:
         return proposals.apply_proposal(
-            session, workspace.actor, proposals.find_proposal(session, number), require_motion
+            session, workspace.actor, proposals.find_proposal(session, number), require_proposal_amounts
         )
 
 
@@ -138,7 +138,9 @@ def test_each_signature_and_the_application_derive_the_amounts_themselves(
 
 
 def test_nothing_takes_effect_without_a_check(workspace: Workspace) -> None:
-    decision = deciding._decision(deciding.matter(workspace, propose(workspace), "motion"), "approve", "agreed", None)
+    decision = deciding._gate_decision(
+        deciding.load_review(workspace, propose(workspace), "motion"), "approve", "agreed", None
+    )
     with pytest.raises(ValueError, match="nothing derives them"), workspace.database.write() as session:
         gates.record_decision(session, workspace.actor, decision, "s")
 
@@ -163,7 +165,7 @@ def test_a_cap_in_force_that_does_not_follow_stops_everything_that_rests_on_it(
     ):
         refused(almoner, line)
     refused(almoner, 'approve 3 --gate spend --reason "agreed"', piped="clinic\n")
-    asked = replace(deciding.matter(workspace, 3, "spend"), refusal=None)
+    asked = replace(deciding.load_review(workspace, 3, "spend"), refusal=None)
     with pytest.raises(AmountsDiffer):
         deciding.decide(workspace, asked, "approve", "agreed")
     found = almoner.ask("doctor", expected=3)["findings"]

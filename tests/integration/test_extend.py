@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import flows.releases.commit
-from flows.releases.extend import LARGEST, Parent, ValuesUnwritable, keep_values, read_values
-from flows.releases.sweep import sweep
+from flows.releases.extend import MOST_VALUES_BYTES, ParentRelease, ValuesUnwritable, read_values, write_values
+from flows.releases.sweep import sweep_attempts
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -147,13 +147,13 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     approved(almoner, parameters=COUNTED)
-    commit = flows.releases.commit._commit
+    commit = flows.releases.commit._commit_attempt
 
     def dies(*given: Any) -> str:
         raise ValuesUnwritable("this process is about to die")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.releases.commit, "_commit", dies)
+        patch.setattr(flows.releases.commit, "_commit_attempt", dies)
         assert refused(almoner, "run 1") == "ValuesUnwritable"
     (orphan,) = almoner.home.released.iterdir()
     (almoner.home.released / f".{orphan.name}.0123456789abcdef").touch()  # one that was half written
@@ -162,10 +162,10 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     found: list[int] = []
 
     def swept_meanwhile(run: Any, *given: Any) -> str:
-        found.append(sweep(run.workspace).folders)
+        found.append(sweep_attempts(run.workspace).folders)
         return commit(run, *given)
 
-    monkeypatch.setattr(flows.releases.commit, "_commit", swept_meanwhile)
+    monkeypatch.setattr(flows.releases.commit, "_commit_attempt", swept_meanwhile)
     almoner.type("run 1")
     almoner.type("run sweep")
     assert found == [0]
@@ -177,12 +177,12 @@ def test_the_largest_values_there_are_can_be_read_again(tmp_path: Path) -> None:
     """Whoever has paid for them may extend them; other documents may not be so large."""
     numbers = kde_sketch.LARGEST * 8 * 4 // 3
     words = MOST_SELECTED * (LONGEST + 3) * 4
-    assert numbers + words < LARGEST
-    assert files._LARGEST_DOCUMENT < LARGEST
+    assert numbers + words < MOST_VALUES_BYTES
+    assert files._LARGEST_DOCUMENT < MOST_VALUES_BYTES
     home = ProjectHome(tmp_path)
     values = {"vocabulary": [], "sketches": "A" * (files._LARGEST_DOCUMENT + 1)}
-    kept = keep_values(home, "a" * 64, values)
-    assert read_values(home, Parent(1, "a" * 64, kept, {})) == values
+    kept = write_values(home, "a" * 64, values)
+    assert read_values(home, ParentRelease(1, "a" * 64, kept, {})) == values
 
 
 def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Almoner) -> None:

@@ -125,7 +125,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
 ) -> None:
     """Texts of released values are written when all is armed: other machines see of such a run its lease alone."""
     almoner = any_almoner
-    monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 0.0)
+    monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
     expiries: list[object] = []
 
     def written(*given: Any) -> None:
@@ -133,26 +133,26 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
             expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
             bench.progress("texts", done, 2)
         expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
-        monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 3600.0)
+        monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 3600.0)
         bench.progress("texts", 2, 2)
         expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
         with almoner.database.write() as session:  # swept away, and begun anew elsewhere
             held = session.scalars(select(Lease)).one()
             other = Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at)
             take_lease(session, other)
-        monkeypatch.setattr(flows.releases.heartbeat, "BEAT", 0.0)
+        monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
         bench.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
 
     bench: Any = None
-    made = flows.releases.execute.prepare
+    made = flows.releases.execute.prepare_bench
 
     def prepared(*given: Any) -> Any:
         nonlocal bench
         bench = made(*given)
         return bench
 
-    monkeypatch.setattr(flows.releases.execute, "prepare", prepared)
+    monkeypatch.setattr(flows.releases.execute, "prepare_bench", prepared)
     monkeypatch.setattr(flows.releases.execute, "generate_texts", written)
     almoner.approved()
     assert almoner.ask("run 1", expected=1)["error"] == "Fenced"

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from cli.web.access import Asked, door
 from cli.web.application import application
-from flows.notifications.notify import notices
+from flows.notifications.notify import notices_since
 from models_db.database.base import utc_now
 from models_db.services.audit.link_body import MOST_BODY_BYTES, parse_body
 from models_db.services.verification import compare_rows, verify_rows
@@ -248,7 +248,7 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
     assert not almoner.ask(f"audit verify --against {almoner.bundle}", expected=1)["sound"]
     assert "broken at link" in almoner.type("doctor", 3).out
     almoner.type("metrics")
-    assert len(notices(almoner.database, -1)) > len(UNTYPED)
+    assert len(notices_since(almoner.database, -1)) > len(UNTYPED)
     for line in ("budget show clinic", "release list", "release show 1"):
         assert almoner.ask(line, 1)["error"] == "LedgerRolledBack"  # the last change moves a link that was seen
     behind = door(Asked())
@@ -285,7 +285,7 @@ def attempts(almoner: Almoner) -> list[str]:
 def test_notices_are_made_of_every_link(implanted: Implanted) -> None:
     found: dict[int, dict[str, Json] | None] = {}
     while len(found) < len(implanted.numbers):
-        found |= notices(implanted.almoner.database, implanted.numbers[len(found)])
+        found |= notices_since(implanted.almoner.database, implanted.numbers[len(found)])
     assert set(found) == set(implanted.numbers)
     made = {number: notice for number, notice in found.items() if notice is not None}
     assert any(notice.get("unreadable") for notice in made.values())

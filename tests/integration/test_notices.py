@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from flows.notifications.notify import deliver
+from flows.notifications.notify import deliver_notices
 from tests.integration.canary import leaks
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import SMALL, authorised, scheduled
@@ -132,10 +132,10 @@ def test_a_receiver_that_fails_is_tried_later_and_misses_nothing(
     assert almoner.ask("notify send")[0]["sent"] == 0  # it waits half a minute
     assert len(receiver.seen) == 1
     now = datetime.now(UTC)
-    (second,) = deliver(almoner.home, now + timedelta(seconds=31))  # a redirect is not followed
+    (second,) = deliver_notices(almoner.home, now + timedelta(seconds=31))  # a redirect is not followed
     assert (second.sent, second.failed) == (0, "NotDelivered")
-    assert [each.sent for each in deliver(almoner.home, now + timedelta(seconds=40))] == [0]
-    assert [each.sent for each in deliver(almoner.home, now + timedelta(seconds=120))] == [2]
+    assert [each.sent for each in deliver_notices(almoner.home, now + timedelta(seconds=40))] == [0]
+    assert [each.sent for each in deliver_notices(almoner.home, now + timedelta(seconds=120))] == [2]
     assert [json.loads(body)["request"] for _, body in receiver.seen] == [1, 1, 1, 2]
     assert almoner.ask("notify list")[0]["failures"] == 0
 

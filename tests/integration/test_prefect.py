@@ -18,11 +18,11 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.observability import tracing
 from flows.releases.execute import execute
-from flows.releases.propose import propose
-from flows.releases.publish import publish
-from flows.schedules.poller import Settings
-from flows.schedules.prefect_deployments import THREAD, deployments, prefect_beside
-from flows.schedules.prefect_trigger import knock
+from flows.releases.propose import propose_release
+from flows.releases.publish import publish_release
+from flows.schedules.poller import PollerSettings
+from flows.schedules.prefect_deployments import THREAD, deployments, start_prefect_runner
+from flows.schedules.prefect_trigger import run_due_slot
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
@@ -78,13 +78,13 @@ def _rows(database: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collector: Collector) -> None:
     almoner.ingested()
     root = almoner.home.root
-    proposal = propose(root, REQUEST)
+    proposal = propose_release(root, REQUEST)
     assert proposal.request_id == 1
     almoner.type('approve 1 --gate spend --reason "a first look"')
     outcome = execute(root, 1)
     assert outcome.texts == 3
     almoner.type('approve 1 --gate publish --reason "names nobody"')
-    published = publish(root, 1, almoner.folder / "out")
+    published = publish_release(root, 1, almoner.folder / "out")
     almoner.type(f"verify-release {published.place}")
     almoner.type("doctor")
     # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
@@ -138,9 +138,9 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
     scheduled(almoner, '--cron "0 6 * * 1" --zone Europe/Berlin')
     for rule in ("--every 12h", '--rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0" --zone Europe/Berlin'):
         scheduled(almoner, rule)
-    made = deployments(open_workspace(almoner.home), Settings())
+    made = deployments(open_workspace(almoner.home), PollerSettings())
     assert [each.name for each in made] == ["clinic-1", "clinic-2", "clinic-3"]
-    assert {each.entrypoint for each in made} == {"flows.schedules.prefect_trigger.knock"}
+    assert {each.entrypoint for each in made} == {"flows.schedules.prefect_trigger.run_due_slot"}
     known = [each.apply() for each in made]
     with get_client(sync_client=True) as client:
         found = [client.read_deployment(each) for each in known]
@@ -153,9 +153,9 @@ def test_a_schedule_is_a_deployment_that_knocks(almoner: Almoner, prefect_home: 
     assert interval.interval == timedelta(hours=12)
     assert "DTSTART:20260101T000000" in rule.rrule
 
-    done = knock(almoner.home.root, 1)
+    done = run_due_slot(almoner.home.root, 1)
     assert done["runs"] == [{"schedule": 1, "request": 1, "outcome": "produced", "reason": "", "detail": ""}]
-    assert knock(almoner.home.root, 1) == {"slots": [], "runs": [], "problems": []}
+    assert run_due_slot(almoner.home.root, 1) == {"slots": [], "runs": [], "problems": []}
     assert fetch(almoner.database, "SELECT count(*) FROM schedule_slot") == [(1,)]
     assert leaks(text_of(prefect_home)) == []
 
@@ -167,7 +167,7 @@ def is_served() -> bool:
 def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner, prefect_home: Path) -> None:
     authorised(almoner)
     scheduled(almoner, '--cron "0 6 1 1 *"', start="2099-01-01")
-    with prefect_beside(almoner.home, Settings(), wanted=True) as beside:
+    with start_prefect_runner(almoner.home, PollerSettings(), enabled=True) as beside:
         assert beside is True
         assert is_served()
     assert not is_served()
@@ -175,7 +175,7 @@ def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner
         found = client.read_deployment_by_name("schedule/clinic-1")
     assert found.parameters["home"] == str(almoner.home.root)
     assert found.tags == ["almoner"]
-    with prefect_beside(almoner.home, Settings(), wanted=False) as beside:
+    with start_prefect_runner(almoner.home, PollerSettings(), enabled=False) as beside:
         assert beside is False
 
 

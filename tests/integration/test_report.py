@@ -154,10 +154,10 @@ def test_attacks_on_a_twin_of_the_same_configuration_are_told(almoner: Almoner) 
     assert almoner.ask("report 1")["twin"] is None
     configuration = configuration_of(body)
     found = STORED | {"configuration": configuration, "configuration_digest": digest(configuration)}
-    AttackFolder.of(almoner.home, configuration, "9a").keep_result(found)
+    AttackFolder.for_configuration(almoner.home, configuration, "9a").write_result(found)
     other = configuration | {"epsilon": "1"}
     stranger = found | {"configuration_digest": digest(other), "twin": {"name": "another"}}
-    AttackFolder.of(almoner.home, other, "9a").keep_result(stranger)
+    AttackFolder.for_configuration(almoner.home, other, "9a").write_result(stranger)
     said = almoner.ask("report 1")
     assert (said["twin"]["corpus"], said["twin"]["same_code"]) == ("mts-dialog", False)
     assert [one["verdict"] for one in said["attacks"]] == ["does not win", "does not win"]

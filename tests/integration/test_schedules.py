@@ -10,8 +10,8 @@ import pytest
 from cli.framework import progress
 from flows.schedules import serve
 from flows.schedules import slots as deciding
-from flows.schedules.poller import Poller, Settings
-from flows.schedules.slots import BUSY
+from flows.schedules.poller import Poller, PollerSettings
+from flows.schedules.slots import UNFINISHED_RUN_REASON
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
@@ -91,9 +91,11 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
 # --- skipped for a reason --------------------------------------------------------------------------------------
 
 
-def look(almoner: Almoner, ahead: int = 0, settings: Settings | None = None) -> Any:
+def look(almoner: Almoner, ahead: int = 0, settings: PollerSettings | None = None) -> Any:
     """One look of a poller whose clock is some minutes ahead."""
-    return Poller(almoner.home, settings or Settings()).look(datetime.now(UTC) + timedelta(minutes=ahead)).to_json()
+    return (
+        Poller(almoner.home, settings or PollerSettings()).poll(datetime.now(UTC) + timedelta(minutes=ahead)).to_json()
+    )
 
 
 def skipped(almoner: Almoner) -> str:
@@ -161,12 +163,12 @@ def test_a_run_that_is_not_finished_skips_the_next(almoner: Almoner) -> None:
     authorised(almoner)
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
-    (due,) = deciding.due(workspace, now - timedelta(minutes=2))
-    assert deciding.decide(workspace, due).request_id == 1
-    (later,) = deciding.due(workspace, now)
-    decided = deciding.decide(workspace, later)
-    assert (decided.request_id, decided.skipped) == (None, BUSY)
-    assert slots(almoner) == [(1, None), (None, BUSY)]
+    (due,) = deciding.list_due_slots(workspace, now - timedelta(minutes=2))
+    assert deciding.decide_slot(workspace, due).request_id == 1
+    (later,) = deciding.list_due_slots(workspace, now)
+    decided = deciding.decide_slot(workspace, later)
+    assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
+    assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 
 
@@ -180,7 +182,7 @@ def test_a_look_does_everything_once_and_the_next_nothing(almoner: Almoner) -> N
     assert [run["outcome"] for run in first["runs"]] == ["produced"]
     poller = Poller(almoner.home)
     for minutes in (-60, -1, 0):  # a clock that goes back finds the slot decided
-        assert poller.look(now + timedelta(minutes=minutes)).to_json() == {"slots": [], "runs": [], "problems": []}
+        assert poller.poll(now + timedelta(minutes=minutes)).to_json() == {"slots": [], "runs": [], "problems": []}
     assert len(slots(almoner)) == 1
 
 
@@ -226,9 +228,9 @@ def test_what_is_missing_here_decides_nothing(almoner: Almoner, monkeypatch: pyt
 def test_requests_approved_by_hand_are_run_if_that_is_wanted(almoner: Almoner) -> None:
     almoner.approved()
     assert look(almoner)["runs"] == []
-    done = look(almoner, settings=Settings(approved=True))
+    done = look(almoner, settings=PollerSettings(approved=True))
     assert [(run["schedule"], run["request"], run["outcome"]) for run in done["runs"]] == [(None, 1, "produced")]
-    assert look(almoner, settings=Settings(approved=True))["runs"] == []
+    assert look(almoner, settings=PollerSettings(approved=True))["runs"] == []
 
 
 # --- processes that die ----------------------------------------------------------------------------------------
@@ -372,7 +374,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     authorised(almoner)
     scheduled(almoner)
     almoner.type('schedule pause 1 --reason "a short look"')
-    before, real, seen = signal.getsignal(signal.SIGTERM), serve._told, []
+    before, real, seen = signal.getsignal(signal.SIGTERM), serve._poll_and_notify, []
 
     def told(poller: Poller) -> Any:
         report("a run", 1, 2)
@@ -381,7 +383,7 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
             os.kill(os.getpid(), signal.SIGTERM)
         return seen[-1]
 
-    monkeypatch.setattr(serve, "_told", told)
+    monkeypatch.setattr(serve, "_poll_and_notify", told)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     done = almoner.type("serve --without-prefect --every 1")
     assert (done.out, done.err) == ("Stopped after 1 looks.\n", "a run: 50 %\n" * 2)

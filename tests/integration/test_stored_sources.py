@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.workspace.object_stores import source_at
+from flows.workspace.object_stores import open_source
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.readers import sources
@@ -70,7 +70,7 @@ def test_a_reader_finds_what_it_finds_on_disk(s3, bucket, tmp_path, kind):
     home = ProjectHome(tmp_path)
     s3.told_to(tmp_path, bucket)
     unit = "folder" if kind == "folder" else "patient_id"
-    with source_at(home, located(sent(s3, bucket, path))) as stored:
+    with open_source(home, located(sent(s3, bucket, path))) as stored:
         assert list(read_documents(stored, unit)) == list(read_documents(path, unit))
         assert sources.source_digest(stored) == sources.source_digest(path)
         assert sources.source_state(stored).size == sources.source_state(path).size
@@ -83,7 +83,7 @@ def test_a_corpus_is_ingested_from_a_bucket(almoner, s3, bucket, tmp_path_factor
     local = almoner.write("notes.jsonl", JSONL)
     told = almoner.type(f"dataset ingest clinic s3://{bucket}/notes.jsonl --label-field section")
     assert "Ingested version 1" in told.out
-    with source_at(almoner.home, Address(bucket, "notes.jsonl")) as stored:
+    with open_source(almoner.home, Address(bucket, "notes.jsonl")) as stored:
         assert sources.source_digest(stored) == sources.source_digest(local)
     assert len(manifest(almoner)) == 1
     local.unlink()
@@ -131,7 +131,7 @@ def test_a_file_of_a_folder_is_named_by_its_number(almoner, s3, bucket):
     s3.put(f"{bucket}/in/Zebulon Quartermaine.txt", b"\xff\xff")
     told = almoner.ask(f"dataset ingest clinic s3://{bucket}/in", 2)
     assert told["error"] in ("UnknownFolderUnit", "NotUtf8")
-    with source_at(almoner.home, Address(bucket, "in")) as stored:
+    with open_source(almoner.home, Address(bucket, "in")) as stored:
         documents = read_documents(stored, None)
         s3.remove(f"{bucket}/in/Zebulon Quartermaine.txt")
         with pytest.raises(AlmonerError) as refused:
@@ -146,7 +146,7 @@ def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeyp
     path = written(tmp_path, kind)
     s3.told_to(tmp_path, bucket)
     address = sent(s3, bucket, path)
-    with source_at(ProjectHome(tmp_path), located(address)) as stored:
+    with open_source(ProjectHome(tmp_path), located(address)) as stored:
         before = sources.source_state(stored)
         documents = read_documents(stored, None)
         if kind != "parquet":  # of so small a file everything is read at once

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from flows.observability import prometheus, tracing
-from flows.workspace.workspace import Record, open_record
+from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only
 from models_db.home import ProjectHome
 from models_db.sessions.read_only import ReadOnlyDatabase
 from models_db.values.amounts import RHO_UNIT, Amount
@@ -54,10 +54,10 @@ def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almo
 def only_what_may_be_said(span: SentSpan) -> None:
     """Names, attributes, times and status of one span; events and links have room for anything, so there are none."""
     said = attributes(span)
-    assert tracing.told(said) == said  # type: ignore[arg-type]
+    assert tracing.allowed_attributes(said) == said  # type: ignore[arg-type]
     assert span.name in (*tracing.FLOWS, *tracing.STAGES)
     assert (list(span.events), list(span.links), span.status.message, span.trace_state) == ([], [], "", "")
-    assert span.start_time_unix_nano % (tracing.HOUR * 10**9) == 0
+    assert span.start_time_unix_nano % (tracing.SECONDS_PER_HOUR * 10**9) == 0
     took = span.end_time_unix_nano - span.start_time_unix_nano
     assert took == int(str(said["almoner.at_most_seconds"])) * 10**9
 
@@ -65,7 +65,7 @@ def only_what_may_be_said(span: SentSpan) -> None:
 def test_nothing_is_sent_and_nothing_loaded_while_it_is_off(
     almoner: Almoner, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(tracing.SETTING)
+    monkeypatch.delenv(tracing.COLLECTOR_VARIABLE)
     almoner.approved()
     almoner.type("run 1")
     assert collector.bodies == []
@@ -89,8 +89,8 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
     request_id = world.published().request_id
     world.request()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    record = Record(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
-    for sample in prometheus.read(record):
+    record = ReadOnlyWorkspace(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
+    for sample in prometheus.read_samples(record):
         found.setdefault(sample.metric, {})[sample.labels] = sample.value
     [[name]] = fetch(world.database, "SELECT d.name FROM dataset d JOIN request r ON r.dataset_id = d.id"
                      " WHERE r.id = :id", id=request_id)  # fmt: skip
@@ -110,15 +110,15 @@ def test_a_scrape_asks_as_little_of_a_long_ledger_as_of_a_short_one(world: World
     world.dataset()
     world.published()
     database = ReadOnlyDatabase(world.database.url)
-    record, asked = Record(ProjectHome(tmp_path), database, ""), []
+    record, asked = ReadOnlyWorkspace(ProjectHome(tmp_path), database, ""), []
     event.listen(database.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    prometheus.read(record)
+    prometheus.read_samples(record)
     short = len(asked)
     for name in ("ward", "harbour"):
         world.dataset(name)
         world.published(name)
     asked.clear()
-    assert len(prometheus.read(record)) > len(prometheus.METRICS)
+    assert len(prometheus.read_samples(record)) > len(prometheus.METRICS)
     assert len(asked) == short
 
 
@@ -144,7 +144,7 @@ def test_the_page_lists_every_metric_with_its_labels(almoner: Almoner) -> None:
     suffix = {"counter": "_total", "gauge": ""}
     assert written == {each.name + suffix[each.kind]: each.labels for each in prometheus.METRICS}
     almoner.submitted()
-    samples = prometheus.read(open_record(almoner.home))
+    samples = prometheus.read_samples(open_read_only(almoner.home))
     assert {each.metric for each in samples} <= {each.name for each in prometheus.METRICS}
     labels = {each.name: each.labels for each in prometheus.METRICS}
     assert all(tuple(name for name, _ in each.labels) == labels[each.metric] for each in samples)
@@ -163,7 +163,7 @@ def test_failed_attempts_are_counted_by_name_and_nothing_else_of_a_reason_is_tol
     assert found["almoner_attempts_failed_total"] == {
         (("refusal", "ValueError"),): 1, (("refusal", "MemoryError"),): 1,
     }  # fmt: skip
-    assert prometheus._named("the text of Ann Smith") == "other"
+    assert prometheus._error_name("the text of Ann Smith") == "other"
 
 
 def raising(problem: Exception) -> object:
@@ -175,7 +175,7 @@ def raising(problem: Exception) -> object:
 
 def test_a_scrape_reads_the_ledger_again_and_writes_nothing(almoner: Almoner) -> None:
     almoner.submitted()
-    with prometheus.served(open_record(almoner.home), 0) as port:
+    with prometheus.serve_metrics(open_read_only(almoner.home), 0) as port:
         before = almoner.everything()
         first = scraped(fetched(port))
         assert almoner.everything() == before
@@ -193,8 +193,8 @@ def fetched(port: int) -> str:
 
 def test_a_port_that_is_taken_is_told(almoner: Almoner) -> None:
     almoner.submitted()
-    record = open_record(almoner.home)
-    with prometheus.served(record, 0) as port:
+    record = open_read_only(almoner.home)
+    with prometheus.serve_metrics(record, 0) as port:
         told = almoner.ask(f"metrics --port {port}", expected=3)
     assert told["error"] == "PortTaken"
     assert almoner.ask("metrics --to /proc/almoner.prom", expected=3)["error"] == "MetricsUnwritable"

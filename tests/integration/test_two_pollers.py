@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from flows.releases.propose import priced_for
+from flows.releases.propose import price_for_home
 from flows.schedules import slots as deciding
-from flows.schedules.slots import BUSY
+from flows.schedules.slots import UNFINISHED_RUN_REASON
 from flows.workspace.workspace import open_workspace
 from models_db.services.catalogue import schedules
 from tests.integration.story import Almoner
@@ -42,15 +42,18 @@ def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
     authorised(almoner)
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
-    (first,), (later,) = deciding.due(workspace, now - timedelta(minutes=2)), deciding.due(workspace, now)
-    real = priced_for
+    (first,), (later,) = (
+        deciding.list_due_slots(workspace, now - timedelta(minutes=2)),
+        deciding.list_due_slots(workspace, now),
+    )
+    real = price_for_home
 
     def slowly(*given: Any) -> Any:
         monkeypatch.setattr(deciding, "priced_for", real)
-        assert deciding.decide(workspace, first).request_id == 1
+        assert deciding.decide_slot(workspace, first).request_id == 1
         return real(*given)
 
     monkeypatch.setattr(deciding, "priced_for", slowly)
-    decided = deciding.decide(workspace, later)
-    assert (decided.request_id, decided.skipped) == (None, BUSY)
-    assert slots(almoner) == [(1, None), (None, BUSY)]
+    decided = deciding.decide_slot(workspace, later)
+    assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
+    assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]

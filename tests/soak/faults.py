@@ -42,7 +42,7 @@ class Fault:
 
     Attributes:
         kind: what; see `IN_A_PROCESS`, `AROUND` and `NETWORK`.
-        place, number, before: at which call of which of `PLACES`; without a place after `delay`.
+        place, number, before: at which call of which of `PROGRESS_FILE`; without a place after `delay`.
         delay: seconds after the process began.
         lasts: seconds until it is over.
         amount: bytes that a file may have when the disk is full; calls that fail; hours that a clock jumps.

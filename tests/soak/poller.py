@@ -28,7 +28,7 @@ import torch
 import cli.app  # noqa: F401  (what a look needs is imported in the fork server, once)
 import flows.releases.attempt
 import flows.releases.execute
-from flows.notifications.notify import deliver
+from flows.notifications.notify import deliver_notices
 from flows.schedules.poller import Poller
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -100,9 +100,9 @@ def _looks(work: Work, pipe: _Pipe) -> None:
     poller = Poller(ProjectHome.locate())
     for at in work.times:
         try:
-            done = poller.look(at).to_json()
+            done = poller.poll(at).to_json()
             failed = [{"what": f"notices to {each.channel}", "error": each.failed, "message": each.detail}
-                      for each in deliver(poller.home) if each.failed]  # fmt: skip
+                      for each in deliver_notices(poller.home) if each.failed]  # fmt: skip
             pipe.tell("look", {**done, "notices": failed})
         except AlmonerError as problem:
             pipe.tell("look", {"problems": [{"what": "look", "error": problem.name, "message": problem.message}]})
@@ -159,7 +159,11 @@ def _set_clock(patch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 def _watch_draws(patch: pytest.MonkeyPatch, pipe: _Pipe) -> None:
     """Tell of each draw before it is made: of which request, text and number, on which split into batches."""
-    begin, next_tokens, draw = flows.releases.attempt.begin, InvisibleInkRule.next_tokens, utility_scores.draw_tokens
+    begin, next_tokens, draw = (
+        flows.releases.attempt.start_attempt,
+        InvisibleInkRule.next_tokens,
+        utility_scores.draw_tokens,
+    )
     now: dict[str, Any] = {}
 
     def begun(*args: Any, **kwargs: Any) -> Any:

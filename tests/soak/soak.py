@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from flows.notifications.notify import deliver
+from flows.notifications.notify import deliver_notices
 from models_db.sessions.database import Database
 from tests.integration import kill_driver
 from tests.integration.story import Almoner
@@ -235,7 +235,7 @@ class Soak:
         with poller.clock(self.skew):
             self._by_hand()
             swept = self.almoner.ask("run sweep")
-            while any(each.sent for each in deliver(self.almoner.home, LATE)):
+            while any(each.sent for each in deliver_notices(self.almoner.home, LATE)):
                 pass
             found = checks.examine(self.almoner, self.database, self.drawn, "\n".join(self.said))
         self.figures.outcomes["sweeps of a dead run"] += len(swept["requests"])

@@ -10,9 +10,9 @@ from cli.commands.dataset import envelope as scopes
 from cli.framework.command import Answer, Opened, command
 from cli.framework.options import DatasetName
 from cli.framework.tables import facts, table
-from flows.datasets.affordable_runs import afforded
-from flows.datasets.budget_view import BudgetView, CohortLine, Window, view
-from flows.datasets.forecast import after, ladder, never, times
+from flows.datasets.affordable_runs import affordable_runs
+from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
+from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.services.catalogue import datasets, requests
@@ -39,7 +39,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
     Example: almoner budget show clinic
     """
     workspace = open_workspace(opened.home)
-    found = view(workspace, name)
+    found = load_budget(workspace, name)
     balance, claim = found.balance, found.claim
     data: dict[str, Json] = {
         "dataset": name,
@@ -135,7 +135,7 @@ def _narrower(found: BudgetView) -> list[RenderableType]:
     return shown
 
 
-def _window_data(window: Window) -> dict[str, Json]:
+def _window_data(window: PacingWindow) -> dict[str, Json]:
     opens = window.opens_at[:10] if window.opens_at else "with the next release"
     return {
         "period": window.period,
@@ -159,10 +159,10 @@ def forecast(
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
-    found = view(open_workspace(opened.home), name, _named(cohorts))
+    found = load_budget(open_workspace(opened.home), name, _named(cohorts))
     rows = [
         (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
-        for rung in ladder(found, delta, scope)
+        for rung in forecast_table(found, delta, scope)
     ]
     heads = {
         "epsilon": "epsilon",
@@ -200,15 +200,15 @@ def simulate(
     """
     workspace = open_workspace(opened.home)
     read = _named(cohorts)
-    found = view(workspace, name, read)
+    found = load_budget(workspace, name, read)
     price, left, rows = release_amount(epsilon, delta), found.left(scope), []
-    turns = None if rotate_over is None else afforded(workspace, name, price, rotate_over, scope, read)
-    for number in range(1, 0 if never(found, price) else releases_ + 1):
+    turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
+    for number in range(1, 0 if exceeds_window(found, price) else releases_ + 1):
         asked = price * number
         if not asked.fits(left):
             break
         window = None if found.window is None else window_of(found.window, price, number)
-        rows.append((number, (found.balance.spent + asked).rho_text, after(found, asked), window))
+        rows.append((number, (found.balance.spent + asked).rho_text, epsilon_after(found, asked), window))
     data = {
         "dataset": name,
         "scope": scope,
@@ -225,9 +225,9 @@ def simulate(
     return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
 
 
-def window_of(window: Window, price: Amount, number: int) -> int:
+def window_of(window: PacingWindow, price: Amount, number: int) -> int:
     """In which window the release of that number has its turn; later windows are as large as this one."""
-    first, each = times(window.left, price), times(window.cap, price)
+    first, each = count_releases(window.left, price), count_releases(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each
 
 

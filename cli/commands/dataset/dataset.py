@@ -15,9 +15,9 @@ from cli.framework.proposal_view import waits
 from cli.framework.tables import facts, groups_table, table
 from flows.approvals.propose_change import propose_cap
 from flows.datasets import register as corpora
-from flows.datasets.inventory import described, inventory
-from flows.datasets.register import Coming
-from flows.workspace.object_stores import source_at
+from flows.datasets.inventory import describe_datasets, list_datasets
+from flows.datasets.register import IngestPreview
+from flows.workspace.object_stores import open_source
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem, UsageError
@@ -79,9 +79,9 @@ def register(
     elif epsilon is None or delta is None:
         raise ClaimNeeded
     else:
-        corpora.register(workspace, wanted, epsilon, delta, blocks or 1)
+        corpora.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
-        (shown,) = described(session, [datasets.find_dataset(session, name)])
+        (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
     return Answer(
         shown,
         [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
@@ -110,10 +110,10 @@ def ingest(
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
     workspace = open_workspace(opened.home)
-    coming = corpora.would_ingest(workspace, name, new_cohort=new_cohort, population=population)
+    coming = corpora.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
         return Answer({"dataset": name, **coming.to_json(), "labels": label_field}, [*_coming(name, coming), _UNREAD])
-    with showing(opened), source_at(opened.home, located(path)) as source:
+    with showing(opened), open_source(opened.home, located(path)) as source:
         version = corpora.ingest(workspace, name, source, label_field, new_cohort=new_cohort, population=population)
     shown = {
         "dataset": name,
@@ -135,14 +135,14 @@ def ingest(
 _UNREAD = "Nothing was read, and nothing was changed."
 
 
-def _coming(name: str, coming: Coming) -> list[str]:
+def _coming(name: str, coming: IngestPreview) -> list[str]:
     return [
         f"It would be version {coming.number} of {name}. Units that are known keep their cohort and their budget.",
         f"Would open: {_opened(coming)}." if coming.opens else f"New units would be of cohort {coming.cohort}.",
     ]
 
 
-def _opened(coming: Coming) -> str:
+def _opened(coming: IngestPreview) -> str:
     blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
     return f"Cohort {coming.cohort} for all units that are new, with {blocks} of rho {coming.rho} each"
 
@@ -155,7 +155,7 @@ def every(opened: Opened) -> Answer:
     """
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
-        found = list(inventory(session))
+        found = list(list_datasets(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
     return Answer(found, [table(columns, [[row[c] for c in columns] for row in found])])
 
@@ -169,7 +169,7 @@ def show(opened: Opened, name: DatasetName) -> Answer:
     workspace = open_workspace(opened.home)
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
-        (shown,) = described(session, [dataset])
+        (shown,) = describe_datasets(session, [dataset])
         gone = erasures.erased_versions(session)
         versions = [
             {

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from cli.framework.command import Answer, Opened, command
 from cli.framework.options import DatasetName
 from cli.framework.tables import facts, table
-from flows.datasets.budget_view import close_envelope, open_envelope, view
+from flows.datasets.budget_view import close_envelope, load_budget, open_envelope
 from flows.workspace.workspace import open_workspace
 from models_db.values.amounts import Envelope
 from models_db.values.canonical_json import Json
@@ -55,7 +55,7 @@ def every(opened: Opened, name: DatasetName) -> Answer:
 
     Example: almoner budget scope list clinic
     """
-    found = view(open_workspace(opened.home), name).envelopes
+    found = load_budget(open_workspace(opened.home), name).envelopes
     return Answer([as_data(envelope) for envelope in found], [envelope_table(found)])
 
 

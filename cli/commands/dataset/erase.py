@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from cli.framework.command import Answer, Opened, command
 from cli.framework.prompts import confirm
 from cli.framework.tables import facts
-from flows.datasets.erase import Listing, ReasonUnfit, Target, erase, list_erasure
+from flows.datasets.erase import ErasureListing, ErasureTarget, ReasonUnfit, erase, list_erasure
 from flows.workspace.workspace import open_workspace
 
 _STAYS = (
@@ -44,7 +44,7 @@ def erase_(
 
     Example: almoner dataset erase clinic --version 1 --dry-run
     """
-    target, workspace = Target(unit, version, everything), open_workspace(opened.home)
+    target, workspace = ErasureTarget(unit, version, everything), open_workspace(opened.home)
     listing = list_erasure(workspace, name, target, reason)
     if dry_run:
         return Answer(listing.to_json(), [*_shown(listing, "Would be erased"), "Dry run: nothing was changed."])
@@ -56,7 +56,7 @@ def erase_(
     return Answer(done.to_json(), [*_shown(done, "Erased"), *later])
 
 
-def _shown(listing: Listing, title: str) -> list[RenderableType]:
+def _shown(listing: ErasureListing, title: str) -> list[RenderableType]:
     versions = ", ".join(map(str, listing.versions)) or "none"
     rows = {"versions": versions, "documents": listing.documents, **listing.places}
     others = ", ".join(listing.sharing)

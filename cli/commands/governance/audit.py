@@ -15,9 +15,9 @@ from rich.console import RenderableType
 from cli.framework.command import Answer, Opened, command
 from cli.framework.progress import showing
 from cli.framework.tables import table
-from flows.audit.export import Form, as_json
-from flows.audit.export import export as write_export
-from flows.workspace.workspace import Record, open_record, open_workspace
+from flows.audit.export import ExportFormat, link_to_json
+from flows.audit.export import export_links as write_export
+from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
@@ -26,8 +26,8 @@ from models_db.services.audit.verify_chain import AnchorPlacement
 from tasks.object_storage.address import located
 
 if TYPE_CHECKING:
-    from flows.audit.anchors import Witness
-    from flows.audit.verify import Verified
+    from flows.audit.anchors import Anchor
+    from flows.audit.verify import AuditVerification
 
 app = typer.Typer(
     no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
@@ -74,7 +74,7 @@ def log(
     opened_record = _open(opened)
     with opened_record.database.read() as session:
         page = audit_log.read_page(session, wanted, limit, before)
-    links = [as_json(link) for link in page.links]
+    links = [link_to_json(link) for link in page.links]
     rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
     shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
     more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
@@ -93,10 +93,10 @@ def verify(opened: Opened, against: Against = None) -> Answer:
     with showing(opened):
         from flows.audit import verify as record  # verifying bundles loads the mechanisms
 
-        found = record.verify(_open(opened), [located(each) for each in against or ()])
+        found = record.verify_record(_open(opened), [located(each) for each in against or ()])
     chain = found.chain
     data = {
-        "sound": found.sound,
+        "sound": found.is_sound,
         "holds": chain.holds,
         "links": chain.links,
         "head": chain.head.hash,
@@ -106,9 +106,9 @@ def verify(opened: Opened, against: Against = None) -> Answer:
         "unreadable": list(chain.unreadable),
         "differences": list(found.differences),
         "home": found.warning,
-        "against": [_witnessed(witness, placed) for witness, placed in found.witnesses],
+        "against": [_witnessed(witness, placed) for witness, placed in found.anchors],
     }
-    return Answer(data, _told(found), exit_code=0 if found.sound else 1)
+    return Answer(data, _told(found), exit_code=0 if found.is_sound else 1)
 
 
 @command(app, "checkpoint")
@@ -119,7 +119,7 @@ def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file t
     """
     from flows.audit import verify as record
 
-    signed = record.checkpoint(open_workspace(opened.home), to)
+    signed = record.sign_checkpoint(open_workspace(opened.home), to)
     told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
     return Answer(signed.model_dump(), [told])
 
@@ -128,7 +128,7 @@ def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file t
 def export(
     opened: Opened,
     to: Annotated[Path, typer.Option(help="New file to write.")],
-    form: Annotated[Form, typer.Option("--format", help="How it is written.")] = Form.JSONL,
+    form: Annotated[ExportFormat, typer.Option("--format", help="How it is written.")] = ExportFormat.JSONL,
     dataset: Dataset = None,
     release: Release = None,
     actor: By = None,
@@ -147,7 +147,7 @@ def export(
     opened_record = _open(opened)
     with showing(opened):
         done = write_export(opened_record, wanted, form, to)
-    what = "events" if form is Form.OPENLINEAGE else "links"
+    what = "events" if form is ExportFormat.OPENLINEAGE else "links"
     data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
     said = [f"{done.count} {what} written to {to}."]
     if done.unreadable:
@@ -199,15 +199,15 @@ def _audited(found: Mapping[str, Any]) -> list[RenderableType]:
     return [table(("what", "found"), rows), told]
 
 
-def _open(opened: Opened) -> Record:
+def _open(opened: Opened) -> ReadOnlyWorkspace:
     """The record; what its home objects to is said at once, because everything read from it is in doubt."""
-    found = open_record(opened.home)
+    found = open_read_only(opened.home)
     if found.warning:
         opened.say(f"WARNING: {found.warning}")
     return found
 
 
-def _told(found: "Verified") -> list[str]:
+def _told(found: "AuditVerification") -> list[str]:
     chain = found.chain
     told = [
         f"The chain holds: {chain.links} links, head {chain.head.hash}."
@@ -225,11 +225,11 @@ def _told(found: "Verified") -> list[str]:
         if found.differences
         else "Every row of the ledger has its link, and every link says what its rows say."
     )
-    return told + [_placed(witness, placed) for witness, placed in found.witnesses]
+    return told + [_placed(witness, placed) for witness, placed in found.anchors]
 
 
-def _placed(witness: "Witness", placed: AnchorPlacement) -> str:
-    if not witness.genuine:
+def _placed(witness: "Anchor", placed: AnchorPlacement) -> str:
+    if not witness.is_genuine:
         return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
     signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
     signed = f"signed {signer} (key {witness.fingerprint})"
@@ -238,11 +238,11 @@ def _placed(witness: "Witness", placed: AnchorPlacement) -> str:
     return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
 
 
-def _witnessed(witness: "Witness", placed: AnchorPlacement) -> dict[str, object]:
+def _witnessed(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]:
     return {
         "file": str(witness.path),
         "hash": witness.anchor.hash,
-        "genuine": witness.genuine,
+        "genuine": witness.is_genuine,
         "signer": placed.signer,
         "public_key": witness.anchor.public_key,
         "link": placed.link,

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from cli.framework.command import Answer, Opened, command
 from cli.framework.tables import table
-from flows.governance.policy_change import Change, adopt, examine, policy_in_force
+from flows.governance.policy_change import PolicyChange, adopt_policy_file, compare_policy, policy_in_force
 from flows.workspace.policy_file import policy_text
 from flows.workspace.workspace import open_workspace
 from models_db.policies.policy import Policy
@@ -45,7 +45,7 @@ def check(opened: Opened, file: File) -> Answer:
 
     Example: almoner policy check policy.yaml
     """
-    change = examine(open_workspace(opened.home), file)
+    change = compare_policy(open_workspace(opened.home), file)
     return Answer({"valid": True, **change.to_json()}, [f"{file} is a policy.", *_changes(change)])
 
 
@@ -60,7 +60,7 @@ def adopt_(
     Example: almoner policy adopt policy.yaml --dry-run
     """
     workspace = open_workspace(opened.home)
-    change = examine(workspace, file) if dry_run else adopt(workspace, file)
+    change = compare_policy(workspace, file) if dry_run else adopt_policy_file(workspace, file)
     done = "Dry run: nothing was adopted." if dry_run else f"In force: policy {change.digest}."
     return Answer({"adopted": not dry_run, **change.to_json()}, [*_changes(change), done])
 
@@ -75,7 +75,7 @@ def schema(opened: Opened) -> Answer:
     return Answer(content, [json.dumps(content, indent=2)])
 
 
-def _changes(change: Change) -> list[RenderableType]:
+def _changes(change: PolicyChange) -> list[RenderableType]:
     rows = [(d.field, d.before, d.after) for d in change.differences]
     shown: list[RenderableType] = [table(("field", "in force", "file"), rows)] if rows else []
     if not rows:

@@ -9,8 +9,8 @@ from cli.framework.command import Answer, Opened, command
 from cli.framework.proposal_view import as_data, asked_of_stewards, motion_table
 from cli.framework.review_screen import render
 from cli.framework.tables import table
-from flows.approvals.decide import matter
-from flows.approvals.propose_change import MotionRow, row, rows
+from flows.approvals.decide import load_review
+from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle import gates, proposals
 from models_db.values.canonical_json import Json
@@ -27,7 +27,7 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner motion list
     """
-    found = rows(open_workspace(opened.home))
+    found = list_proposals(open_workspace(opened.home))
     return Answer([as_data(motion) for motion in found], [motion_table(found)])
 
 
@@ -38,9 +38,9 @@ def show(opened: Opened, motion: MotionId) -> Answer:
     Example: almoner motion show 3
     """
     workspace = open_workspace(opened.home)
-    shown = matter(workspace, motion, Gate.MOTION)
+    shown = load_review(workspace, motion, Gate.MOTION)
     with workspace.database.read() as session:
-        found = row(session, proposals.find_proposal(session, motion))
+        found = proposal_row(session, proposals.find_proposal(session, motion))
         decisions = [
             (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.proposal_decisions(session, motion)
         ]
@@ -51,7 +51,7 @@ def show(opened: Opened, motion: MotionId) -> Answer:
     return Answer(data, [*told, *_next(found)])
 
 
-def _next(found: MotionRow) -> list[str]:
+def _next(found: ProposalRow) -> list[str]:
     if found.state != "open":
         return [f"The motion is {found.state}."]
     return [f"{found.given} of {found.needed} approvals.", asked_of_stewards(found.number)]

@@ -39,15 +39,15 @@ def propose(
     workspace = open_workspace(opened.home)
     made = proposing.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
     price = made.quote.to_json(with_balance=made.with_balance)
-    one = Amount(made.wanted.rho, made.wanted.delta)
+    one = Amount(made.terms.rho, made.terms.delta)
     allowed = {
         "dataset": made.quote.dataset.name,
         "runs": runs,
-        "until": made.wanted.until[:10],
+        "until": made.terms.until[:10],
         "rho_each": one.rho_text,
         "delta_fail_each": one.delta_text,
         "rho_together": (one * runs).rho_text,
-        **({"runs_that_fit_now": made.fitting} if made.with_balance else {}),
+        **({"runs_that_fit_now": made.affordable_runs} if made.with_balance else {}),
     }
     data = {"motion": made.number, "approvals_needed": made.needed, **allowed, "price": price}
     ends = "It ends with the next version of almoner or of the policy: both are part of what is approved."
@@ -61,7 +61,7 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner standing list
     """
-    found = proposing.rows(open_workspace(opened.home), "standing")
+    found = proposing.list_proposals(open_workspace(opened.home), "standing")
     return Answer([as_data(motion) for motion in found], [motion_table(found)])
 
 
@@ -82,5 +82,5 @@ def end(
 
     Example: almoner standing end 3 --reason "the study is over"
     """
-    state = proposing.end_standing(open_workspace(opened.home), standing, reason)
+    state = proposing.revoke_authorisation(open_workspace(opened.home), standing, reason)
     return Answer({"motion": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])

@@ -9,7 +9,7 @@ from cli.framework.command import Answer, Opened, command
 from cli.framework.database_rights import as_json, told_rights
 from cli.framework.tables import facts, table
 from flows.governance import principals as flow
-from flows.workspace.workspace import Workspace, open_record, open_workspace
+from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
@@ -73,8 +73,8 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner user list --json
     """
-    with open_record(opened.home).database.read() as session:
-        persons, given = flow.listed(session), flow.listed_delegations(session)
+    with open_read_only(opened.home).database.read() as session:
+        persons, given = flow.list_people(session), flow.list_delegations(session)
     rows = [(p["name"], _told_roles(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
     shown = [table(("name", "roles", "login", "key", "since"), rows)]
     if given:
@@ -90,7 +90,7 @@ def grant(opened: Opened, name: Name, role: Role, reason: Reason, since: Since =
     Example: almoner user grant anna steward --reason "elected to the board" --until 2027-12-31
     """
     _require_reason(reason)
-    start, end = flow.period(since, until)
+    start, end = flow.parse_period(since, until)
     workspace = open_workspace(opened.home)
     with workspace.database.write() as session:
         made = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
@@ -142,7 +142,7 @@ def delegate(
     Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
     """
     _require_reason(reason)
-    start, end = flow.period(since, until)
+    start, end = flow.parse_period(since, until)
     workspace = open_workspace(opened.home)
     number = flow.delegate(workspace, Mandate(dataset, name, start, str(end), reason))
     data: dict[str, Json] = {"delegation": number, "from": workspace.actor.name, "to": name, "dataset": dataset,

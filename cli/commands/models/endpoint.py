@@ -6,7 +6,7 @@ import typer
 
 from cli.framework.command import Answer, Opened, command
 from cli.framework.tables import table
-from flows.workspace.endpoints import add_endpoint, endpoints_of, made, remove_endpoint
+from flows.workspace.endpoints import add_endpoint, endpoints_of, parse_endpoint, remove_endpoint
 from models_db.values.canonical_json import Json
 from models_db.values.names import require_plain_name
 from models_db.values.requests import model_to_json
@@ -57,7 +57,7 @@ def add(
         "token_limit": token_limit, "proxy": proxy, "ca_file": ca_file, "allow_http": allow_http or None,
     }  # fmt: skip
     require_plain_name("an endpoint", name)
-    endpoint = made(name, {field: value for field, value in given.items() if value is not None})
+    endpoint = parse_endpoint(name, {field: value for field, value in given.items() if value is not None})
     add_endpoint(opened.home, endpoint, replace=replace)
     told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
     return Answer(_data(endpoint), [_table([endpoint]), told])

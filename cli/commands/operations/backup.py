@@ -36,10 +36,10 @@ def backup(
 
     Example: almoner backup --to /backup/clinic-2026-11-21.tar
     """
-    from flows.backup.create import take
+    from flows.backup.create import create_backup
     from flows.workspace.workspace import open_workspace
 
-    taken = take(open_workspace(opened.home), to)
+    taken = create_backup(open_workspace(opened.home), to)
     data = {"file": str(taken.file), "at": taken.at, "ledger": taken.ledger, "link": taken.seq, "files": taken.files}
     told = [f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."]
     if taken.ledger != "sqlite":
@@ -63,11 +63,11 @@ def restore(
 
     Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
     """
-    from flows.backup.restore import restore as put_back
-    from flows.backup.restore import restore_record
+    from flows.backup.restore import restore_home as put_back
+    from flows.backup.restore import restore_ledger
 
     if record_only:
-        done = restore_record(archive, opened.home)
+        done = restore_ledger(archive, opened.home)
         told = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
     elif reason is None or not reason.strip():
         raise ReasonNeeded

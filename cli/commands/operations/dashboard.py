@@ -46,11 +46,11 @@ def dashboard(
     # Starlette and uvicorn come with Prefect; other commands need not wait for them.
     from cli.web.access import Asked, door
     from cli.web.application import serve
-    from flows.dashboard.viewer import lookout
+    from flows.dashboard.viewer import open_viewer
 
     asked = Asked(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
     made = door(asked)
-    with lookout(opened.home).look() as look:  # refuse now what every page would refuse
+    with open_viewer(opened.home).open_view() as look:  # refuse now what every page would refuse
         opened.say(f"The dashboard of {opened.home.root} for {look.actor.name}: {made.url}", "Ctrl-C ends it.")
     try:
         serve(opened.home, made)

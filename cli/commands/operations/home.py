@@ -17,9 +17,9 @@ from cli.framework.prompts import passphrase
 from cli.framework.tables import facts, table
 from flows.audit import health
 from flows.datasets.erase import stored_versions
-from flows.governance.policy_change import adopt_first
-from flows.governance.principals import member
-from flows.workspace.policy_file import POLICY
+from flows.governance.policy_change import adopt_first_policy
+from flows.governance.principals import find_member
+from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.rollback_guard import require_same_ledger
 from flows.workspace.workspace import Workspace, open_workspace, overlap_key_path, signing_key_path
 from migrations.database_roles import RoleChanges, grant_access, grant_login, may_upgrade, require_valid_login
@@ -71,7 +71,7 @@ def init(opened: Opened, key_file: KeyFile = None, login: Login = None) -> Answe
         return _not_yet(home, database, key, problem)
     if actor is None:
         return _not_yet(home, database, key, None)
-    adopt_first(open_workspace(home))
+    adopt_first_policy(open_workspace(home))
     made = _facts(home, database, key) | {"principal": actor.name}
     advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
     return Answer(
@@ -96,14 +96,14 @@ def _joined(
     with database.read() as session:
         founded = principals.is_founded(session)
     if founded:
-        return member(database, key.public_key), RoleChanges()
+        return find_member(database, key.public_key), RoleChanges()
     if login is not None:
         database_access.require_logins(database.is_sqlite)
         require_valid_login(login)
     if not overlap_key_path(home).exists():
         create_key(overlap_key_path(home))
     if not home.policy.exists():
-        home.policy.write_text(POLICY)
+        home.policy.write_text(DEFAULT_POLICY)
         home.policy.chmod(0o600)
     with database.write() as session:
         actor = principals.found_ledger(session, getpass.getuser(), key.public_key, login)
@@ -145,7 +145,7 @@ def doctor(opened: Opened) -> Answer:
 
     Example: almoner doctor --json
     """
-    findings = health.examine(opened.home, _structure, stored_versions)
+    findings = health.check_home(opened.home, _structure, stored_versions)
     rows = [(_verdict(f), f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.framework.command import Answer, Opened, command
-from flows.workspace.workspace import open_record
+from flows.workspace.workspace import open_read_only
 from models_db.errors import EnvironmentProblem
 from tasks.common.files import write_over
 
@@ -31,21 +31,21 @@ def metrics(opened: Opened, to: To = None, port: Port = None) -> Answer:
     """
     from flows.observability import prometheus as reading
 
-    record = open_record(opened.home)
+    record = open_read_only(opened.home)
     if port is not None:
-        with reading.served(record, port):
+        with reading.serve_metrics(record, port):
             opened.say(f"http://127.0.0.1:{port}/metrics")
             while True:
                 time.sleep(3600)
-    samples = reading.read(record)
+    samples = reading.read_samples(record)
     if to is not None:
         try:
-            write_over(to, reading.exposition(record), PUBLIC_TO_THE_MACHINE, durable=False)
+            write_over(to, reading.exposition_text(record), PUBLIC_TO_THE_MACHINE, durable=False)
         except OSError as problem:
             raise MetricsUnwritable(to, problem.strerror or type(problem).__name__) from None
         shown = f"{len(samples)} values are in {to}."
     else:
-        shown = reading.exposition(record).decode().rstrip("\n")
+        shown = reading.exposition_text(record).decode().rstrip("\n")
     data = [{"metric": each.metric, "labels": dict(each.labels), "value": each.value} for each in samples]
     return Answer(data, [shown])
 

@@ -8,7 +8,7 @@ import typer
 from cli.framework.command import Answer, Opened, command
 from cli.framework.tables import table
 from flows.notifications import notify
-from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, made
+from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, parse_channel
 from models_db.errors import UsageError
 from models_db.values.names import require_plain_name
 
@@ -46,7 +46,7 @@ def add(
         said = {"kind": "email", "to": email, "sender": sender, **_server(smtp or ""), "tls": tls,
                 "user_env": user_env, "password_env": password_env}  # fmt: skip
     require_plain_name("a channel", name)
-    channel = made(name, {field: value for field, value in said.items() if value is not None})
+    channel = parse_channel(name, {field: value for field, value in said.items() if value is not None})
     notify.add_channel(opened.home, name, channel)
     return Answer(_data(name, channel), [_table({name: channel}), f"Try it: `almoner notify test {name}`."])
 
@@ -62,7 +62,7 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner notify list
     """
-    found, places = channels_of(opened.home.require()), notify.waiting(opened.home)
+    found, places = channels_of(opened.home.require()), notify.channel_progress(opened.home)
     data = [
         {**_data(name, each), "next": places[name].next if name in places else None,
          "failures": places[name].failures if name in places else 0}
@@ -87,7 +87,7 @@ def test(opened: Opened, name: Name) -> Answer:
 
     Example: almoner notify test stewards
     """
-    notify.try_channel(opened.home, name)
+    notify.send_test_notice(opened.home, name)
     return Answer({"channel": name, "delivered": True}, [f"The channel {name!r} has taken it."])
 
 
@@ -97,7 +97,7 @@ def send(opened: Opened) -> Answer:
 
     Example: almoner notify send
     """
-    found = notify.deliver(opened.home)
+    found = notify.deliver_notices(opened.home)
     rows = [(each.channel, each.sent, each.failed, each.detail) for each in found]
     data = [dict(zip(("channel", "sent", "failed", "detail"), row, strict=True)) for row in rows]
     failed = any(each.failed for each in found)

@@ -41,7 +41,7 @@ def create(
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
     """
     kind, rule = _rule(cron, every, rrule)
-    made = scheduling.create(
+    made = scheduling.create_schedule(
         open_workspace(opened.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
     )
     data: dict[str, Json] = {
@@ -49,16 +49,21 @@ def create(
         "dataset": made.dataset,
         "standing": standing,
         **asdict(made.timing),
-        "coming": list(made.coming),
+        "coming": list(made.next_slots),
         "slots_until_it_ends": made.slots_until,
         "runs_left": made.runs_left,
         "last_run": made.last_run,
-        "afforded": made.afforded.to_json() if made.afforded else None,
+        "afforded": made.affordable_runs.to_json() if made.affordable_runs else None,
     }
     plain = _to_the_minute({name: value for name, value in data.items() if name != "afforded"})
     last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
     return Answer(
-        data, [facts(plain, title="Schedule; times are UTC"), *([str(made.afforded)] if made.afforded else []), last]
+        data,
+        [
+            facts(plain, title="Schedule; times are UTC"),
+            *([str(made.affordable_runs)] if made.affordable_runs else []),
+            last,
+        ],
     )
 
 
@@ -81,7 +86,7 @@ def listed(opened: Opened, dataset: Annotated[str | None, typer.Option(help="Of 
 
     Example: almoner schedule list
     """
-    found = scheduling.rows(open_workspace(opened.home), dataset)
+    found = scheduling.list_schedules(open_workspace(opened.home), dataset)
     columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
     return Answer([each.to_json() for each in found], [table(columns, [_line(each) for each in found])])
 
@@ -110,7 +115,7 @@ def show(
 
     Example: almoner schedule show 1
     """
-    found, slots = scheduling.shown(open_workspace(opened.home), number, limit)
+    found, slots = scheduling.load_schedule(open_workspace(opened.home), number, limit)
     data = {**found.to_json(), "slots": [asdict(slot) for slot in slots]}
     plain = _to_the_minute({name: value for name, value in found.to_json().items() if name != "last"})
     rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
@@ -146,7 +151,7 @@ def end(opened: Opened, number: Number, reason: Reason) -> Answer:
 
 
 def _changed_definition(opened: Opened, number: int, kind: str, reason: str) -> Answer:
-    found = scheduling.change(open_workspace(opened.home), number, kind, reason)
+    found = scheduling.change_schedule(open_workspace(opened.home), number, kind, reason)
     return Answer(found.to_json(), [f"Schedule {number} is {found.state}."])
 
 
@@ -164,11 +169,11 @@ def run(
 
     Example: almoner schedule run 1
     """
-    from flows.schedules.run_now import carry_out  # it loads Prefect
+    from flows.schedules.run_now import run_schedule_now  # it loads Prefect
 
     settings = settings_of(device, workers, runner, runner_address)
     with showing(opened):
-        done = carry_out(opened.home, number, slot, datetime.now(UTC), settings)
+        done = run_schedule_now(opened.home, number, slot, datetime.now(UTC), settings)
     return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
 
 

@@ -39,12 +39,12 @@ def serve(
 
     Example: almoner serve --once --without-prefect
     """
-    from flows.schedules.serve import look_once, serve_until_stopped  # they load Prefect
+    from flows.schedules.serve import poll_once, serve_until_stopped  # they load Prefect
 
     settings = settings_of(device, workers, runner, runner_address, approved=approved)
     if once:
         with showing(opened):
-            done = look_once(opened.home, settings)
+            done = poll_once(opened.home, settings)
         return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
     with in_lines(opened):
         looks = serve_until_stopped(

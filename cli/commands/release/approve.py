@@ -11,8 +11,8 @@ from cli.framework.prompts import confirm
 from cli.framework.review_screen import render
 from cli.framework.tables import plain
 from flows.approvals import decide as deciding
-from flows.approvals.offline_approval import read_approval, read_ask, write_approval
-from flows.approvals.review import Matter
+from flows.approvals.offline_approval import import_review, read_approval, write_approval
+from flows.approvals.review import Review
 from flows.workspace.workspace import open_workspace, signing_key_path
 from models_db.errors import UsageError
 from models_db.values.gates import Gate
@@ -175,11 +175,11 @@ def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
     number, gate = _number(typed), _gate(typed)
     _said(typed)
     workspace = open_workspace(opened.home)
-    asked = deciding.matter(workspace, number, gate)
+    asked = deciding.load_review(workspace, number, gate)
     reason = _reason(typed, asked)
     if verdict == "approve":
         deciding.require_waiting(asked)
-        deciding.require_acceptable(workspace, asked, verdict, reason, typed.on_behalf_of)
+        deciding.rehearse_decision(workspace, asked, verdict, reason, typed.on_behalf_of)
         _show_and_confirm(opened, asked, reason, typed.confirm)
     else:
         opened.say(*render(asked))
@@ -191,7 +191,7 @@ def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
 def _export(opened: Opened, typed: Typed) -> Answer:
     typed.require(("number", "gate", "export"))
     workspace, path = open_workspace(opened.home), _path(typed.export)
-    asked = deciding.export(workspace, _number(typed), _gate(typed), path)
+    asked = deciding.export_for_signing(workspace, _number(typed), _gate(typed), path)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
     private = "It holds unpublished texts: keep it as private as them." if asked.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
@@ -203,12 +203,12 @@ def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
     _said(typed)
     home, path = opened.home.require(), _path(typed.export)
     key = SigningKey.load(signing_key_path(home))
-    asked = read_ask(_path(typed.ask), key.public_key, home.root)
+    asked = import_review(_path(typed.ask), key.public_key, home.root)
     reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, key)
     _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
-    made = deciding.sign_elsewhere(key, asked, reason, typed.on_behalf_of)
+    made = deciding.sign_offline(key, asked, reason, typed.on_behalf_of)
     write_approval(path, made)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
             "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
@@ -220,11 +220,11 @@ def _decide_on(opened: Opened, typed: Typed) -> Answer:
     typed.require(("ask", typed.why), ("on_behalf_of", "confirm"))
     _said(typed)
     workspace = open_workspace(opened.home)
-    asked = read_ask(_path(typed.ask), workspace.key.public_key, opened.home.root)
+    asked = import_review(_path(typed.ask), workspace.key.public_key, opened.home.root)
     reason = _reason(typed, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, workspace.key)
-    deciding.require_acceptable(workspace, asked, "approve", reason, typed.on_behalf_of)
+    deciding.rehearse_decision(workspace, asked, "approve", reason, typed.on_behalf_of)
     _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
     state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
     return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
@@ -233,26 +233,26 @@ def _decide_on(opened: Opened, typed: Typed) -> Answer:
 def _bring(opened: Opened, typed: Typed) -> Answer:
     typed.require(("number", "gate", "signed"), ("confirm",))
     workspace, signed = open_workspace(opened.home), read_approval(_path(typed.signed))
-    asked = deciding.matter(workspace, _number(typed), _gate(typed))
+    asked = deciding.load_review(workspace, _number(typed), _gate(typed))
     deciding.require_waiting(asked)
-    deciding.check(asked, signed)
+    deciding.check_signed_approval(asked, signed)
     _show_and_confirm(opened, asked, signed.reason, typed.confirm)
-    state = deciding.bring(workspace, asked, signed)
+    state = deciding.import_approval(workspace, asked, signed)
     said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
     return _decided(asked, "approve", state, signed.approver, said)
 
 
 def _show_and_confirm(
-    opened: Opened, asked: Matter, reason: str, given: str | None, *, elsewhere: bool = False
+    opened: Opened, asked: Review, reason: str, given: str | None, *, elsewhere: bool = False
 ) -> None:
     screen = render(asked, elsewhere=elsewhere)
-    if asked.outside:
+    if asked.missed_bounds:
         screen.append(plain(f"\nThe approval says: {reason}"))  # which names what it overrides
     show(opened.console, screen)  # also under --json: nobody is asked about what they have not seen
     confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate", given)
 
 
-def _decided(asked: Matter, verdict: str, state: str, by: str, said: str) -> Answer:
+def _decided(asked: Review, verdict: str, state: str, by: str, said: str) -> Answer:
     what = "motion" if asked.gate is Gate.MOTION else "request"
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
@@ -289,9 +289,9 @@ def _said(typed: Typed) -> str:
     return said.strip()
 
 
-def _reason(typed: Typed, asked: Matter) -> str:
+def _reason(typed: Typed, asked: Review) -> str:
     """What is signed as the reason: an override also names what it overrides."""
-    return _said(typed) if typed.override is None else deciding.override(asked, _said(typed))
+    return _said(typed) if typed.override is None else deciding.override_reason(asked, _said(typed))
 
 
 def _path(path: Path | None) -> Path:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from cli.framework.command import Answer, Opened, command
 from cli.framework.progress import showing
 from cli.framework.tables import table
-from flows.attacks.result_store import every_result
+from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
 from models_db.values.requests import ReleaseRequest
 
@@ -41,9 +41,11 @@ def run(
 
     Example: almoner attack run 1 --on public-notes
     """
-    from flows.attacks.public_twin import Wanted, attack_on_twin
+    from flows.attacks.public_twin import TwinAttackRequest, attack_on_twin
 
-    wanted = Wanted(int(request) if request.isdigit() else _written(Path(request)), on, members, canaries, copies, anew)
+    wanted = TwinAttackRequest(
+        int(request) if request.isdigit() else _written(Path(request)), on, members, canaries, copies, anew
+    )
     with showing(opened):
         found = attack_on_twin(opened.home.root, wanted, device)
     return Answer(found, _shown(found))
@@ -55,7 +57,7 @@ def every(opened: Opened) -> Answer:
 
     Example: almoner attack list --json
     """
-    found = every_result(opened.home.require())
+    found = list_results(opened.home.require())
     rows = [
         (
             each["twin"]["name"],

@@ -30,10 +30,10 @@ def evaluate(opened: Opened, request: Request, internal: Internal = False) -> An
     """
     if not internal:
         raise NothingToDo
-    from flows.releases.evaluate_internal import assess_internally
+    from flows.releases.evaluate_internal import evaluate_internally
 
     with showing(opened):
-        results = assess_internally(opened.home.root, request)
+        results = evaluate_internally(opened.home.root, request)
     rows = [(result.name, result.exposure, result.line) for result in results]
     data = {"request": request, "metrics": [result.to_json() for result in results]}
     return Answer(

@@ -8,7 +8,7 @@ import typer
 from cli.commands.release.approve import Request
 from cli.framework.command import Answer, Opened, command
 from cli.framework.tables import table
-from flows.workspace.object_stores import bundle_at
+from flows.workspace.object_stores import open_bundle_folder
 from tasks.object_storage.address import located
 from tasks.publishing.verify import verify_release
 
@@ -39,7 +39,7 @@ def publish(
     """
     from flows.releases import publish as flow
 
-    done = flow.publish.fn(opened.home.root, request, located(to))
+    done = flow.publish_release.fn(opened.home.root, request, located(to))
     data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
     return Answer(
         data,
@@ -60,8 +60,10 @@ def verify(
     Example: almoner verify-release out/clinic-release-1
     """
     with ExitStack() as held:
-        here = held.enter_context(bundle_at(opened.home, located(folder)))
-        later = None if revocations is None else held.enter_context(bundle_at(opened.home, located(revocations)))
+        here = held.enter_context(open_bundle_folder(opened.home, located(folder)))
+        later = (
+            None if revocations is None else held.enter_context(open_bundle_folder(opened.home, located(revocations)))
+        )
         report = verify_release(here, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion

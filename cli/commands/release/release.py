@@ -11,8 +11,8 @@ from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, waits
 from cli.framework.review_screen import render
 from cli.framework.tables import table
-from flows.approvals.decide import matter
-from flows.approvals.propose_change import propose_retraction, rows
+from flows.approvals.decide import load_review
+from flows.approvals.propose_change import list_proposals, propose_retraction
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.services.audit.stored_text import request_body
@@ -61,15 +61,15 @@ def extend(
 
     Example: almoner release extend 1 --samples 500
     """
-    from flows.releases.extend import extension_of
+    from flows.releases.extend import extension_request
 
-    return _proposed(opened, extension_of(open_workspace(opened.home), request, samples), dry_run)
+    return _proposed(opened, extension_request(open_workspace(opened.home), request, samples), dry_run)
 
 
 def _proposed(opened: Opened, written: dict[str, object], dry_run: bool, standing: int | None = None) -> Answer:
-    from flows.releases.propose import propose
+    from flows.releases.propose import propose_release
 
-    proposal = propose.fn(opened.home.root, written, dry_run, standing)
+    proposal = propose_release.fn(opened.home.root, written, dry_run, standing)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
     if proposal.request_id is None:
@@ -109,7 +109,7 @@ def show(opened: Opened, request: RequestId) -> Answer:
     Example: almoner release show 1
     """
     workspace = open_workspace(opened.home)
-    shown = matter(workspace, request, Gate.SPEND)
+    shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
         found = requests.find_request(session, request)
         artifact = artifacts.artifact_of(session, request)
@@ -124,7 +124,7 @@ def show(opened: Opened, request: RequestId) -> Answer:
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
             "standing": found.standing_id,
-            "motions": [as_data(m) for m in rows(workspace, "retraction") if m.request_id == request],
+            "motions": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
             "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
             "approvals": [
                 dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions

@@ -38,7 +38,7 @@ def report(
     Example: almoner report 1 --out report.html
     """
     from flows.releases.publish import find_artifact
-    from flows.reports.write import keep_page, write_report
+    from flows.reports.write import replace_page, write_report
     from flows.workspace.workspace import open_workspace
     from tasks.reporting.audience_filter import Version, contents
 
@@ -54,7 +54,7 @@ def report(
     if out is not None:
         path = write_report(out, said)
     elif not opened.as_json:
-        path = keep_page(workspace.home, said)
+        path = replace_page(workspace.home, said)
     else:
         return Answer(json.loads(json.dumps(said)))
     return Answer(said, [f"The report is in {path}; open it in a browser.", *_how_private(version)])

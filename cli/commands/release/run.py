@@ -13,7 +13,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 
 if TYPE_CHECKING:
-    from flows.releases.execute import Outcome
+    from flows.releases.execute import RunOutcome
 
 What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's number; or `sweep`.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
@@ -56,28 +56,28 @@ def run(
     )
 
 
-@tracing.watched("execute")
+@tracing.traced("execute")
 def _execute(
     opened: Opened, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
-) -> "Outcome":
+) -> "RunOutcome":
     """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
     from flows.releases.attempt import check
-    from flows.releases.sweep import close_own_remains
+    from flows.releases.sweep import forfeit_own_dead_attempts
 
-    tracing.of_request(request_id)
+    tracing.set_request(request_id)
     workspace = open_workspace(opened.home)
-    close_own_remains(workspace, request_id)
+    forfeit_own_dead_attempts(workspace, request_id)
     checked = check(workspace, request_id)
     from flows.releases.execute import run_checked
     from tasks.workers.backend_settings import Where
 
-    return run_checked(checked, device, anew=anew, workers=workers, where=Where.of(*runner))
+    return run_checked(checked, device, anew=anew, workers=workers, backend=Where.of(*runner))
 
 
 def _sweep(opened: Opened) -> Answer:
-    from flows.releases.sweep import sweep
+    from flows.releases.sweep import sweep_attempts
 
-    swept = sweep(open_workspace(opened.home))
+    swept = sweep_attempts(open_workspace(opened.home))
     data = {"requests": list(swept.requests), "folders_removed": swept.folders}
     if not swept.requests and not swept.folders:
         return Answer(data, ["Nothing to clean up."])

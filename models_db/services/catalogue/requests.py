@@ -26,7 +26,7 @@ from models_db.tables import (
     Transition,
 )
 from models_db.values.canonical_json import Json, digest, encode_canonical
-from models_db.values.request_state import UNRUN, RequestState
+from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.values.standing_terms import without_rotation
 from models_db.writes.database_errors import AlreadyRecorded
 from models_db.writes.insert import insert_row, lock_request
@@ -189,8 +189,8 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
     lock_request(session, request_id)  # a run may start at this moment
     find_request(session, request_id)
     state = state_of(session, request_id)
-    if state not in UNRUN:
-        raise WrongState(request_id, state, " or ".join(UNRUN))
+    if state not in UNRUN_STATES:
+        raise WrongState(request_id, state, " or ".join(UNRUN_STATES))
     record_transition(session, actor, request_id, state, RequestState.WITHDRAWN, reason)
 
 

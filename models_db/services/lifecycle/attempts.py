@@ -19,7 +19,7 @@ from models_db.tables import (
     Request,
 )
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN, RequestState
+from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.writes.insert import lock_accounts, lock_request, renew_lease, take_lease
 
 LEASE_DURATION = timedelta(minutes=10)
@@ -49,7 +49,7 @@ def require_startable(session: Session, request_id: int) -> Request:
     state = requests.state_of(session, request_id)
     if state == RequestState.RUNNING:
         raise StillRunning(request_id, session.get_one(Lease, request_id).owner)
-    if state not in UNRUN:
+    if state not in UNRUN_STATES:
         raise requests.WrongState(request_id, state, RequestState.APPROVED)
     erasures.require_not_erased(session, request.version_id)
     if request.standing_id is None:
@@ -133,7 +133,7 @@ def resumable_requests(session: Session) -> set[int]:
     """The requests that run, or may be run again before they expire: what they have drawn is kept."""
     found = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
     states = {request.id: requests.state_of(session, request.id) for request in found}
-    waiting = {number for number, state in states.items() if state in UNRUN}
+    waiting = {number for number, state in states.items() if state in UNRUN_STATES}
     return waiting | {lease.request_id for lease in running_leases(session)}
 
 

@@ -218,7 +218,7 @@ def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
     return last, utc_now(pacing_window(period, inside).closes_at)
 
 
-def envelope_of(scope: Account) -> Envelope:
+def priced_envelope(scope: Account) -> Envelope:
     """An envelope's account as a quote knows it."""
     cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
     return Envelope(str(scope.name), cap, spent, remaining_amount(scope))

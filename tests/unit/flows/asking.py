@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flows.approvals.build_review import at_publish, at_spend
-from flows.approvals.request_review import Question
-from flows.approvals.review import Grid, Lines, Matter, Texts, Warnings
+from flows.approvals.build_review import build_publish_review, build_spend_review
+from flows.approvals.request_review import RequestReviewInput
+from flows.approvals.review import FieldList, Review, Samples, Table, Warnings
 from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable
@@ -28,10 +28,10 @@ BUDGET = {
 }
 
 
-def a_question(*stewards: Person, budget: dict[str, str] | None = None, **changes: Any) -> Question:
+def a_question(*stewards: Person, budget: dict[str, str] | None = None, **changes: Any) -> RequestReviewInput:
     """Request 1, asked for by ana."""
     request = changes.pop("request", a_request())
-    return Question.model_validate(
+    return RequestReviewInput.model_validate(
         {
             "number": 1,
             "state": "submitted",
@@ -63,27 +63,29 @@ def a_draft(folder: Path, request: dict[str, Any] | None = None) -> tuple[Path, 
     return draft, write_draft(draft, record, TEXTS, metrics, labels=record.labels)
 
 
-def produced(folder: Path, question: Question, viewer: str | None = None) -> Matter:
+def produced(folder: Path, question: RequestReviewInput, viewer: str | None = None) -> Review:
     """The question at the publish gate."""
     draft, files = a_draft(folder, question.request)
-    return at_publish(question.model_copy(update={"state": "produced"}), draft, files, viewer)
+    return build_publish_review(question.model_copy(update={"state": "produced"}), draft, files, viewer)
 
 
-def text_of(asked: Matter) -> str:
+def text_of(asked: Review) -> str:
     """Everything a matter says, one line a row."""
     lines: list[str] = [asked.title]
     for section in asked.sections:
         lines.append(section.title)
         match section:
-            case Lines(rows=rows) | Grid(rows=rows):
+            case FieldList(rows=rows) | Table(rows=rows):
                 lines += [" | ".join(row) for row in rows]
-            case Texts(texts=said) | Warnings(lines=said):
+            case Samples(texts=said) | Warnings(lines=said):
                 lines += said
-        lines += [section.empty] if isinstance(section, Grid) and not section.rows else []
+        lines += [section.empty] if isinstance(section, Table) and not section.rows else []
     return "\n".join(lines)
 
 
-def doubts(question: Question, viewer: str | None = None) -> tuple[str, ...]:
+def doubts(question: RequestReviewInput, viewer: str | None = None) -> tuple[str, ...]:
     """What a steward is warned of at the spend gate."""
-    found = [section.lines for section in at_spend(question, viewer).sections if isinstance(section, Warnings)]
+    found = [
+        section.lines for section in build_spend_review(question, viewer).sections if isinstance(section, Warnings)
+    ]
     return found[0] if found else ()

@@ -1,7 +1,14 @@
 """The life of a request, told once: moves, gates, and where a request ends."""
 
 from models_db.values.gates import Gate
-from models_db.values.request_state import DECIDED, LEGAL_TRANSITIONS, STATES_AT_A_GATE, UNRUN, WAITS_AT, RequestState
+from models_db.values.request_state import (
+    DECIDED,
+    LEGAL_TRANSITIONS,
+    STATES_AT_A_GATE,
+    UNRUN_STATES,
+    WAITS_AT,
+    RequestState,
+)
 
 
 def test_every_state_is_reached_from_a_draft_and_no_move_is_there_twice() -> None:
@@ -16,7 +23,7 @@ def test_a_request_waits_at_one_gate_at_a_time_and_goes_on_from_each() -> None:
     waiting = [state for states in WAITS_AT.values() for state in states]
     assert len(waiting) == len(set(waiting))
     assert set(WAITS_AT) == set(Gate) - {Gate.MOTION}
-    for state in (*UNRUN, *STATES_AT_A_GATE):
+    for state in (*UNRUN_STATES, *STATES_AT_A_GATE):
         assert any(before is state for before, _ in LEGAL_TRANSITIONS)
 
 

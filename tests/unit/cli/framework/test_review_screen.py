@@ -4,13 +4,13 @@ import pytest
 from rich.console import Console
 
 from cli.framework.review_screen import UNSIGNED, render
-from flows.approvals.build_review import at_spend
-from flows.approvals.review import Grid, Lines, Matter, Section, Texts, Warnings
+from flows.approvals.build_review import build_spend_review
+from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
 from models_db.policies.policy import Policy
 from tests.unit.flows.asking import a_question, text_of
 
 
-def shown(asked: Matter, width: int = 100, *, elsewhere: bool = False) -> str:
+def shown(asked: Review, width: int = 100, *, elsewhere: bool = False) -> str:
     console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
     with console.capture() as captured:
         for part in render(asked, elsewhere=elsewhere):
@@ -18,13 +18,13 @@ def shown(asked: Matter, width: int = 100, *, elsewhere: bool = False) -> str:
     return captured.get()
 
 
-def with_sections(*sections: Section) -> Matter:
-    return Matter(1, "spend", "clinic", "submitted", "ab" * 32, Policy(), sections)
+def with_sections(*sections: ReviewSection) -> Review:
+    return Review(1, "spend", "clinic", "submitted", "ab" * 32, Policy(), sections)
 
 
 @pytest.mark.parametrize("width", [80, 100, 150])
 def test_nothing_is_lost_at_any_width(width: int) -> None:
-    asked = at_spend(a_question(), None)
+    asked = build_spend_review(a_question(), None)
     screen = shown(asked, width)
     assert max(len(line) for line in screen.splitlines()) <= width
     words = "".join(screen.split())
@@ -36,12 +36,12 @@ def test_nothing_is_lost_at_any_width(width: int) -> None:
 
 
 def test_the_dataset_and_the_warnings_come_first() -> None:
-    screen = shown(at_spend(a_question(notices=("Careful.",)), None))
+    screen = shown(build_spend_review(a_question(notices=("Careful.",)), None))
     assert screen.index("Dataset clinic") < screen.index("! Careful.") < screen.index("What it costs")
 
 
 def test_out_of_a_file_it_says_what_the_signature_does_not_cover() -> None:
-    asked = at_spend(a_question(), None)
+    asked = build_spend_review(a_question(), None)
     assert UNSIGNED not in shown(asked)
     told = "".join(shown(asked, 300, elsewhere=True))
     assert f"Who{UNSIGNED}" in told
@@ -54,10 +54,10 @@ HOSTILE = "[red]x[/red] \x1b[2J\x1b]0;title\x07 \u202eabc\u2066 a\rb \u2028 z\u2
 def test_nothing_that_is_shown_steers_the_terminal() -> None:
     everything = with_sections(
         Warnings((HOSTILE,)),
-        Lines("Lines", ((HOSTILE, HOSTILE), (HOSTILE, "again"))),
-        Grid(HOSTILE, ("a", "b"), ((HOSTILE, HOSTILE),)),
-        Grid("None", ("a",), (), empty=HOSTILE),
-        Texts("Samples", (HOSTILE,)),
+        FieldList("Lines", ((HOSTILE, HOSTILE), (HOSTILE, "again"))),
+        Table(HOSTILE, ("a", "b"), ((HOSTILE, HOSTILE),)),
+        Table("None", ("a",), (), empty=HOSTILE),
+        Samples("Samples", (HOSTILE,)),
     )
     screen = shown(everything, 400)
     assert "[red]x[/red]" in screen
@@ -69,14 +69,14 @@ def test_nothing_that_is_shown_steers_the_terminal() -> None:
 
 def test_lines_and_letters_of_other_languages_stay_as_they_are() -> None:
     text = "first\nsecond\tthird \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u00e9"
-    screen = shown(with_sections(Texts("Samples", (text,))))
+    screen = shown(with_sections(Samples("Samples", (text,))))
     assert "first" in screen
     assert "\\n" not in screen
     assert "\u0645\u06cc\u200c\u062e" in screen
 
 
 def test_a_sample_says_what_it_is_about_where_that_is_known() -> None:
-    screen = shown(with_sections(Texts("Samples", ("It boils.", "It stands."), names=("Kettle", None))))
+    screen = shown(with_sections(Samples("Samples", ("It boils.", "It stands."), names=("Kettle", None))))
     assert "1 of 2 shown: Kettle" in screen
     assert "2 of 2 shown " in screen
-    assert "1 of 1 shown " in shown(with_sections(Texts("Samples", ("It boils.",))))
+    assert "1 of 1 shown " in shown(with_sections(Samples("Samples", ("It boils.",))))

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from cli.web.charts import APART, LINES, ROWS, bar, burn_chart, burn_rows, drawn_ones
-from flows.dashboard.balances import Figures, figures_of
-from flows.dashboard.burn_down import BurnDown, drawn
+from flows.dashboard.balances import BalanceFigures, figures_of
+from flows.dashboard.burn_down import BurnDown, burn_down_of
 from models_db.services.lifecycle.ledger import Balance
 from models_db.values.amounts import Amount
 from tasks.common.svg_axes import TOP
@@ -17,14 +17,14 @@ TODAY = date(2026, 11, 21)
 CAP = Amount(1000, 1000)
 
 
-def figures(spent: int, held: int = 0, reserved: int = 0) -> Figures:
+def figures(spent: int, held: int = 0, reserved: int = 0) -> BalanceFigures:
     left = CAP - Amount(spent) - Amount(held) - Amount(reserved)
     return figures_of(Balance(CAP, Amount(spent), Amount(held), left, Amount(reserved)), 9 * 10**11)
 
 
 def burn(days: int, each: int = 10) -> BurnDown:
     past = [((TODAY - timedelta(days=day)).isoformat(), each) for day in range(days, 0, -1)]
-    return drawn(past, 1000, 0, (TODAY - timedelta(days=max(days, 30))).isoformat(), TODAY)
+    return burn_down_of(past, 1000, 0, (TODAY - timedelta(days=max(days, 30))).isoformat(), TODAY)
 
 
 def test_a_bar_fills_as_much_as_is_gone() -> None:
@@ -92,7 +92,7 @@ def cohorts(*each: int) -> list[BurnDown]:
     for number, rho in enumerate(each, 1):
         since = TODAY - timedelta(days=30 * (len(each) - number) + 10)
         spent = [((since + timedelta(days=1)).isoformat(), rho)] if rho else []
-        found.append(drawn(spent, 1000, 0, since.isoformat(), TODAY, number))
+        found.append(burn_down_of(spent, 1000, 0, since.isoformat(), TODAY, number))
     return found
 
 

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flows.approvals import offline_approval
-from flows.approvals.build_review import DraftForeign, at_publish, at_spend
-from flows.approvals.decide import ApprovalUnusable, SignerUnknown, check, sign_elsewhere
+from flows.approvals.build_review import DraftForeign, build_publish_review, build_spend_review
+from flows.approvals.decide import ApprovalUnusable, SignerUnknown, check_signed_approval, sign_offline
 from flows.approvals.offline_approval import (
     ApprovalFileUnfit,
     AskTooLarge,
+    export_review,
+    import_review,
     read_approval,
-    read_ask,
     write_approval,
-    write_ask,
 )
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.database.base import utc_now
@@ -40,7 +40,7 @@ def question(key):
 
 @pytest.fixture
 def ask(tmp_path, question):
-    write_ask(tmp_path / "ask.json", "spend", question, None)
+    export_review(tmp_path / "ask.json", "spend", question, None)
     return tmp_path / "ask.json"
 
 
@@ -52,7 +52,7 @@ def draft(tmp_path):
 @pytest.fixture
 def publish_ask(tmp_path, question, draft):
     produced = question.model_copy(update={"state": "produced"})
-    write_ask(tmp_path / "publish.json", "publish", produced, draft[0])
+    export_review(tmp_path / "publish.json", "publish", produced, draft[0])
     return tmp_path / "publish.json"
 
 
@@ -65,12 +65,12 @@ def rewritten(path, change):
 
 
 def read(path, key, tmp_path):
-    return read_ask(path, key.public_key, tmp_path)
+    return import_review(path, key.public_key, tmp_path)
 
 
 def test_a_question_is_the_same_wherever_it_is_read(tmp_path, key, question, ask):
     assert stat.S_IMODE(ask.stat().st_mode) == 0o600
-    assert read(ask, key, tmp_path) == at_spend(question, key.public_key)
+    assert read(ask, key, tmp_path) == build_spend_review(question, key.public_key)
 
 
 def test_a_question_about_files_carries_them_whole(tmp_path, key, question, draft, publish_ask):
@@ -78,7 +78,9 @@ def test_a_question_about_files_carries_them_whole(tmp_path, key, question, draf
     assert stat.S_IMODE(publish_ask.stat().st_mode) == 0o600
     before = set(tmp_path.iterdir())
     asked = read(publish_ask, key, tmp_path)
-    assert asked == at_publish(question.model_copy(update={"state": "produced"}), folder, files, key.public_key)
+    assert asked == build_publish_review(
+        question.model_copy(update={"state": "produced"}), folder, files, key.public_key
+    )
     assert asked.subject_digest == digest(files)
     assert set(tmp_path.iterdir()) == before  # nothing unpublished stays behind
 
@@ -189,24 +191,24 @@ def test_missing_huge_and_odd_files_are_refused(tmp_path, key, ask, monkeypatch)
         read(tmp_path / "none", key, tmp_path)
     with pytest.raises(FileUnreadable):
         read(tmp_path, key, tmp_path)
-    monkeypatch.setattr(offline_approval, "LARGEST_ASK", 100)
+    monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
     with pytest.raises(ApprovalFileUnfit, match="larger than 100 bytes"):
         read(ask, key, tmp_path)
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path, question, monkeypatch):
-    monkeypatch.setattr(offline_approval, "LARGEST_ASK", 100)
+    monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
     with pytest.raises(AskTooLarge):
-        write_ask(tmp_path / "ask.json", "spend", question, None)
+        export_review(tmp_path / "ask.json", "spend", question, None)
     assert not (tmp_path / "ask.json").exists()
 
 
 def test_no_file_is_overwritten(tmp_path, question, ask, key):
     before = ask.read_bytes()
     with pytest.raises(FileUnwritable):
-        write_ask(ask, "spend", question, None)
+        export_review(ask, "spend", question, None)
     with pytest.raises(FileUnwritable):
-        write_approval(ask, sign_elsewhere(key, at_spend(question, None), "fine"))
+        write_approval(ask, sign_offline(key, build_spend_review(question, None), "fine"))
     assert ask.read_bytes() == before
 
 
@@ -215,29 +217,29 @@ def test_no_file_is_overwritten(tmp_path, question, ask, key):
 
 @pytest.fixture
 def asked(question):
-    return at_spend(question, None)
+    return build_spend_review(question, None)
 
 
 def test_a_signed_approval_is_believed_where_the_same_waits(tmp_path, key, asked, ask):
-    signed = sign_elsewhere(key, read(ask, key, tmp_path), "as agreed", "tom")
+    signed = sign_offline(key, read(ask, key, tmp_path), "as agreed", "tom")
     write_approval(tmp_path / "signed.json", signed)
     found = read_approval(tmp_path / "signed.json")
     assert found == signed
     assert (found.approver, found.reason, found.on_behalf_of) == ("sue", "as agreed", "tom")
     assert found.attestation is None
-    check(asked, found)
+    check_signed_approval(asked, found)
 
 
 def test_at_the_publish_gate_it_carries_the_attestation(tmp_path, key, question, draft, publish_ask):
-    asked = at_publish(question.model_copy(update={"state": "produced"}), *draft, None)
-    signed = sign_elsewhere(key, read(publish_ask, key, tmp_path), "reads well")
+    asked = build_publish_review(question.model_copy(update={"state": "produced"}), *draft, None)
+    signed = sign_offline(key, read(publish_ask, key, tmp_path), "reads well")
     assert signed.attestation is not None
-    check(asked, signed)
+    check_signed_approval(asked, signed)
     other = SigningKey.create(tmp_path / "other.key")
-    foreign = sign_elsewhere(other, _for(asked, other), "reads well").attestation
+    foreign = sign_offline(other, _for(asked, other), "reads well").attestation
     for attestation in (None, "{}", foreign, signed.attestation.replace('"sig":"', '"sig":"AAAA')):
         with pytest.raises(ApprovalUnusable, match="attestation"):
-            check(asked, signed.model_copy(update={"attestation": attestation}))
+            check_signed_approval(asked, signed.model_copy(update={"attestation": attestation}))
 
 
 def _for(asked, key):
@@ -246,19 +248,19 @@ def _for(asked, key):
 
 
 def test_an_attestation_of_other_files_is_refused(tmp_path, key, question, draft, publish_ask):
-    asked = at_publish(question.model_copy(update={"state": "produced"}), *draft, None)
+    asked = build_publish_review(question.model_copy(update={"state": "produced"}), *draft, None)
     other = rewritten(publish_ask, FILE_CHANGES["a text"])
-    theirs, ours = (sign_elsewhere(key, one, "fine") for one in (read(other, key, tmp_path), asked))
+    theirs, ours = (sign_offline(key, one, "fine") for one in (read(other, key, tmp_path), asked))
     with pytest.raises(ApprovalUnusable):
-        check(asked, theirs)
+        check_signed_approval(asked, theirs)
     with pytest.raises(ApprovalUnusable, match="attestation"):
-        check(asked, ours.model_copy(update={"attestation": theirs.attestation}))
+        check_signed_approval(asked, ours.model_copy(update={"attestation": theirs.attestation}))
 
 
 def test_a_spend_approval_has_no_room_for_an_attestation(key, asked):
-    signed = sign_elsewhere(key, asked, "fine")
+    signed = sign_offline(key, asked, "fine")
     with pytest.raises(ApprovalUnusable, match="attestation"):
-        check(asked, signed.model_copy(update={"attestation": "{}"}))
+        check_signed_approval(asked, signed.model_copy(update={"attestation": "{}"}))
 
 
 TAMPERED = {
@@ -276,9 +278,9 @@ TAMPERED = {
 
 @pytest.mark.parametrize("field", TAMPERED)
 def test_no_field_can_be_changed(key, asked, field):
-    signed = sign_elsewhere(key, asked, "as agreed").model_copy(update={field: TAMPERED[field]})
+    signed = sign_offline(key, asked, "as agreed").model_copy(update={field: TAMPERED[field]})
     with pytest.raises((ApprovalUnusable, SignerUnknown)):
-        check(asked, signed)
+        check_signed_approval(asked, signed)
 
 
 @pytest.mark.parametrize(
@@ -297,34 +299,34 @@ def test_no_field_can_be_changed(key, asked, field):
 )
 def test_an_approval_out_of_form_is_refused(tmp_path, key, asked, change):
     path = tmp_path / "signed.json"
-    write_approval(path, sign_elsewhere(key, asked, "fine"))
+    write_approval(path, sign_offline(key, asked, "fine"))
     with pytest.raises(ApprovalFileUnfit):
         read_approval(rewritten(path, lambda c: c.update(change)))
 
 
 def test_an_approval_of_another_request_is_refused(key, question, asked):
-    second = at_spend(a_question(steward(key), number=2, request=a_request(nonce="88" * 16)), None)
+    second = build_spend_review(a_question(steward(key), number=2, request=a_request(nonce="88" * 16)), None)
     with pytest.raises(ApprovalUnusable, match="for number 2"):
-        check(asked, sign_elsewhere(key, second, "fine"))
-    changed = at_spend(a_question(steward(key), request=a_request(nonce="88" * 16)), None)
+        check_signed_approval(asked, sign_offline(key, second, "fine"))
+    changed = build_spend_review(a_question(steward(key), request=a_request(nonce="88" * 16)), None)
     with pytest.raises(ApprovalUnusable, match="something else"):
-        check(asked, sign_elsewhere(key, changed, "fine"))
+        check_signed_approval(asked, sign_offline(key, changed, "fine"))
 
 
 def test_an_expired_approval_and_one_beyond_the_policy_are_refused(key, asked, monkeypatch):
     for days in (-1, 32, 365):
         expires = utc_now(datetime.now(UTC) + timedelta(days=days))
         with monkeypatch.context() as patch:
-            patch.setattr("flows.approvals.decide._expiry", lambda _, at=expires: at)
-            signed = sign_elsewhere(key, asked, "fine")
+            patch.setattr("flows.approvals.decide._approval_expiry", lambda _, at=expires: at)
+            signed = sign_offline(key, asked, "fine")
         with pytest.raises(ApprovalUnusable, match="expired, or is for longer than the 30 days"):
-            check(asked, signed)
+            check_signed_approval(asked, signed)
 
 
 def test_a_stranger_cannot_sign_and_a_stranger_s_signature_does_not_count(tmp_path, key, question, asked):
     stranger = SigningKey.create(tmp_path / "eve.key")
     with pytest.raises(SignerUnknown) as refused:
-        sign_elsewhere(stranger, asked, "fine")
+        sign_offline(stranger, asked, "fine")
     assert fingerprint(stranger.public_key) in refused.value.message
     with pytest.raises(SignerUnknown):
-        check(asked, sign_elsewhere(stranger, _for(asked, stranger), "fine"))
+        check_signed_approval(asked, sign_offline(stranger, _for(asked, stranger), "fine"))

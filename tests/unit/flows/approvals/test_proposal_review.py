@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.approvals.build_review import at_spend
-from flows.approvals.decide import ApprovalUnusable, check, sign_elsewhere
-from flows.approvals.offline_approval import ApprovalFileUnfit, read_ask, write_ask
-from flows.approvals.proposal_review import MotionQuestion, at_motion
+from flows.approvals.build_review import build_spend_review
+from flows.approvals.decide import ApprovalUnusable, check_signed_approval, sign_offline
+from flows.approvals.offline_approval import ApprovalFileUnfit, export_review, import_review
+from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle.proposals import content_of
@@ -56,7 +56,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def a_motion(
     kind: str = "cap", *stewards: Person, motion: dict[str, Any] | None = None, **changes: Any
-) -> MotionQuestion:
+) -> ProposalReviewInput:
     """Motion 2, proposed by ana."""
     says = EMPTY | KINDS[kind] | {
         "motion": kind,
@@ -65,7 +65,7 @@ def a_motion(
         "nonce": "5a" * 16,
         "expires_at": "9999-01-01T00:00:00.000000Z",
     } | (motion or {})  # fmt: skip
-    return MotionQuestion.model_validate(
+    return ProposalReviewInput.model_validate(
         {
             "number": 2,
             "state": "open",
@@ -84,7 +84,7 @@ def a_motion(
 
 
 def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
-    told = text_of(at_motion(a_motion(), None))
+    told = text_of(build_proposal_review(a_motion(), None))
     for fact in (
         "Dataset clinic - Motion 2, motion gate",
         "It RAISES what the dataset may ever lose",
@@ -101,13 +101,13 @@ def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
 
 def test_a_lower_cap_raises_nothing() -> None:
     lower = a_motion(motion={"rho": str(lifetime_claim("4", "0.000001").cap.rho), "epsilon": "4"})
-    told = text_of(at_motion(lower, None))
+    told = text_of(build_proposal_review(lower, None))
     assert "RAISES" not in told
     assert "The budget shrinks" in told
 
 
 def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
-    told = text_of(at_motion(a_motion("standing"), None))
+    told = text_of(build_proposal_review(a_motion("standing"), None))
     for fact in (
         "one run | rho at most 0.266313639024",
         "runs | at most 4, until 2027-01-31",
@@ -122,13 +122,15 @@ def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
 
 
 def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> None:
-    told = text_of(at_motion(a_motion("retraction"), None))
+    told = text_of(build_proposal_review(a_motion("retraction"), None))
     for fact in ("Release 1 (published)", "epsilon | 4", "what it spent stays spent", "publication | 3"):
         assert fact in told
 
 
 def test_ones_own_motion_is_pointed_out() -> None:
-    assert "You proposed this motion yourself." in text_of(at_motion(a_motion("retraction"), ANA.public_key))
+    assert "You proposed this motion yourself." in text_of(
+        build_proposal_review(a_motion("retraction"), ANA.public_key)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,7 +143,7 @@ def test_the_digest_is_the_ledgers(kind: str) -> None:
         publication_id=says["publication"],
         **{name: None if says[name] is None else int(says[name]) for name in ("rho", "delta_fail", "delta_conversion")},
     )  # fmt: skip
-    assert at_motion(a_motion(kind), None).subject_digest == digest(content_of(row, "clinic"))
+    assert build_proposal_review(a_motion(kind), None).subject_digest == digest(content_of(row, "clinic"))
 
 
 def test_another_configuration_than_the_motions_is_refused() -> None:
@@ -154,30 +156,30 @@ def test_another_configuration_than_the_motions_is_refused() -> None:
 @pytest.mark.parametrize("change", [{"motion": "gift"}, {"colour": "red"}, {"rho": "-1"}, {"runs": 0}, {"dataset": ""}])
 def test_what_is_no_motion_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        at_motion(a_motion("cap", motion=change), None)
+        build_proposal_review(a_motion("cap", motion=change), None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_motion_is_signed_elsewhere(tmp_path, kind: str) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
     asked = a_motion(kind, steward(key))
-    write_ask(tmp_path / "ask.json", "motion", asked, None)
-    found = read_ask(tmp_path / "ask.json", key.public_key, tmp_path)
+    export_review(tmp_path / "ask.json", "motion", asked, None)
+    found = import_review(tmp_path / "ask.json", key.public_key, tmp_path)
     assert text_of(found).splitlines()[0] == "Dataset clinic - Motion 2, motion gate"
-    signed = sign_elsewhere(key, found, "fine")
+    signed = sign_offline(key, found, "fine")
     assert json.loads(signed.stated.statement("sue"))["motion"] == 2
-    check(at_motion(asked, None), signed)
-    request = at_spend(a_question(steward(key), number=2), None)
+    check_signed_approval(build_proposal_review(asked, None), signed)
+    request = build_spend_review(a_question(steward(key), number=2), None)
     with pytest.raises(ApprovalUnusable):
-        check(request, signed)
+        check_signed_approval(request, signed)
     for changed in (a_motion(kind, steward(key), motion={"reason": "other"}), a_motion(kind, steward(key), number=3)):
         with pytest.raises(ApprovalUnusable):
-            check(at_motion(changed, None), signed)
+            check_signed_approval(build_proposal_review(changed, None), signed)
 
 
 def test_a_motion_does_not_pass_for_a_request(tmp_path) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
     for number, (gate, question) in enumerate((("spend", a_motion()), ("motion", a_question()))):
-        write_ask(tmp_path / f"{number}.json", gate, question, None)
+        export_review(tmp_path / f"{number}.json", gate, question, None)
         with pytest.raises(ApprovalFileUnfit):
-            read_ask(tmp_path / f"{number}.json", key.public_key, tmp_path)
+            import_review(tmp_path / f"{number}.json", key.public_key, tmp_path)

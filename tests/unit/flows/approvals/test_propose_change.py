@@ -6,14 +6,14 @@ import pytest
 
 from flows.approvals.propose_change import (
     CapProposal,
-    MotionRow,
+    ProposalRow,
     ReasonNeeded,
     StandingProposal,
     UntilUnfit,
-    last_moment,
+    end_of_day,
     require_reason,
 )
-from flows.datasets.budget_view import BudgetView, Window
+from flows.datasets.budget_view import BudgetView, PacingWindow
 from models_db.services.lifecycle.envelopes import ScopeUnknown
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
@@ -25,14 +25,14 @@ from tests.unit.tasks.pricing.test_quote import facts, priced
 
 def test_the_last_day_counts_to_its_end() -> None:
     today = datetime.now(UTC).date().isoformat()
-    assert last_moment(today).isoformat() == f"{today}T23:59:59+00:00"
-    assert last_moment("2099-12-31") - datetime.now(UTC) > timedelta(days=365)
+    assert end_of_day(today).isoformat() == f"{today}T23:59:59+00:00"
+    assert end_of_day("2099-12-31") - datetime.now(UTC) > timedelta(days=365)
 
 
 @pytest.mark.parametrize("until", ["", "soon", "2099-02-30", "2099", "2020-01-01"])
 def test_other_last_days_are_refused(until: str) -> None:
     with pytest.raises(UntilUnfit) as unfit:
-        last_moment(until)
+        end_of_day(until)
     assert unfit.value.facts == {"until": until}
 
 
@@ -61,18 +61,18 @@ def test_a_raise_is_more_of_anything(epsilon: str, delta: str, raises: bool) -> 
 def test_a_proposal_says_how_many_runs_fit_now(runs: int, left: int, fitting: int) -> None:
     quote = priced(facts(balance=Balance(Amount(500), Amount(), Amount(), Amount(left))))
     wanted = AuthorisationTerms({}, 10, 0, runs, "2099-12-31T23:59:59.000000Z")
-    assert StandingProposal(None, 1, quote, True, wanted).fitting == fitting
+    assert StandingProposal(None, 1, quote, True, wanted).affordable_runs == fitting
 
 
 def test_runs_that_cost_nothing_always_fit() -> None:
     wanted = AuthorisationTerms({}, 0, 0, 7, "2099-12-31T23:59:59.000000Z")
-    assert StandingProposal(None, 1, priced(), True, wanted).fitting == 7
+    assert StandingProposal(None, 1, priced(), True, wanted).affordable_runs == 7
 
 
-def a_row(kind: str, **more: object) -> MotionRow:
+def a_row(kind: str, **more: object) -> ProposalRow:
     common = {"number": 1, "kind": kind, "dataset": "clinic", "state": "open", "proposer": "ana", "reason": "r",
               "proposed_at": "a", "expires_at": "b", "given": 0, "needed": 1}  # fmt: skip
-    return MotionRow(**(common | more))  # type: ignore[arg-type]
+    return ProposalRow(**(common | more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def a_row(kind: str, **more: object) -> MotionRow:
         (a_row("retraction", request_id=4), "retract release 4"),
     ],
 )
-def test_a_list_says_what_is_asked_for(row: MotionRow, said: str) -> None:
+def test_a_list_says_what_is_asked_for(row: ProposalRow, said: str) -> None:
     assert row.content == said
 
 
@@ -98,4 +98,4 @@ def test_what_is_left_is_of_the_envelope_or_beside_all() -> None:
 
 
 def test_a_window_has_what_its_cap_leaves() -> None:
-    assert Window("week", Amount(10), Amount(4), None, None).left == Amount(6)
+    assert PacingWindow("week", Amount(10), Amount(4), None, None).left == Amount(6)

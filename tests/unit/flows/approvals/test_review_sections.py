@@ -2,8 +2,14 @@
 
 import pytest
 
-from flows.approvals.build_review import INSIGHTS_SHOWN, DraftForeign, at_publish, at_spend, insights_shown
-from flows.approvals.review import Grid, Lines, Warnings
+from flows.approvals.build_review import (
+    INSIGHTS_SHOWN,
+    DraftForeign,
+    build_publish_review,
+    build_spend_review,
+    shown_insights,
+)
+from flows.approvals.review import FieldList, Table, Warnings
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
@@ -33,7 +39,7 @@ def section(asked, title):
 
 
 def test_everything_that_matters_is_on_the_screen():
-    said = text_of(at_spend(a_question(), None))
+    said = text_of(build_spend_review(a_question(), None))
     for fact in (
         "Dataset clinic - Request 1, spend gate",
         "epsilon 4 at delta 1e-7",
@@ -58,14 +64,14 @@ def test_everything_that_matters_is_on_the_screen():
 
 
 def test_what_is_signed_and_what_is_only_reported_is_told_apart():
-    signed = {one.title.split(":")[0]: one.signed for one in at_spend(a_question(), None).sections}
+    signed = {one.title.split(":")[0]: one.signed for one in build_spend_review(a_question(), None).sections}
     assert signed["What it costs"] is signed["Mechanisms"] is signed["What is made"] is True
     assert signed["Who"] is signed["Difference"] is False
     assert [kept for title, kept in signed.items() if title.startswith("Lifetime budget")] == [False]
 
 
 def test_the_digest_is_computed_from_the_request():
-    assert at_spend(a_question(), None).subject_digest == digest(a_request())
+    assert build_spend_review(a_question(), None).subject_digest == digest(a_request())
 
 
 def test_a_calm_question_has_no_warning():
@@ -104,7 +110,7 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
 def test_a_doubt_is_said_first(changes, warning):
     question = a_question(**changes)
     assert any(warning in line for line in doubts(question))
-    assert isinstance(at_spend(question, None).sections[0], Warnings)
+    assert isinstance(build_spend_review(question, None).sections[0], Warnings)
 
 
 def test_just_below_the_line_there_is_no_warning_of_the_budget():
@@ -113,7 +119,7 @@ def test_just_below_the_line_there_is_no_warning_of_the_budget():
 
 def test_a_plan_that_costs_more_than_it_claims_is_not_shown_as_if_it_were_fine():
     with pytest.raises(ClaimTooSmall):
-        at_spend(a_question(request=a_request(plan=charging(event(49)))), None)
+        build_spend_review(a_question(request=a_request(plan=charging(event(49)))), None)
 
 
 def test_a_release_without_protection_says_so_first():
@@ -125,11 +131,11 @@ def test_a_release_without_protection_says_so_first():
 
 def test_the_difference_to_the_release_before_is_a_small_table():
     previous = {"number": 7, "state": "published", "request": a_request(model={**a_request()["model"], "name": "old"})}
-    shown = section(at_spend(a_question(previous=previous), None), "Difference")
-    assert isinstance(shown, Grid)
+    shown = section(build_spend_review(a_question(previous=previous), None), "Difference")
+    assert isinstance(shown, Table)
     assert shown.title == "Difference to release 7 (published)"
     assert shown.rows == (("model.name", "old", "tiny"),)
-    again = section(at_spend(a_question(previous=previous | {"request": a_request()}), None), "Difference")
+    again = section(build_spend_review(a_question(previous=previous | {"request": a_request()}), None), "Difference")
     assert (again.rows, again.empty) == ((), "It asks for exactly the same.")
 
 
@@ -138,7 +144,7 @@ def test_decisions_so_far_are_shown_and_only_those_that_count_are_counted():
         {"by": "tom", "decision": "approve", "reason": "fine", "counts": True},
         {"by": "eve", "decision": "approve", "reason": "was fine", "counts": False},
     ]
-    rows = section(at_spend(a_question(given=tuple(given), counted=1), None), "Who").rows
+    rows = section(build_spend_review(a_question(given=tuple(given), counted=1), None), "Who").rows
     assert ("approved so far", "1 of 1") in rows
     assert ("tom", "approved: fine") in rows
     assert ("eve", "approved (no longer counts): was fine") in rows
@@ -155,7 +161,7 @@ def test_a_policy_says_what_it_demands_of_this_dataset():
             "datasets": {"clinic": {"approvals": {"spend": 3}}},
         }
     )
-    asked = at_spend(a_question(policy=policy, request=a_request(policy=digest(model_to_json(policy)))), None)
+    asked = build_spend_review(a_question(policy=policy, request=a_request(policy=digest(model_to_json(policy)))), None)
     rows = dict(section(asked, "Policy").rows)
     assert rows["approvals needed"] == "3 to spend, 1 to publish"
     assert rows["one release"] == "epsilon at most 4, delta at most 1e-6"
@@ -181,7 +187,7 @@ def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_pric
     assert "before |" not in said
     assert "0 of 2" in said
     assert "almoner report 1" in said
-    assert isinstance(section(asked, "What it costs"), Lines)
+    assert isinstance(section(asked, "What it costs"), FieldList)
 
 
 @pytest.mark.parametrize(("overrides", "choice"), [("allowed", "--override"), ("refused", "can only be rejected")])
@@ -190,7 +196,7 @@ def test_bounds_that_are_missed_are_said_first_with_what_can_be_done(tmp_path, o
     policy = Policy.model_validate({"version": 1, "evaluation": demands})
     request = a_request(policy=digest(model_to_json(policy)))
     asked = produced(tmp_path, a_question(policy=policy, request=request))
-    assert [str(one) for one in asked.outside] == ["length.empty is 1, allowed is at most 0"]
+    assert [str(one) for one in asked.missed_bounds] == ["length.empty is 1, allowed is at most 0"]
     [warned] = [one.lines for one in asked.sections if isinstance(one, Warnings)]
     assert any("length.empty is 1, allowed is at most 0" in line and choice in line for line in warned)
 
@@ -198,33 +204,33 @@ def test_bounds_that_are_missed_are_said_first_with_what_can_be_done(tmp_path, o
 def test_at_the_publish_gate_the_bytes_are_what_is_signed(tmp_path):
     question = a_question(state="produced")
     draft, files = a_draft(tmp_path)
-    asked = at_publish(question, draft, files, ROBIN)
+    asked = build_publish_review(question, draft, files, ROBIN)
     assert asked.subject_digest == digest(files)
     assert asked.payload == attestation_payload(draft, files)
     assert "You ran this release yourself." in text_of(asked)
     (draft / "texts.jsonl").write_text("other")
     with pytest.raises(ArtifactChanged):
-        at_publish(question, draft, files, None)
+        build_publish_review(question, draft, files, None)
 
 
 @pytest.mark.parametrize("changes", [{"number": 2}, {"request": a_request(nonce="88" * 16)}])
 def test_files_of_another_request_are_refused(tmp_path, changes):
     draft, files = a_draft(tmp_path)
     with pytest.raises(DraftForeign):
-        at_publish(a_question(**changes), draft, files, None)
+        build_publish_review(a_question(**changes), draft, files, None)
 
 
 def test_what_is_declared_about_what_is_published_is_on_the_screen():
     request = a_request(public_metadata={"licence": "CC0-1.0", "language": ["en", "de"]})
-    shown = text_of(at_spend(a_question(request=request), None))
+    shown = text_of(build_spend_review(a_question(request=request), None))
     assert "declared: licence | CC0-1.0" in shown
     assert "declared: language | en, de" in shown
-    assert "declared:" not in text_of(at_spend(a_question(), None))
+    assert "declared:" not in text_of(build_spend_review(a_question(), None))
 
 
 def test_a_steward_reads_what_is_summarised_and_which_text_is_about_what(tmp_path):
     question = a_question(request=a_request(**SUMMARIES))
-    shown = section(at_spend(question, None), "What is summarised")
+    shown = section(build_spend_review(question, None), "What is summarised")
     assert shown.rows == (("b7", "Kettle - kitchen, electric"), ("b8", "b8"))
     assert shown.signed
     samples = section(produced(tmp_path, question), "Samples")
@@ -242,9 +248,9 @@ def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
     nodes, request = plausible(), insights_request()
     draft = tmp_path / "draft"
     files = write_draft(draft, insights_record(request), tuple(described(nodes)), (), insights=nodes)
-    asked = at_publish(a_question(request=request, state="produced"), draft, files, None)
+    asked = build_publish_review(a_question(request=request, state="produced"), draft, files, None)
     shown = section(asked, "Insights: all 18")
-    assert isinstance(shown, Grid)
+    assert isinstance(shown, Table)
     assert shown.columns == ("id", "name", "size", "keywords")
     assert shown.rows[0] == ("1", "Writing and editing", "1378", "job, essay, story, slogan")
     assert shown.rows[4] == ("5", "Cover letters", "385", "job, letter, tone")
@@ -253,11 +259,11 @@ def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
 
 
 def test_of_many_insights_the_first_are_shown_groups_before_their_members():
-    shown = insights_shown(many(300, 5))
+    shown = shown_insights(many(300, 5))
     assert shown.title.startswith(f"Insights: the first {INSIGHTS_SHOWN} of 305")
     assert [row[1] for row in shown.rows[:6]] == [*(f"Group {number}" for number in range(1, 6)), "Topic 1"]
     assert len(shown.rows) == INSIGHTS_SHOWN
-    assert insights_shown(()).rows == ()
-    assert "no cluster was large enough" in insights_shown(()).empty
-    assert insights_shown(unmeasured()).rows[0][2] == "not measured"
-    assert insights_shown(hostile()).rows[0][2] == "-7"
+    assert shown_insights(()).rows == ()
+    assert "no cluster was large enough" in shown_insights(()).empty
+    assert shown_insights(unmeasured()).rows[0][2] == "not measured"
+    assert shown_insights(hostile()).rows[0][2] == "-7"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.audit.anchors import ChainHead, read_witness
+from flows.audit.anchors import ChainHead, read_anchor
 from models_db.services.audit.chain import ChainPosition
 from tasks.common.files import FileUnfit, document
 from tasks.release.signatures.chain_checkpoint import Checkpoint
@@ -39,16 +39,16 @@ def bundle(tmp_path: Path, key: SigningKey) -> Path:
 
 
 def test_a_checkpoint_file_tells_number_and_time(head: Path, key: SigningKey) -> None:
-    found = read_witness(head)
-    assert found.genuine
+    found = read_anchor(head)
+    assert found.is_genuine
     assert (found.anchor.hash, found.anchor.seq, found.anchor.at, found.anchor.artifact) == (HASH, 7, AT, None)
     assert (found.anchor.public_key, found.fingerprint) == (key.public_key, key.fingerprint)
 
 
 def test_a_bundle_tells_neither(bundle: Path, key: SigningKey) -> None:
     for path in (bundle, bundle / "checkpoint.json"):
-        found = read_witness(path)
-        assert found.genuine
+        found = read_anchor(path)
+        assert found.is_genuine
         assert (found.anchor.hash, found.anchor.seq, found.anchor.at) == (HASH, None, None)
         assert (found.anchor.artifact, found.anchor.public_key) == (ARTIFACT, key.public_key)
 
@@ -63,14 +63,14 @@ CHANGES = {"seq": 8, "hash": "c" * 64, "at": "2026-11-22T04:03:00.000000Z", "pub
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_changed_field_is_not_genuine(head: Path, field: str) -> None:
     head.write_bytes(document(json.loads(head.read_bytes()) | {field: CHANGES[field]}))
-    assert not read_witness(head).genuine
+    assert not read_anchor(head).is_genuine
 
 
 @pytest.mark.parametrize("field", ["ledger_head", "artifact_sha256", "public_key"])
 def test_a_changed_field_of_a_bundles_is_not_genuine(bundle: Path, field: str) -> None:
     path = bundle / "checkpoint.json"
     path.write_bytes(document(json.loads(path.read_bytes()) | {field: "c" * 64}))
-    assert not read_witness(bundle).genuine
+    assert not read_anchor(bundle).is_genuine
 
 
 SPOILED: list[Callable[[bytes], bytes]] = [
@@ -89,10 +89,10 @@ SPOILED: list[Callable[[bytes], bytes]] = [
 def test_what_is_neither_is_named(head: Path, spoil: Callable[[bytes], bytes]) -> None:
     head.write_bytes(spoil(head.read_bytes()))
     with pytest.raises(FileUnfit):
-        read_witness(head)
+        read_anchor(head)
 
 
 def test_a_missing_file_and_an_empty_folder_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "no.json", tmp_path):
         with pytest.raises(FileUnfit, match="is missing"):
-            read_witness(path)
+            read_anchor(path)

@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from flows.audit import export as exporting
-from flows.audit.export import FORMULA, Form, as_cells, as_json, export
-from flows.workspace.workspace import Record
+from flows.audit.export import FORMULA_STARTS, ExportFormat, export_links, link_to_cells, link_to_json
+from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.home import ProjectHome
 from models_db.services.audit import chain, log
@@ -48,8 +48,8 @@ def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
 
 
 @pytest.fixture
-def record(world: World, tmp_path: Path) -> Record:
-    return Record(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
+def record(world: World, tmp_path: Path) -> ReadOnlyWorkspace:
+    return ReadOnlyWorkspace(ProjectHome(tmp_path), ReadOnlyDatabase(world.database.url), "")
 
 
 def links(world: World, wanted: LogFilter) -> list[LoggedLink]:
@@ -57,31 +57,31 @@ def links(world: World, wanted: LogFilter) -> list[LoggedLink]:
         return list(log.stream_links(session, wanted))
 
 
-def written(record: Record, form: Form, wanted: LogFilter | None = None) -> str:
+def written(record: ReadOnlyWorkspace, form: ExportFormat, wanted: LogFilter | None = None) -> str:
     to = record.home.root / "record.txt"
     to.unlink(missing_ok=True)
-    count = export(record, wanted or LogFilter(), form, to).count
+    count = export_links(record, wanted or LogFilter(), form, to).count
     text = to.read_bytes().decode()
-    assert count == len(text.splitlines()) - (form is Form.CSV)
+    assert count == len(text.splitlines()) - (form is ExportFormat.CSV)
     return text
 
 
 @pytest.mark.parametrize("wanted", [LogFilter(), LogFilter(dataset="clinic", kind="ledger"), LogFilter(dataset="no")])
-def test_json_lines_are_the_links(world: World, record: Record, wanted: LogFilter) -> None:
-    found = [json.loads(line) for line in written(record, Form.JSONL, wanted).splitlines()]
-    assert found == [as_json(link) for link in links(world, wanted)]
+def test_json_lines_are_the_links(world: World, record: ReadOnlyWorkspace, wanted: LogFilter) -> None:
+    found = [json.loads(line) for line in written(record, ExportFormat.JSONL, wanted).splitlines()]
+    assert found == [link_to_json(link) for link in links(world, wanted)]
 
 
-def test_the_chain_can_be_checked_from_json_lines_alone(world: World, record: Record) -> None:
+def test_the_chain_can_be_checked_from_json_lines_alone(world: World, record: ReadOnlyWorkspace) -> None:
     """An export is worth something without the ledger: bodies are canonical, so each hash can be computed again."""
-    found = [json.loads(line) for line in written(record, Form.JSONL).splitlines()]
+    found = [json.loads(line) for line in written(record, ExportFormat.JSONL).splitlines()]
     for line, link in zip(found, links(world, LogFilter()), strict=True):
         assert json.dumps(line["body"], sort_keys=True, separators=(",", ":"), ensure_ascii=False) == link.body
 
 
-def test_csv_comes_back(world: World, record: Record) -> None:
-    rows = list(csv.reader(io.StringIO(written(record, Form.CSV), newline="")))
-    assert tuple(rows[0]) == exporting.COLUMNS
+def test_csv_comes_back(world: World, record: ReadOnlyWorkspace) -> None:
+    rows = list(csv.reader(io.StringIO(written(record, ExportFormat.CSV), newline="")))
+    assert tuple(rows[0]) == exporting.CSV_COLUMNS
     expected = [
         ["" if cell is None else str(cell) for cell in (x.seq, x.at, x.actor, x.kind, x.dataset, x.request_id, x.body)]
         for x in links(world, LogFilter())
@@ -89,41 +89,41 @@ def test_csv_comes_back(world: World, record: Record) -> None:
     assert [[cell.removeprefix("'") for cell in row[:7]] for row in rows[1:]] == expected
 
 
-def test_no_cell_of_the_csv_begins_like_a_formula(record: Record) -> None:
-    cells = [cell for row in csv.reader(io.StringIO(written(record, Form.CSV), newline="")) for cell in row]
-    assert not [cell for cell in cells if cell.startswith(FORMULA) and not cell.startswith("'")]
+def test_no_cell_of_the_csv_begins_like_a_formula(record: ReadOnlyWorkspace) -> None:
+    cells = [cell for row in csv.reader(io.StringIO(written(record, ExportFormat.CSV), newline="")) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(FORMULA_STARTS) and not cell.startswith("'")]
     assert {"'=cmd|' /C calc'!A0", "'@kind", "'+clinic"} <= set(cells)
 
 
-@given(st.text(min_size=1), st.sampled_from(["", *FORMULA]))
+@given(st.text(min_size=1), st.sampled_from(["", *FORMULA_STARTS]))
 def test_any_text_is_harmless_and_comes_back(text: str, begin: str) -> None:
     link = LoggedLink(1, "", "", "", begin + text, "", None, None, "{}")
-    cell = as_cells(link)[2]
+    cell = link_to_cells(link)[2]
     assert cell[0] not in "=+-@\t\r\n＝＋－＠"
     assert (cell[1:] if cell.startswith("'") else cell) == begin + text
 
 
-def test_of_a_failed_export_nothing_is_left(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_failed_export_nothing_is_left(record: ReadOnlyWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(exporting, "as_json", fails)
+    monkeypatch.setattr(exporting, "link_to_json", fails)
     to = record.home.root / "record.jsonl"
     with pytest.raises(ZeroDivisionError):
-        export(record, LogFilter(), Form.JSONL, to)
+        export_links(record, LogFilter(), ExportFormat.JSONL, to)
     assert not to.exists()
 
 
-def test_a_file_that_is_there_is_kept(record: Record) -> None:
+def test_a_file_that_is_there_is_kept(record: ReadOnlyWorkspace) -> None:
     to = record.home.root / "record.jsonl"
     to.write_text("mine")
     with pytest.raises(FileUnwritable):
-        export(record, LogFilter(), Form.JSONL, to)
+        export_links(record, LogFilter(), ExportFormat.JSONL, to)
     assert to.read_text() == "mine"
 
 
-@pytest.mark.parametrize("form", Form)
-def test_it_tells_how_far_it_is(world: World, record: Record, form: Form) -> None:
+@pytest.mark.parametrize("form", ExportFormat)
+def test_it_tells_how_far_it_is(world: World, record: ReadOnlyWorkspace, form: ExportFormat) -> None:
     told: list[tuple[str, int, int]] = []
     with listening(lambda *what: told.append(what)):
         written(record, form)
@@ -176,11 +176,11 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def lineage(record: Record, wanted: LogFilter | None = None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in written(record, Form.OPENLINEAGE, wanted).splitlines()]
+def lineage(record: ReadOnlyWorkspace, wanted: LogFilter | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in written(record, ExportFormat.OPENLINEAGE, wanted).splitlines()]
 
 
-def test_every_event_has_the_form_of_the_standard(record: Record) -> None:
+def test_every_event_has_the_form_of_the_standard(record: ReadOnlyWorkspace) -> None:
     """What the standard demands of a run event, and what our facet promises."""
     validator = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
     found = lineage(record)
@@ -190,7 +190,7 @@ def test_every_event_has_the_form_of_the_standard(record: Record) -> None:
         datetime.fromisoformat(event["eventTime"])
 
 
-def test_the_clients_own_classes_take_the_events_back(record: Record) -> None:
+def test_the_clients_own_classes_take_the_events_back(record: ReadOnlyWorkspace) -> None:
     for event in lineage(record):
         again = RunEvent(
             eventTime=event["eventTime"],
@@ -202,7 +202,7 @@ def test_the_clients_own_classes_take_the_events_back(record: Record) -> None:
         assert again.schemaURL == event["schemaURL"]
 
 
-def test_each_attempt_starts_and_ends_once(record: Record) -> None:
+def test_each_attempt_starts_and_ends_once(record: ReadOnlyWorkspace) -> None:
     found = lineage(record)
     by_run: dict[str, list[str]] = {}
     for event in found:
@@ -212,7 +212,7 @@ def test_each_attempt_starts_and_ends_once(record: Record) -> None:
     assert lineage(record) == found
 
 
-def test_the_facet_tells_what_was_armed_so_far(record: Record) -> None:
+def test_the_facet_tells_what_was_armed_so_far(record: ReadOnlyWorkspace) -> None:
     facets = [event["run"]["facets"]["dpBudget"] for event in lineage(record)]
     assert [(f["rho"], f["mechanisms"]) for f in facets[:4]] == [
         ("0", list(MECHANISMS)),
@@ -223,7 +223,7 @@ def test_the_facet_tells_what_was_armed_so_far(record: Record) -> None:
     assert {(f["dataset"], f["epsilon"]) for f in facets} == {("clinic", "1")}
 
 
-def test_lineage_is_filtered_like_everything_else(record: Record) -> None:
+def test_lineage_is_filtered_like_everything_else(record: ReadOnlyWorkspace) -> None:
     ends = [e["eventType"] for e in lineage(record, LogFilter(kind="run.failed", mechanism="token_draw"))]
     assert ends == ["ABORT", "FAIL", "ABORT"]
     assert [e["eventType"] for e in lineage(record, LogFilter(request_id=1))] == ["START", "COMPLETE"]
@@ -231,7 +231,7 @@ def test_lineage_is_filtered_like_everything_else(record: Record) -> None:
         assert lineage(record, nothing) == []
 
 
-def test_only_what_was_completed_has_an_output(record: Record) -> None:
+def test_only_what_was_completed_has_an_output(record: ReadOnlyWorkspace) -> None:
     for event in lineage(record):
         named = [output["name"] for output in event["outputs"]]
         assert named == ([event["job"]["name"]] if event["eventType"] == "COMPLETE" else [])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.observability import tracing
-from flows.observability.tracing import STEPS, Watched
+from flows.observability.tracing import DURATION_STEPS, FlowTrace
 from models_db.errors import Refused
 from tasks.common.progress import listening
 
@@ -19,28 +19,28 @@ ADDRESS = "http://localhost:9/v1/traces"
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[list[tracing.Span]]:
     """What would be sent."""
     found: list[list[tracing.Span]] = []
-    monkeypatch.setenv(tracing.SETTING, ADDRESS)
-    monkeypatch.setattr(tracing, "send", lambda spans, *_: found.append(spans))
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, ADDRESS)
+    monkeypatch.setattr(tracing, "send_trace", lambda spans, *_: found.append(spans))
     return found
 
 
-@tracing.watched("execute")
+@tracing.traced("execute")
 def working(outcome: BaseException | None = None) -> str:
-    tracing.of_request(7)
+    tracing.set_request(7)
     with tracing.stage("hold"):
-        tracing.armed()
+        tracing.count_instalment()
     with tracing.stage("generate"):
-        tracing.armed()
+        tracing.count_instalment()
         if outcome is not None:
             raise outcome
     return "the patient Ann Smith"
 
 
 def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(tracing.SETTING, raising=False)
-    monkeypatch.setattr(tracing, "send", lambda *_: pytest.fail("something was sent"))
+    monkeypatch.delenv(tracing.COLLECTOR_VARIABLE, raising=False)
+    monkeypatch.setattr(tracing, "send_trace", lambda *_: pytest.fail("something was sent"))
     assert working() == "the patient Ann Smith"
-    assert tracing._watched.get() is None
+    assert tracing._current_trace.get() is None
 
 
 def test_a_flow_is_one_trace(sent: list[list[tracing.Span]]) -> None:
@@ -72,17 +72,17 @@ def test_an_error_leaves_its_name(sent: list[list[tracing.Span]]) -> None:
 
 
 def test_times_are_told_in_steps() -> None:
-    assert [tracing.at_most(s) for s in (0, 59.9, 60, 60.1, 3599, 43200, 43201, 10**7)] == [
+    assert [tracing.duration_step(s) for s in (0, 59.9, 60, 60.1, 3599, 43200, 43201, 10**7)] == [
         60, 60, 60, 300, 3600, 43200, 86400, 86400,
     ]  # fmt: skip
-    trace = Watched("execute", 0, stages={"generate": (61.3, "done")})
+    trace = FlowTrace("execute", 0, stages={"generate": (61.3, "done")})
     for seconds in (61.3, 299.0, 123.456):
         trace.stages["generate"] = (seconds, "done")
-        assert tracing.spans(trace, seconds) == tracing.spans(trace, 200)
+        assert tracing.trace_spans(trace, seconds) == tracing.trace_spans(trace, 200)
 
 
 def test_what_is_not_on_the_list_is_left_out() -> None:
-    assert tracing.told({
+    assert tracing.allowed_attributes({
         "almoner.flow": "execute",
         "almoner.units": 12,
         "almoner.stage": "Ann Smith",
@@ -95,15 +95,18 @@ def test_what_is_not_on_the_list_is_left_out() -> None:
 
 def test_the_page_lists_what_may_be_said() -> None:
     rows = dict(re.findall(r"^\| `(almoner\.\w+)` \| [^|]+ \| (.+) \|$", PAGE, re.MULTILINE))
-    assert set(rows) == set(tracing.ALLOWED)
-    assert [int(step) for step in re.findall(r"\d+", rows["almoner.at_most_seconds"])] == [*STEPS, tracing.LONGER]
+    assert set(rows) == set(tracing.ALLOWED_ATTRIBUTES)
+    assert [int(step) for step in re.findall(r"\d+", rows["almoner.at_most_seconds"])] == [
+        *DURATION_STEPS,
+        tracing.LONGEST_STEP,
+    ]
     for name in (*tracing.FLOWS, *tracing.STAGES):
         assert f"`{name}`" in PAGE.partition("Spans: ")[2]
 
 
 @pytest.mark.parametrize("address", ["http://collector:4318/v1/traces", "ftp://localhost/x", "collector", "https://"])
 def test_traces_are_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    monkeypatch.setenv(tracing.SETTING, address.replace("//c", "//me:secret@c"))
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, address.replace("//c", "//me:secret@c"))
     with pytest.raises(tracing.TracesInTheClear) as caught:
         working()
     assert "secret" not in f"{caught.value.diagnostics()} {caught.value.facts}"
@@ -115,7 +118,7 @@ def test_behind_tls_or_on_this_machine_they_may(address: str) -> None:
 
 
 def test_without_the_extra_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(tracing.SETTING, ADDRESS)
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, ADDRESS)
     monkeypatch.setattr(tracing, "find_spec", lambda _: None)
     with pytest.raises(tracing.TelemetryMissing):
         working()
@@ -125,7 +128,7 @@ def test_who_waits_is_told_once_that_a_trace_was_not_sent(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody listens on the port: no address, no traceback, no line for each try."""
-    monkeypatch.setenv(tracing.SETTING, ADDRESS)
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, ADDRESS)
     monkeypatch.setattr(tracing, "SECONDS_TO_SEND", 0.2)
     said: list[str] = []
     with listening(lambda *_: None, said.append):
@@ -138,8 +141,8 @@ def test_a_collector_that_is_not_there_changes_nothing(monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise OSError("no route")
 
-    monkeypatch.setenv(tracing.SETTING, ADDRESS)
-    monkeypatch.setattr(tracing, "send", broken)
+    monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, ADDRESS)
+    monkeypatch.setattr(tracing, "send_trace", broken)
     begun = time.time()
     assert working() == "the patient Ann Smith"
     assert time.time() >= begun

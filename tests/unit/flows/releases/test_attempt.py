@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flows.releases.attempt import RunInterrupted, ending_safely
+from flows.releases.attempt import RunInterrupted, close_attempt_on_error
 from models_db.errors import Refused
 from models_db.services.lifecycle.ledger import Fenced
 
@@ -25,7 +25,7 @@ class FakeRun:
 
 
 def ended(run: Any, error: BaseException | None) -> None:
-    with ending_safely(run):
+    with close_attempt_on_error(run):
         if error is not None:
             raise error
 

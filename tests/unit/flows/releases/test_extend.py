@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from flows.releases import extend
-from flows.releases.extend import Parent, ParentDiffers, values_for
+from flows.releases.extend import ParentDiffers, ParentRelease, load_values
 from flows.workspace.workspace import Workspace
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
@@ -24,11 +24,11 @@ ASKED: dict[str, Any] = {
 PAID = [Amount(300, 20), Amount(700)]
 
 
-def parent() -> Parent:
+def parent() -> ParentRelease:
     """Release 1, which paid for two mechanisms."""
     invocations = [{"instalments": [{"rho": str(part.rho), "delta": str(part.delta)}]} for part in PAID]
     request = ASKED | {"plan": {"blocks": [0], "invocations": invocations}}
-    return Parent(1, digest("artifact"), digest(VALUES), request)
+    return ParentRelease(1, digest("artifact"), digest(VALUES), request)
 
 
 def extension(covered: Amount) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def test_what_the_parent_has_paid_is_what_the_extension_rests_on(workspace: Workspace) -> None:
-    assert values_for(workspace, extension(Amount(1000, 20))) == VALUES
+    assert load_values(workspace, extension(Amount(1000, 20))) == VALUES
     for other in (Amount(999, 20), Amount(1001, 20), Amount(1000), Amount()):
         with pytest.raises(ParentDiffers) as differs:
-            values_for(workspace, extension(other))
+            load_values(workspace, extension(other))
         assert differs.value.facts == {"request": 1, "part": "price"}

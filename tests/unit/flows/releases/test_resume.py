@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flows.releases import resume
-from flows.releases.resume import Resumed, resumed
+from flows.releases.resume import ResumePoint, load_resume_point
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.journal import Contents, JournalUnfit
 from tests.support import planned
@@ -22,11 +22,11 @@ REQUEST: Any = SimpleNamespace(id=1, digest="d")
 LEFT = Contents("d", [1], 1, {"batches_per_block": "3"}, armed=2, tokens={0: [7, 8], 2: [9]}, kept={0: (1,)})
 
 
-def going_on(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> Resumed:
+def going_on(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> ResumePoint:
     """With so many instalments of each invocation armed."""
     found = {sequence: set(range(number)) for sequence, number in enumerate(armed) if number}
     monkeypatch.setattr(resume.ledger, "armed_by", lambda session, request_id, attempts: found)
-    return resumed(None, REQUEST, PLAN, left)  # type: ignore[arg-type]
+    return load_resume_point(None, REQUEST, PLAN, left)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def going_on(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> Re
 def test_what_is_paid_is_what_the_ledger_says(monkeypatch: Any, armed: Any, draws: int, paid: int) -> None:
     found = going_on(monkeypatch, LEFT, *armed)
     assert (found.first, found.last, found.paid, found.drawn) == (1, 1, armed, 3)
-    assert (found.earlier.armed, found.earlier.lost) == (draws, 1)
-    assert found.of(PLAN) == Amount(paid)
+    assert (found.state.armed, found.state.lost) == (draws, 1)
+    assert found.remaining_of(PLAN) == Amount(paid)
 
 
 def test_each_attempt_that_went_on_costs_a_draw(monkeypatch: Any) -> None:
     found = going_on(monkeypatch, replace(LEFT, attempts=[2, 3, 5], since=2), 1, 4, 4)
-    assert (found.first, found.last, found.earlier.lost) == (2, 5, 3)
+    assert (found.first, found.last, found.state.lost) == (2, 5, 3)
     assert "Going on from attempt 5: 3 of 24 tokens are drawn; 3 draws of each unfinished text are lost." in str(found)
     assert found.to_json() == {
         "attempt": 5, "tokens_drawn": 3, "tokens_at_most": 24, "draws_lost_per_text": 3
@@ -74,7 +74,7 @@ def test_an_instalment_that_was_left_out_is_refused(monkeypatch: Any) -> None:
     found = {0: {0}, 1: {0, 2}, 2: {0, 1}}
     monkeypatch.setattr(resume.ledger, "armed_by", lambda session, request_id, attempts: found)
     with pytest.raises(JournalUnfit):
-        resumed(None, REQUEST, PLAN, LEFT)  # type: ignore[arg-type]
+        load_resume_point(None, REQUEST, PLAN, LEFT)  # type: ignore[arg-type]
 
 
 def test_a_metric_that_was_paid_is_not_taken_for_draws(monkeypatch: Any) -> None:
@@ -82,8 +82,10 @@ def test_a_metric_that_was_paid_is_not_taken_for_draws(monkeypatch: Any) -> None
     plan: Any = SimpleNamespace(**GIVEN, every=(*PLAN.every, *metrics))
     armed = {0: {0}, 1: {0, 1}, 2: {0, 1}, 3: {0}}
     monkeypatch.setattr(resume.ledger, "armed_by", lambda session, request_id, attempts: armed)
-    found = resumed(None, REQUEST, plan, replace(LEFT, begun={"dp_length"}, results={"dp_length": {"name": 1}}))  # type: ignore[arg-type]
-    assert (found.paid, found.earlier.armed, found.of(plan)) == ((1, 2, 2, 1, 0), 2, Amount(27 + 3))
+    found = load_resume_point(
+        None, REQUEST, plan, replace(LEFT, begun={"dp_length"}, results={"dp_length": {"name": 1}})
+    )  # type: ignore[arg-type]
+    assert (found.paid, found.state.armed, found.remaining_of(plan)) == ((1, 2, 2, 1, 0), 2, Amount(27 + 3))
     assert (found.begun, found.results) == (frozenset({"dp_length"}), {"dp_length": {"name": 1}})
 
 
@@ -95,11 +97,11 @@ def test_mechanisms_of_one_release_may_be_unpaid_unless_all_was_released_at_the_
     left = Contents("d", [1], 2, released)
     monkeypatch.setattr(resume.ledger, "armed_by", lambda *given: {0: {0}})
     if fits:
-        found = resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
-        assert (found.paid, found.earlier.lost) == ((1, 0), 0)
+        found = load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]
+        assert (found.paid, found.state.lost) == ((1, 0), 0)
     else:
         with pytest.raises(JournalUnfit):
-            resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
+            load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("lost", "enough"), [(1, True), (2, False), (3, False)])
@@ -108,7 +110,7 @@ def test_of_a_unit_in_two_groups_a_text_has_half_of_the_draws(monkeypatch: Any, 
     left = replace(LEFT, attempts=list(range(1, lost + 1)), since=lost - 1)
     monkeypatch.setattr(resume.ledger, "armed_by", lambda *given: {0: {0}, 1: {0, 1}, 2: {0, 1}})
     if enough:
-        assert resumed(None, REQUEST, plan, left).earlier.lost == lost  # type: ignore[arg-type]
+        assert load_resume_point(None, REQUEST, plan, left).state.lost == lost  # type: ignore[arg-type]
     else:
         with pytest.raises(JournalUnfit, match="as often as a text has draws"):
-            resumed(None, REQUEST, plan, left)  # type: ignore[arg-type]
+            load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]

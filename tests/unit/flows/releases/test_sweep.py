@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from flows.releases.sweep import is_dead
-from flows.workspace.workspace import owner
+from flows.workspace.workspace import process_owner
 from models_db.database.base import utc_now
 from models_db.tables import Lease
 
@@ -20,13 +20,13 @@ def lease(holder: str, minutes: int = 5) -> Lease:
 
 
 def test_this_process_lives_however_long_it_was_silent() -> None:
-    assert not is_dead(lease(owner()))
-    assert not is_dead(lease(owner(), minutes=-60))
+    assert not is_dead(lease(process_owner()))
+    assert not is_dead(lease(process_owner(), minutes=-60))
 
 
 def test_a_process_that_has_ended_is_dead_at_once() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    held = lease(owner(gone.pid))
+    held = lease(process_owner(gone.pid))
     assert not is_dead(held)
     gone.kill()
     gone.communicate()

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flows.schedules.recurrence import RuleUnfit, StartUnfit, Timetable, ZoneUnknown, step_of, timing_of
+from flows.schedules.recurrence import Recurrence, RuleUnfit, StartUnfit, ZoneUnknown, parse_interval, parse_timing
 from models_db.services.catalogue.schedules import Timing
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
 
-def table(kind: str, rule: str, zone: str = "Europe/Berlin", start: str = "2026-01-01") -> Timetable:
-    return Timetable.of(timing_of(kind, rule, zone, start, NOW))
+def table(kind: str, rule: str, zone: str = "Europe/Berlin", start: str = "2026-01-01") -> Recurrence:
+    return Recurrence.of_timing(parse_timing(kind, rule, zone, start, NOW))
 
 
 def at(text: str) -> datetime:
@@ -21,7 +21,7 @@ def at(text: str) -> datetime:
 
 def test_an_hour_that_the_clock_leaves_out_is_left_out() -> None:
     """On 28 March 2027 Berlin's clock goes from 02:00 to 03:00."""
-    found = table("cron", "30 2 * * *").coming(at("2027-03-26T12:00"), 3)
+    found = table("cron", "30 2 * * *").next_slots(at("2027-03-26T12:00"), 3)
     assert found == [at("2027-03-27T01:30"), at("2027-03-29T00:30"), at("2027-03-30T00:30")]
 
 
@@ -31,13 +31,13 @@ def test_an_hour_that_the_clock_leaves_out_is_left_out() -> None:
 )
 def test_an_hour_that_comes_twice_counts_once(kind: str, rule: str) -> None:
     """On 25 October 2026 it goes from 03:00 back to 02:00; 02:30 is 00:30 in UTC, and 01:30 once more."""
-    found = table(kind, rule).coming(at("2026-10-24T12:00"), 2)
+    found = table(kind, rule).next_slots(at("2026-10-24T12:00"), 2)
     assert found == [at("2026-10-25T00:30"), at("2026-10-26T01:30")]
 
 
 def test_the_newest_moment_only_grows_while_the_clock_is_set_back() -> None:
     half_hours = table("cron", "*/30 * * * *")
-    found = [half_hours.newest(at("2026-10-25T00:00") + timedelta(minutes=5 * n)) for n in range(48)]
+    found = [half_hours.latest_slot(at("2026-10-25T00:00") + timedelta(minutes=5 * n)) for n in range(48)]
     assert found == sorted(found, key=str)
     assert list(dict.fromkeys(found)) == [
         at("2026-10-25T00:00"), at("2026-10-25T00:30"), at("2026-10-25T02:00"), at("2026-10-25T02:30"),
@@ -60,31 +60,31 @@ def test_the_newest_moment_only_grows_while_the_clock_is_set_back() -> None:
 def test_forwards_and_backwards_say_the_same(kind: str, rule: str, zone: str) -> None:
     """Over all changes of the clock in a year: the newest moment at any time is the last of those that came."""
     timetable = table(kind, rule, zone)
-    coming = timetable.coming(at("2026-03-01T00:00"), 300)
+    coming = timetable.next_slots(at("2026-03-01T00:00"), 300)
     assert coming == sorted(set(coming))
     for moment, following in itertools.pairwise(coming):
-        assert timetable.newest(moment) == moment
-        assert timetable.newest(following - timedelta(seconds=1)) == moment
+        assert timetable.latest_slot(moment) == moment
+        assert timetable.latest_slot(following - timedelta(seconds=1)) == moment
 
 
 def test_intervals_count_elapsed_time_from_their_start() -> None:
     daily = table("interval", "1d", start="2026-10-20T06:00")
-    assert daily.coming(at("2026-10-24T12:00"), 2) == [at("2026-10-25T04:00"), at("2026-10-26T04:00")]
-    assert daily.newest(at("2026-10-20T03:59")) is None
-    assert daily.newest(at("2026-10-20T04:00")) == at("2026-10-20T04:00")
-    assert step_of("90m") == timedelta(minutes=90)
+    assert daily.next_slots(at("2026-10-24T12:00"), 2) == [at("2026-10-25T04:00"), at("2026-10-26T04:00")]
+    assert daily.latest_slot(at("2026-10-20T03:59")) is None
+    assert daily.latest_slot(at("2026-10-20T04:00")) == at("2026-10-20T04:00")
+    assert parse_interval("90m") == timedelta(minutes=90)
 
 
 def test_without_a_start_an_interval_begins_one_step_from_now_and_others_in_the_next_minute() -> None:
-    assert timing_of("interval", "6h", "UTC", None, NOW).starts_at == "2026-11-21T18:01:00.000000Z"
-    assert timing_of("cron", "* * * * *", "UTC", None, NOW).starts_at == "2026-11-21T12:01:00.000000Z"
-    assert Timetable.of(timing_of("cron", "* * * * *", "UTC", None, NOW)).newest(NOW) is None
+    assert parse_timing("interval", "6h", "UTC", None, NOW).starts_at == "2026-11-21T18:01:00.000000Z"
+    assert parse_timing("cron", "* * * * *", "UTC", None, NOW).starts_at == "2026-11-21T12:01:00.000000Z"
+    assert Recurrence.of_timing(parse_timing("cron", "* * * * *", "UTC", None, NOW)).latest_slot(NOW) is None
 
 
 def test_how_many_moments_there_are_until_a_day() -> None:
     weekly = table("cron", "0 6 * * 1", "UTC")
-    assert weekly.until(NOW, at("2026-12-31T23:59"), 100) == 6
-    assert weekly.until(NOW, at("2026-12-31T23:59"), 4) == 4
+    assert weekly.slots_until(NOW, at("2026-12-31T23:59"), 100) == 6
+    assert weekly.slots_until(NOW, at("2026-12-31T23:59"), 4) == 4
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_how_many_moments_there_are_until_a_day() -> None:
 )
 def test_what_is_no_rule(kind: str, rule: str) -> None:
     with pytest.raises(RuleUnfit) as unfit:
-        timing_of(kind, rule, "UTC", None, NOW)
+        parse_timing(kind, rule, "UTC", None, NOW)
     assert unfit.value.facts["kind"] == kind
 
 
@@ -126,17 +126,17 @@ def test_what_is_no_rule(kind: str, rule: str) -> None:
 )
 def test_a_rule_that_is_none_is_so_in_the_ledger_too(kind: str, rule: str) -> None:
     """Whatever put it there: whoever looks gets an answer, and does not look for its next time for ever."""
-    found = Timetable.of(Timing(kind, rule, "UTC", "2026-01-01T00:00:00.000000Z"))
+    found = Recurrence.of_timing(Timing(kind, rule, "UTC", "2026-01-01T00:00:00.000000Z"))
     with pytest.raises(RuleUnfit):
-        found.newest(NOW)
+        found.latest_slot(NOW)
     with pytest.raises(RuleUnfit):
-        found.coming(NOW, 1)
+        found.next_slots(NOW, 1)
 
 
 def test_what_is_no_zone_and_no_start() -> None:
     for zone in ("Europe/Nowhere", "../etc/passwd", ""):
         with pytest.raises(ZoneUnknown):
-            timing_of("interval", "1h", zone, None, NOW)
+            parse_timing("interval", "1h", zone, None, NOW)
     for start in ("soon", "2026-02-30", "", "0001-01-01", "9999-12-30"):
         with pytest.raises(StartUnfit):
-            timing_of("interval", "1h", "Asia/Tokyo", start, NOW)
+            parse_timing("interval", "1h", "Asia/Tokyo", start, NOW)

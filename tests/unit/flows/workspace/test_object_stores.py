@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from flows.workspace.object_stores import StoresOpen, buckets_of, source_at
+from flows.workspace.object_stores import StoresOpen, buckets_of, open_source
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid
 from tasks.object_storage.address import Address
@@ -131,7 +131,7 @@ def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(StoreExtraMissing, match="not installed") as refused, source_at(home, HERE):
+    with pytest.raises(StoreExtraMissing, match="not installed") as refused, open_source(home, HERE):
         pass
     assert refused.value.facts == {"extra": "s3"}
 

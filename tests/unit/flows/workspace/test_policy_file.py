@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.workspace.policy_file import POLICY, policy_text, read_policy
+from flows.workspace.policy_file import DEFAULT_POLICY, policy_text, read_policy
 from models_db.policies.policy import Policy
 from models_db.values.requests import FileInvalid
 
@@ -16,8 +16,8 @@ def read(tmp_path: Path, text: str) -> Policy:
 
 
 def test_a_policy_that_is_printed_reads_back_as_itself(tmp_path: Path) -> None:
-    full = POLICY + "release: {epsilon_max: 4, delta_max: 1e-7}\ndatasets: {clinic: {approvals: {spend: 2}}}\n"
-    for policy in (read(tmp_path, POLICY), read(tmp_path, full), Policy()):
+    full = DEFAULT_POLICY + "release: {epsilon_max: 4, delta_max: 1e-7}\ndatasets: {clinic: {approvals: {spend: 2}}}\n"
+    for policy in (read(tmp_path, DEFAULT_POLICY), read(tmp_path, full), Policy()):
         assert read(tmp_path, policy_text(policy)) == policy
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from flows.workspace import rollback_guard
-from flows.workspace.rollback_guard import HomeForgetful, LedgerRolledBack, MemoryUnusable, RememberedDatabase, Seen
+from flows.workspace.rollback_guard import (
+    HomeForgetful,
+    LedgerRolledBack,
+    MemoryUnusable,
+    RollbackGuardedDatabase,
+    SeenHeads,
+)
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
 from models_db.services.audit.chain import ChainPosition
@@ -30,7 +36,7 @@ def told(world: World, home: ProjectHome, monkeypatch: pytest.MonkeyPatch) -> Wo
     """The world, through the database that its home remembers."""
     monkeypatch.setenv("ALMONER_DATABASE_URL", world.database.url)
     world.database.dispose()  # nobody else may be connected to a database that is copied
-    remembered = RememberedDatabase(home)
+    remembered = RollbackGuardedDatabase(home)
     made = replace(world, database=remembered)
     made.dataset()
     made.published()
@@ -42,15 +48,15 @@ def head_of(database: Database) -> ChainPosition:
         return chain.read_chain_head(session)
 
 
-def opened(home: ProjectHome, database: Database) -> Seen | None:
+def opened(home: ProjectHome, database: Database) -> SeenHeads | None:
     """The check that opening a workspace makes."""
-    seen = rollback_guard.recall(home)
+    seen = rollback_guard.load_head(home)
     with database.read() as session:
         return rollback_guard.require_seen(session, seen)
 
 
-def seen(home: ProjectHome) -> Seen:
-    found = rollback_guard.recall(home)
+def seen(home: ProjectHome) -> SeenHeads:
+    found = rollback_guard.load_head(home)
     assert found is not None
     return found
 
@@ -87,7 +93,7 @@ def test_a_memory_behind_the_ledger_is_right_and_catches_up(told: World, home: P
     now = opened(home, told.database)
     assert now is not None
     assert now.head == head_of(told.database) != before.head
-    rollback_guard.keep(home, now, durable=True)
+    rollback_guard.save_head(home, now, durable=True)
     assert opened(home, told.database) is None
 
 
@@ -113,7 +119,7 @@ def test_a_home_that_cannot_be_written_stops_no_commit(
     assert head_of(told.database).seq == seen(home).head.seq + 1
     assert home.seen.read_bytes() == before
     with pytest.raises(HomeForgetful, match="No space left"):
-        rollback_guard.keep(home, seen(home))
+        rollback_guard.save_head(home, seen(home))
     assert [file.name for file in home.root.iterdir()] == ["seen.json"]
 
 
@@ -155,7 +161,7 @@ def test_a_ledger_that_lost_what_was_seen_is_refused(
         opened(home, told.database)
     with pytest.raises(LedgerRolledBack, match=how):
         rollback_guard.require_same_ledger(home, told.database)
-    assert how in rollback_guard.doubt(home, told.database)
+    assert how in rollback_guard.check_rollback(home, told.database)
     assert (refused.value.exit_code, refused.value.facts["seen_link"]) == (1, seen(home).head.seq)
     assert home.seen.read_bytes() == before
 
@@ -207,14 +213,14 @@ def test_forgotten_checkpoints_alone_are_no_rollback(told: World, home: ProjectH
 
 
 def test_a_new_home_remembers_nothing(home: ProjectHome, world: World) -> None:
-    assert rollback_guard.recall(home) is None
+    assert rollback_guard.load_head(home) is None
     assert opened(home, world.database) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 200, b"\n"])
 def test_what_a_power_cut_leaves_is_nothing(home: ProjectHome, content: bytes) -> None:
     home.seen.write_bytes(content)
-    assert rollback_guard.recall(home) is None
+    assert rollback_guard.load_head(home) is None
 
 
 GOOD = {"format": rollback_guard.FORMAT, "first": "a" * 64, "seq": 3, "hash": "b" * 64, "checkpoint": None}
@@ -229,26 +235,26 @@ GOOD = {"format": rollback_guard.FORMAT, "first": "a" * 64, "seq": 3, "hash": "b
 def test_a_file_that_is_not_ours_is_named(home: ProjectHome, content: str) -> None:
     home.seen.write_text(content)
     with pytest.raises(MemoryUnusable, match="not in its format") as problem:
-        rollback_guard.recall(home)
+        rollback_guard.load_head(home)
     assert problem.value.exit_code == 3
 
 
 def test_what_cannot_be_read_is_named(home: ProjectHome, world: World) -> None:
     home.seen.mkdir()
     with pytest.raises(MemoryUnusable):
-        rollback_guard.recall(home)
-    assert "cannot be used" in rollback_guard.doubt(home, world.database)
+        rollback_guard.load_head(home)
+    assert "cannot be used" in rollback_guard.check_rollback(home, world.database)
 
 
 def test_it_is_read_as_it_was_written(home: ProjectHome) -> None:
     for value in (
-        Seen("a" * 64, ChainPosition(3, "b" * 64)),
-        Seen("a" * 64, ChainPosition(9, "c" * 64), ChainPosition(4, "d" * 64)),
+        SeenHeads("a" * 64, ChainPosition(3, "b" * 64)),
+        SeenHeads("a" * 64, ChainPosition(9, "c" * 64), ChainPosition(4, "d" * 64)),
     ):
-        rollback_guard.keep(home, value, durable=True)
-        assert rollback_guard.recall(home) == value
-    rollback_guard.keep(home, None)
-    assert rollback_guard.recall(home) == value
+        rollback_guard.save_head(home, value, durable=True)
+        assert rollback_guard.load_head(home) == value
+    rollback_guard.save_head(home, None)
+    assert rollback_guard.load_head(home) == value
 
 
 @pytest.fixture
@@ -274,4 +280,4 @@ def writers(told: World) -> Iterator[None]:
 def test_who_opens_while_others_write_sees_no_rollback(told: World, home: ProjectHome) -> None:
     """What was seen is recalled before the ledger is looked at, so it can only be behind."""
     for _ in range(60):
-        rollback_guard.keep(home, opened(home, told.database))
+        rollback_guard.save_head(home, opened(home, told.database))

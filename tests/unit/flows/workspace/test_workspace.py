@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import models_db
-from flows.workspace.policy_file import POLICY
+from flows.workspace.policy_file import DEFAULT_POLICY
 from flows.workspace.workspace import provenance
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.values.requests import parse_model
@@ -58,6 +58,6 @@ def test_what_ran_is_recorded() -> None:
 
 def test_the_policy_of_a_new_home_differs_from_the_strictest_in_two_things() -> None:
     """Whoever starts alone may do everything; without those lines roles are separate and a motion needs two."""
-    written = parse_model(Policy, yaml.safe_load(POLICY), "policy.yaml")
+    written = parse_model(Policy, yaml.safe_load(DEFAULT_POLICY), "policy.yaml")
     assert (written.several_roles, written.approvals.motion) == (True, 1)
     assert written.model_copy(update={"several_roles": False, "approvals": RequiredApprovals()}) == Policy(version=1)

@@ -114,8 +114,8 @@ class Ward:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(resume.ledger, "armed_by", lambda *given: {0: set(self.armed)})
             request: Any = SimpleNamespace(id=1, digest="d")
-            resumed = resume.resumed(None, request, self.plan, found)  # type: ignore[arg-type]
-        assert (resumed.earlier.armed, resumed.earlier.lost) == (len(self.armed), len(found.attempts))
+            resumed = resume.load_resume_point(None, request, self.plan, found)  # type: ignore[arg-type]
+        assert (resumed.state.armed, resumed.state.lost) == (len(self.armed), len(found.attempts))
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         honest = TokenLevelRule._mean

@@ -4,7 +4,7 @@ import pytest
 
 from cli.commands.dataset.budget import window_of
 from cli.framework.proposal_view import as_data, asked_of_stewards, waits
-from flows.datasets.budget_view import Window
+from flows.datasets.budget_view import PacingWindow
 from models_db.values.amounts import Amount
 from tests.unit.flows.approvals.test_propose_change import a_row
 
@@ -33,4 +33,4 @@ def test_amounts_are_texts_and_what_is_not_there_is_left_out() -> None:
 @pytest.mark.parametrize(("number", "window"), [(1, 1), (2, 1), (3, 2), (7, 2), (8, 3)])
 def test_releases_have_their_turn_window_by_window(number: int, window: int) -> None:
     """Two fit into what is left of this window, five into each that follows."""
-    assert window_of(Window("week", Amount(50), Amount(30), "a", "b"), Amount(10), number) == window
+    assert window_of(PacingWindow("week", Amount(50), Amount(30), "a", "b"), Amount(10), number) == window

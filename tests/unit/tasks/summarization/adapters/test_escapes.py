@@ -20,7 +20,7 @@ from torch import Tensor
 
 import flows.attacks.public_twin
 import tasks.generation.decoding.loop
-from flows.attacks.public_twin import SummariesNotAttacked, Wanted, attack_on_twin
+from flows.attacks.public_twin import SummariesNotAttacked, TwinAttackRequest, attack_on_twin
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
@@ -336,7 +336,7 @@ def test_a_request_for_summaries_is_not_attacked_on_a_stage_that_knows_no_groups
     request = {"dataset": "reviews", "kind": "summaries", "mechanism": mechanism, "model": "tiny", "epsilon": 1}
     asked = {**request, "delta": "1e-6", "parameters": {"groups": ["a"]}, "prompt": {"description": "a summary"}}
     with pytest.raises(SummariesNotAttacked, match="without regard to groups"):
-        attack_on_twin(tmp_path / "home", Wanted(asked, twin="public"))
+        attack_on_twin(tmp_path / "home", TwinAttackRequest(asked, twin="public"))
     assert not list((tmp_path / "home").iterdir())
 
 
