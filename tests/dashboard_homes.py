@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from cli.app import app
-from cli.web.access import Asked, Door, door
+from cli.web.access import AccessOptions, AccessPolicy, access_policy
 from cli.web.application import application
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
@@ -98,9 +98,9 @@ class Home:
             timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", utc_now())
             return schedules.create(session, self.world.analyst, found, motion, timing, f"weekly {EVIL}").id
 
-    def client(self, behind: Door | None = None, **more: Any) -> TestClient:
+    def client(self, behind: AccessPolicy | None = None, **more: Any) -> TestClient:
         """A program that asks the dashboard."""
-        made = behind or door(Asked())
+        made = behind or access_policy(AccessOptions())
         return TestClient(
             application(self.home, made, **more), base_url=made.url.rstrip("/"), follow_redirects=False,
             raise_server_exceptions=True,

@@ -1,7 +1,7 @@
 """How every command behaves: --home and --json, one place that prints, one place that catches errors.
 
-A command is a function that takes an `Opened` home and its own parameters and returns an `Answer`. It never prints
-results and never exits; what it says on the way (a price, a bar) goes to stderr through `opened.say`.
+A command is a function that takes a `CommandContext` and its own parameters and returns a `CommandResult`. It never
+prints results and never exits; what it says on the way (a price, a bar) goes to stderr through `context.say`.
 """
 
 import functools
@@ -23,36 +23,38 @@ from models_db.values.printable_text import json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
 
-JsonLike = Mapping[str, object] | Sequence[object]
+JsonData = Mapping[str, object] | Sequence[object]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command has to say: for programs, and for people."""
 
-    data: JsonLike
-    shown: Sequence[RenderableType] = ()
+    data: JsonData
+    renderables: Sequence[RenderableType] = ()
     exit_code: int = 0
 
 
 @dataclass(frozen=True)
-class Opened:
+class CommandContext:
     """What every command is given: the home, and a way to speak while it works."""
 
     home: ProjectHome
     as_json: bool
     console: Console = field(default_factory=lambda: make_console(stderr=True))
 
-    def say(self, *what: RenderableType) -> None:
+    def print_progress(self, *what: RenderableType) -> None:
         """Show something on the way; silent under --json."""
         if not self.as_json:
-            show(self.console, what)
+            print_renderables(self.console, what)
 
 
-def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Register a function as the command `name` of `app`; its first parameter must be the `Opened` home."""
+def command(
+    app: typer.Typer, name: str, **settings: Any
+) -> Callable[[Callable[..., CommandResult]], Callable[..., CommandResult]]:
+    """Register a function as the command `name` of `app`; its first parameter must be the `CommandContext` home."""
 
-    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    def register(function: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
         @functools.wraps(function)
         def run(*, almoner_home: Path | None, almoner_json: bool, **parameters: Any) -> None:
             raise typer.Exit(execute(function, almoner_home, almoner_json, parameters))
@@ -70,21 +72,23 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[
     return register
 
 
-def execute(function: Callable[..., Answer], home: Path | None, as_json: bool, parameters: Mapping[str, Any]) -> int:
+def execute(
+    function: Callable[..., CommandResult], home: Path | None, as_json: bool, parameters: Mapping[str, Any]
+) -> int:
     """Run a command and print its answer or its refusal; returns the exit code."""
     if home is not None:
         os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
     try:
-        return _answered(function, Opened(ProjectHome.locate(home), as_json), parameters)
+        return _answered(function, CommandContext(ProjectHome.locate(home), as_json), parameters)
     except AlmonerError as problem:
         _print_problem(problem, as_json)
         return problem.exit_code
     except KeyboardInterrupt:
-        show(make_console(stderr=True), ["Interrupted; nothing was left half done."])
+        print_renderables(make_console(stderr=True), ["Interrupted; nothing was left half done."])
         return 130
 
 
-def _answered(function: Callable[..., Answer], opened: Opened, parameters: Mapping[str, Any]) -> int:
+def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
     """Run a command and print its answer; what failed because rows were altered says so, whatever it failed at.
 
     Raises:
@@ -92,15 +96,15 @@ def _answered(function: Callable[..., Answer], opened: Opened, parameters: Mappi
         and whatever the command raises.
     """
     try:
-        answer = function(opened, **parameters)
-        _print_answer(answer, opened.as_json)
+        answer = function(context, **parameters)
+        _print_result(answer, context.as_json)
         return answer.exit_code
     except AlmonerError:
         raise
     except Exception as problem:
         from flows.audit.verify import ledger_altered  # most commands need nothing of it
 
-        if (altered := ledger_altered(opened.home)) is not None:
+        if (altered := ledger_altered(context.home)) is not None:
             raise altered from problem
         raise
 
@@ -111,7 +115,7 @@ def make_console(*, stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
-def show(console: Console, what: Sequence[RenderableType]) -> None:
+def print_renderables(console: Console, what: Sequence[RenderableType]) -> None:
     """Print tables as they are and sentences as plain text: nothing in a name or reason is ever markup."""
     for each in what:
         if isinstance(each, str):
@@ -120,11 +124,11 @@ def show(console: Console, what: Sequence[RenderableType]) -> None:
             console.print(each)
 
 
-def _print_answer(answer: Answer, as_json: bool) -> None:
+def _print_result(answer: CommandResult, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json_text(answer.data, indent=2) + "\n")
         return
-    show(make_console(), answer.shown)
+    print_renderables(make_console(), answer.renderables)
 
 
 def _print_problem(problem: AlmonerError, as_json: bool) -> None:
@@ -132,4 +136,4 @@ def _print_problem(problem: AlmonerError, as_json: bool) -> None:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
         sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
         return
-    show(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])
+    print_renderables(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from migrations.database_roles import RoleChanges
 
 
-def told_rights(rights: RoleChanges) -> Sequence[str]:
+def describe_grants(rights: RoleChanges) -> Sequence[str]:
     """Lines for people; none where nothing was to be done."""
     told = []
     if rights.applied:
@@ -15,7 +15,7 @@ def told_rights(rights: RoleChanges) -> Sequence[str]:
     return told
 
 
-def as_json(rights: RoleChanges) -> dict[str, object]:
+def grants_to_json(rights: RoleChanges) -> dict[str, object]:
     """The same for programs."""
     return {"done": list(rights.applied), "todo": list(rights.pending)}
 

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from cli.framework.command import Opened
+from cli.framework.command import CommandContext
 from tasks.common import progress
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -26,17 +26,17 @@ SECONDS_BETWEEN_LINES = 60.0
 
 
 @contextmanager
-def showing(opened: Opened) -> Iterator[None]:
+def progress_bar(context: CommandContext) -> Iterator[None]:
     """Show what the work inside the block reports and tells.
 
     On a terminal the time runs from the first moment on, also while libraries and models are loaded.
     """
-    if opened.as_json or not opened.console.is_terminal:
-        with in_lines(opened):
+    if context.as_json or not context.console.is_terminal:
+        with progress_lines(context):
             yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), _Steps(), _Time())
-    with Progress(*columns, console=opened.console, transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), _StepsColumn(), _TimeColumn())
+    with Progress(*columns, console=context.console, transient=True) as bar:
         bars: dict[str, TaskID] = {}
         preparing = bar.add_task("preparing", total=None)
 
@@ -46,30 +46,30 @@ def showing(opened: Opened) -> Iterator[None]:
                 bars[what] = bar.add_task(what, total=total)
             bar.update(bars[what], completed=done, total=total)
 
-        with progress.listening(show, opened.say):
+        with progress.listening(show, context.print_progress):
             yield
 
 
 @contextmanager
-def in_lines(opened: Opened) -> Iterator[None]:
-    """As `showing` does without a terminal, with or without one: for what works now and then, for days."""
-    reporter = _nobody if opened.as_json else Lines(opened.say)
-    with progress.listening(reporter, opened.say):
+def progress_lines(context: CommandContext) -> Iterator[None]:
+    """As `progress_bar` does without a terminal, with or without one: for what works now and then, for days."""
+    reporter = _ignore_progress if context.as_json else ProgressLines(context.print_progress)
+    with progress.listening(reporter, context.print_progress):
         yield
 
 
-def _nobody(what: str, done: int, total: int) -> None:
+def _ignore_progress(what: str, done: int, total: int) -> None:
     """Nobody is told."""
 
 
-class _Steps(ProgressColumn):
+class _StepsColumn(ProgressColumn):
     """How many of how many steps; nothing where nobody knows how many there will be."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.total is None else f"{int(task.completed)}/{int(task.total)}")
 
 
-class _Time(ProgressColumn):
+class _TimeColumn(ProgressColumn):
     """The time that is left; what has passed, where nobody knows how long it will take."""
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ class _Time(ProgressColumn):
 
 
 @dataclass
-class Lines:
+class ProgressLines:
     """Says a line when a minute has passed since the last, so that short work says none.
 
     In hundredths and not in steps: such lines end up in logs, and how many documents a corpus has belongs in none.
     """
 
-    say: Callable[[RenderableType], None]
+    print_line: Callable[[RenderableType], None]
     now: Callable[[], float] = time.monotonic
     last: float = field(init=False)
 
@@ -98,4 +98,4 @@ class Lines:
         """So far is `what`."""
         if (now := self.now()) - self.last >= SECONDS_BETWEEN_LINES:
             self.last = now
-            self.say(f"{what}: {100 * done // max(total, 1)} %")
+            self.print_line(f"{what}: {100 * done // max(total, 1)} %")

@@ -11,21 +11,21 @@ import unicodedata
 
 from models_db.errors import Refused, UsageError
 
-LONGEST_LINE = 1000
+LONGEST_ANSWER = 1000
 
 
-def at_terminal() -> bool:
+def is_interactive() -> bool:
     """Whether somebody can be asked: standard input is a terminal."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def passphrase() -> str:
+def read_passphrase() -> str:
     """The passphrase of a key file, without showing it.
 
     Raises:
         PassphraseMissing: there is no terminal to ask at.
     """
-    if not at_terminal():
+    if not is_interactive():
         raise PassphraseMissing
     try:
         return getpass.getpass("Passphrase of the key file: ", stream=sys.stderr)
@@ -42,22 +42,22 @@ def confirm(name: str, question: str, given: str | None = None) -> None:
         ConfirmationMissing: nothing was typed, piped or given.
         ConfirmationWrong: something else was.
     """
-    typed = _line(question) if given is None else given
+    typed = _read_line(question) if given is None else given
     if not typed.strip():
         raise ConfirmationMissing(name)
-    if len(typed) > LONGEST_LINE or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
+    if len(typed) > LONGEST_ANSWER or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
         raise ConfirmationWrong
 
 
-def _line(question: str) -> str:
+def _read_line(question: str) -> str:
     """One line of standard input; at most one character more than the longest one that is compared."""
-    if at_terminal():
+    if is_interactive():
         sys.stderr.write(f"{question}: ")
         sys.stderr.flush()
     if sys.stdin is None or sys.stdin.closed:
         return ""
     try:
-        return sys.stdin.readline(LONGEST_LINE + 1)
+        return sys.stdin.readline(LONGEST_ANSWER + 1)
     except UnicodeDecodeError:
         raise ConfirmationWrong from None
 

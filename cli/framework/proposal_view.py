@@ -12,20 +12,20 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 
 
-def asked_of_stewards(number: int) -> str:
+def approve_hint(number: int) -> str:
     """What a steward types next."""
     return f'A steward decides: `almoner approve {number} --gate motion --reason "..."`, or `almoner reject`.'
 
 
-def waits(number: int | None, needed: int) -> list[RenderableType]:
+def waiting_sentence(number: int | None, needed: int) -> list[RenderableType]:
     """What a proposal says in the end; nothing was proposed without a number."""
     people = "1 steward" if needed == 1 else f"{needed} different stewards"
     if number is None:
         return [f"It would need the approval of {people}. Dry run: nothing was proposed."]
-    return [f"Proposed as motion {number}; it takes effect when {people} approved.", asked_of_stewards(number)]
+    return [f"Proposed as motion {number}; it takes effect when {people} approved.", approve_hint(number)]
 
 
-def motion_table(found: Sequence[ProposalRow]) -> RenderableType:
+def proposal_table(found: Sequence[ProposalRow]) -> RenderableType:
     """Motions, one a line."""
     columns = ("motion", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
     return table(columns, [_line(motion) for motion in found])

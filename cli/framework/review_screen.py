@@ -4,49 +4,49 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from cli.framework.tables import facts, plain, table
+from cli.framework.tables import fact_list, plain_text, table
 from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
 
-UNSIGNED = " (as the ledger says; your signature does not cover it)"
+UNSIGNED_NOTE = " (as the ledger says; your signature does not cover it)"
 
 
-def render(asked: Review, *, elsewhere: bool = False) -> list[RenderableType]:
+def render_review(asked: Review, *, elsewhere: bool = False) -> list[RenderableType]:
     """A matter, section by section.
 
     Args:
         elsewhere: it comes out of a file, so what the file only reports is told apart from what is signed.
     """
-    parts: list[RenderableType] = [_heading(asked.title, "bold")]
+    parts: list[RenderableType] = [_render_heading(asked.title, "bold")]
     for section in asked.sections:
-        note = UNSIGNED if elsewhere and not section.signed else ""
-        parts += _shown(section, f"\n{section.title}{note}")
+        note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
+        parts += _render_section(section, f"\n{section.title}{note}")
     parts.append(Text(f"\nAn approval binds to sha256 {asked.subject_digest}"))
     return parts
 
 
-def _shown(section: ReviewSection, title: str) -> list[RenderableType]:
+def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
-            text = plain("\n".join(f"! {line}" for line in lines))
+            text = plain_text("\n".join(f"! {line}" for line in lines))
             text.stylize("bold yellow")
-            return [Panel(text, title=plain(title.strip()), title_align="left", border_style="yellow")]
+            return [Panel(text, title=plain_text(title.strip()), title_align="left", border_style="yellow")]
         case FieldList(rows=rows):
-            return [_heading(title), facts(rows)]
+            return [_render_heading(title), fact_list(rows)]
         case Table(rows=(), empty=empty):
-            return [_heading(title), plain(empty or "None.")]
+            return [_render_heading(title), plain_text(empty or "None.")]
         case Table(columns=columns, rows=rows):
-            return [_heading(title), table(columns, rows)]
+            return [_render_heading(title), table(columns, rows)]
         case Samples(texts=texts, names=names):
             about = [f": {name}" if name is not None else "" for name in names or [None] * len(texts)]
             shown = [f"{n} of {len(texts)} shown{name}" for n, name in enumerate(about, 1)]
-            return [_heading(title), *map(_sample, texts, shown)]
+            return [_render_heading(title), *map(_render_sample, texts, shown)]
 
 
-def _heading(title: str, style: str = "bold underline") -> Text:
-    made = plain(title)
+def _render_heading(title: str, style: str = "bold underline") -> Text:
+    made = plain_text(title)
     made.stylize(style)
     return made
 
 
-def _sample(text: str, title: str) -> Panel:
-    return Panel(plain(text), title=plain(title), title_align="left")
+def _render_sample(text: str, title: str) -> Panel:
+    return Panel(plain_text(text), title=plain_text(title), title_align="left")

@@ -20,7 +20,7 @@ RunnerAddress = Annotated[
 ]
 
 
-def settings_of(
+def poller_settings(
     device: str, workers: int, runner: str, runner_address: str | None, *, approved: bool = False
 ) -> "PollerSettings":
     """The options as flows read them.

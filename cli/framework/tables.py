@@ -20,17 +20,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
         numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
         made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
-        made.add_row(*(plain("" if value is None else value) for value in row))
+        made.add_row(*(plain_text("" if value is None else value) for value in row))
     return made
 
 
-def facts(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
+def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
     """Names and values, one a line."""
     made = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
-        made.add_row(plain(name), plain(_said(value)))
+        made.add_row(plain_text(name), plain_text(_value_text(value)))
     return made
 
 
@@ -39,14 +39,14 @@ def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:
     return table(("group", "as the model is told of it"), shown, title)
 
 
-def _said(value: object) -> object:
+def _value_text(value: object) -> object:
     """A value as a sentence has it: nothing is a dash, several things have commas between them."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "-" if value is None else value
 
 
-def plain(value: object) -> Text:
+def plain_text(value: object) -> Text:
     """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
     return Text(escape_controls(value))
 

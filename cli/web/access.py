@@ -13,14 +13,14 @@ from pathlib import Path
 
 from models_db.errors import UsageError
 
-PORT = 8717
+DEFAULT_PORT = 8717
 SHORTEST_TOKEN = 32
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-MAKE_ONE = "Make one: `umask 077; openssl rand -hex 32 > FILE`."
+HOW_TO_MAKE_ONE = "Make one: `umask 077; openssl rand -hex 32 > FILE`."
 
 
 @dataclass(frozen=True)
-class Door:
+class AccessPolicy:
     """Where the dashboard listens.
 
     Attributes:
@@ -37,7 +37,7 @@ class Door:
     key: Path | None = None
 
     @property
-    def secure(self) -> bool:
+    def is_secure(self) -> bool:
         """Whether it speaks TLS."""
         return self.certificate is not None
 
@@ -48,16 +48,16 @@ class Door:
             (name for name in sorted(self.names) if not _is_address(name) and name != "localhost"), self.address
         )
         host = f"[{name}]" if ":" in name else name
-        return f"{'https' if self.secure else 'http'}://{host}:{self.port}/"
+        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}/"
 
-    def answers_to(self, host: str) -> bool:
+    def allows_host(self, host: str) -> bool:
         """Whether a Host header names this door: one of its names, with its port or, on the usual ports, without."""
         name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
-        usual = 443 if self.secure else 80
+        usual = 443 if self.is_secure else 80
         right_port = port == str(self.port) if port else self.port == usual
         return right_port and name.strip("[]").lower() in self.names
 
-    def opens_to(self, token: str) -> bool:
+    def accepts_token(self, token: str) -> bool:
         """Whether that is the token; in a time that tells nothing of where it differs."""
         given = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         return self.token is not None and hmac.compare_digest(given, self.token)
@@ -76,11 +76,11 @@ def _has_port(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccessOptions:
     """What was typed after `almoner dashboard`."""
 
     address: str = "127.0.0.1"
-    port: int = PORT
+    port: int = DEFAULT_PORT
     names: tuple[str, ...] = ()
     token_file: Path | None = None
     token_variable: str | None = None
@@ -88,7 +88,7 @@ class Asked:
     key: Path | None = None
 
 
-def door(asked: Asked) -> Door:
+def access_policy(options: AccessOptions) -> AccessPolicy:
     """The door that was asked for.
 
     Raises:
@@ -98,36 +98,36 @@ def door(asked: Asked) -> Door:
         TlsHalf: a certificate without a key, or the other way round.
     """
     try:
-        address = ipaddress.ip_address("127.0.0.1" if asked.address == "localhost" else asked.address)
+        address = ipaddress.ip_address("127.0.0.1" if options.address == "localhost" else options.address)
     except ValueError:
-        raise AddressUnfit(asked.address, "is no IP address") from None
-    if (asked.certificate is None) != (asked.key is None):
+        raise AddressUnfit(options.address, "is no IP address") from None
+    if (options.certificate is None) != (options.key is None):
         raise TlsHalf
-    token = _token(asked)
+    token = _read_token(options)
     if not address.is_loopback:
         if token is None:
-            raise TokenNeeded(asked.address)
-        if asked.certificate is None:
-            raise TlsNeeded(asked.address)
-    if address.is_unspecified and not asked.names:
-        raise AddressUnfit(asked.address, "stands for every address of this machine, so a name is needed")
-    names = {name.lower() for name in asked.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
+            raise TokenNeeded(options.address)
+        if options.certificate is None:
+            raise TlsNeeded(options.address)
+    if address.is_unspecified and not options.names:
+        raise AddressUnfit(options.address, "stands for every address of this machine, so a name is needed")
+    names = {name.lower() for name in options.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
     if not address.is_unspecified:
         names.add(str(address))
-    return Door(str(address), asked.port, frozenset(names), token, asked.certificate, asked.key)
+    return AccessPolicy(str(address), options.port, frozenset(names), token, options.certificate, options.key)
 
 
-def _token(asked: Asked) -> bytes | None:
-    if asked.token_file is not None and asked.token_variable is not None:
+def _read_token(options: AccessOptions) -> bytes | None:
+    if options.token_file is not None and options.token_variable is not None:
         raise TokenUnfit("is named twice, as a file and as a variable")
-    if asked.token_file is not None:
-        return _digest(_private_text(asked.token_file))
-    if asked.token_variable is not None:
-        return _digest(os.environ.get(asked.token_variable, ""))
+    if options.token_file is not None:
+        return _token_digest(_read_private_file(options.token_file))
+    if options.token_variable is not None:
+        return _token_digest(os.environ.get(options.token_variable, ""))
     return None
 
 
-def _private_text(path: Path) -> str:
+def _read_private_file(path: Path) -> str:
     """The content of a file that nobody else can read."""
     try:
         with path.open("rb") as file:
@@ -138,7 +138,7 @@ def _private_text(path: Path) -> str:
         raise TokenUnfit(f"cannot be read from {path}: {problem.strerror or type(problem).__name__}") from None
 
 
-def _digest(written: str) -> bytes:
+def _token_digest(written: str) -> bytes:
     token = written.strip()
     if len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
         raise TokenUnfit(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
@@ -162,7 +162,7 @@ class TokenNeeded(UsageError):
     def __init__(self, address: str) -> None:
         super().__init__(
             f"Other machines reach {address}, so the dashboard needs a token there.",
-            f"Name its file with --token-file FILE, or a variable with --token-env NAME. {MAKE_ONE}",
+            f"Name its file with --token-file FILE, or a variable with --token-env NAME. {HOW_TO_MAKE_ONE}",
             {"address": address},
         )
 
@@ -189,4 +189,4 @@ class TokenUnfit(UsageError):
     """A token that would not keep anybody out, or that others can read; it is never repeated."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"The token {why}.", MAKE_ONE)
+        super().__init__(f"The token {why}.", HOW_TO_MAKE_ONE)

@@ -8,24 +8,28 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from cli.web.access import Door
+from cli.web.access import AccessPolicy
 from cli.web.chain_status import ChainWatch
 from cli.web.login import Login
-from cli.web.middleware import Shield
-from cli.web.responses import Tell, guarded, guarded_async
-from cli.web.sessions import Patience, Sessions
-from cli.web.views import Views
+from cli.web.middleware import SecurityMiddleware
+from cli.web.responses import FaultReporter, with_error_pages, with_error_pages_async
+from cli.web.sessions import LoginThrottle, Sessions
+from cli.web.views import DashboardViews
 from models_db.home import ProjectHome
 
 
-def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGIApp:
+def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | None = None) -> ASGIApp:
     """The dashboard of a home behind a door, as an ASGI application.
 
     Args:
         tell: what is done with an error that should not happen; by default its place is printed, and not what it says.
     """
-    views, sessions, patience = Views(home, ChainWatch(home), secured=door.token is not None), Sessions(), Patience()
-    told = tell or tell_place
+    views, sessions, patience = (
+        DashboardViews(home, ChainWatch(home), secured=access.token is not None),
+        Sessions(),
+        LoginThrottle(),
+    )
+    told = tell or print_fault_location
     pages = {
         "/": views.overview,
         "/index.json": views.overview,
@@ -47,22 +51,22 @@ def application(home: ProjectHome, door: Door, tell: Tell | None = None) -> ASGI
         "/style.css": views.style,
         "/favicon.svg": views.icon,
     }
-    routes = [Route(path, guarded(page, told, home), methods=["GET"]) for path, page in pages.items()]
-    login = Login(door, sessions, patience)
-    routes.append(Route("/login", guarded_async(login.answer, told), methods=["GET", "POST"]))
+    routes = [Route(path, with_error_pages(page, told, home), methods=["GET"]) for path, page in pages.items()]
+    login = Login(access, sessions, patience)
+    routes.append(Route("/login", with_error_pages_async(login.answer, told), methods=["GET", "POST"]))
     made = Starlette(routes=routes, exception_handlers={404: views.missing})
     made.router.redirect_slashes = False
-    return Shield(made, door, sessions, patience)
+    return SecurityMiddleware(made, access, sessions, patience)
 
 
-def tell_place(problem: BaseException) -> None:
+def print_fault_location(problem: BaseException) -> None:
     """On stderr: what kind of error it was and where; its text could hold what should not be in a log."""
     places = traceback.extract_tb(problem.__traceback__)[-1:]
     where = "".join(f" at {place.filename}:{place.lineno}" for place in places)
     sys.stderr.write(f"Fault: {type(problem).__name__}{where}\n")
 
 
-def serve(home: ProjectHome, door: Door) -> None:
+def serve_dashboard(home: ProjectHome, access: AccessPolicy) -> None:
     """Answer until somebody interrupts it.
 
     Raises:
@@ -71,9 +75,9 @@ def serve(home: ProjectHome, door: Door) -> None:
     import uvicorn
 
     settings = uvicorn.Config(
-        application(home, door),
-        ssl_certfile=door.certificate,
-        ssl_keyfile=door.key,
+        application(home, access),
+        ssl_certfile=access.certificate,
+        ssl_keyfile=access.key,
         ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
         access_log=False,
         log_level="error",
@@ -84,6 +88,6 @@ def serve(home: ProjectHome, door: Door) -> None:
         ws="none",
     )
     settings.load()
-    family = socket.AF_INET6 if ":" in door.address else socket.AF_INET
-    with socket.create_server((door.address, door.port), family=family) as listening:
+    family = socket.AF_INET6 if ":" in access.address else socket.AF_INET
+    with socket.create_server((access.address, access.port), family=family) as listening:
         uvicorn.Server(settings).run(sockets=[listening])

@@ -14,10 +14,10 @@ from models_db.home import ProjectHome
 from models_db.services.audit.verify_chain import ChainReport
 from models_db.sessions.read_only import ReadOnlyDatabase
 
-PATIENCE = 2.0
+WAIT_SECONDS = 2.0
 """Seconds that a page waits for a walk; a short chain is walked by then."""
 
-REST = 20
+PAUSE_FACTOR = 20
 """After a walk there is no other for so many times as long as it took."""
 
 
@@ -40,7 +40,7 @@ class ChainState:
 
 
 @dataclass
-class _Walk:
+class _ChainCheck:
     head: int
     verdict: str
     links: int
@@ -56,7 +56,7 @@ class ChainWatch:
     def __init__(self, home: ProjectHome, walk: Callable[[ReadOnlyWorkspace], ChainReport] | None = None) -> None:
         self._home = home
         self._walk = walk or (lambda record: verify_record(record).chain)
-        self._last: _Walk | None = None
+        self._last: _ChainCheck | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -67,48 +67,48 @@ class ChainWatch:
 
     def state(self, head: int) -> ChainState:
         """What is known of a chain whose newest link has the number `head`; walks it if that is new."""
-        thread = self._started(head)
+        thread = self._start_check(head)
         if thread is not None:
-            thread.join(PATIENCE)
+            thread.join(WAIT_SECONDS)
         last = self._last
         if last is None:
             return ChainState("walking", 0, head, "The chain is being walked for the first time.", None)
         return ChainState(last.verdict, last.links, max(head - last.head, 0), last.told, last.at)
 
-    def _started(self, head: int) -> threading.Thread | None:
+    def _start_check(self, head: int) -> threading.Thread | None:
         """The walk that is going on, or begins now because the chain has grown; None if there is no need for one."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return self._thread
             last = self._last
-            if last is not None and (last.head == head or time.monotonic() < last.ended + REST * last.lasted):
+            if last is not None and (last.head == head or time.monotonic() < last.ended + PAUSE_FACTOR * last.lasted):
                 return None
-            self._thread = threading.Thread(target=self._walked, args=(head,), daemon=True, name="chain")
+            self._thread = threading.Thread(target=self._run_check, args=(head,), daemon=True, name="chain")
             self._thread.start()
             return self._thread
 
-    def _walked(self, head: int) -> None:
+    def _run_check(self, head: int) -> None:
         began = time.monotonic()
         links, verdict, told = 0, "unread", ""
         try:
             found = self._walk(ReadOnlyWorkspace(self._home, ReadOnlyDatabase(self._home.database_url), ""))
-            verdict, told, links, head = _judged(found), _said(found), found.links, found.head.seq
+            verdict, told, links, head = _verdict_of(found), _verdict_sentence(found), found.links, found.head.seq
         except AlmonerError as problem:
             told = problem.message
         ended = time.monotonic()
-        self._last = _Walk(head, verdict, links, told, utc_now(datetime.now(UTC)), ended, ended - began)
+        self._last = _ChainCheck(head, verdict, links, told, utc_now(datetime.now(UTC)), ended, ended - began)
 
 
-def _judged(found: ChainReport) -> str:
-    return "holds" if found.holds and not (found.clock_back or found.unreadable) else "broken"
+def _verdict_of(report: ChainReport) -> str:
+    return "holds" if report.holds and not (report.clock_back or report.unreadable) else "broken"
 
 
-def _said(found: ChainReport) -> str:
-    if not found.holds:
-        return f"The chain is broken at link {found.broken_at}: {found.reason}."
-    if found.clock_back:
-        places = ", ".join(map(str, found.clock_back))
+def _verdict_sentence(report: ChainReport) -> str:
+    if not report.holds:
+        return f"The chain is broken at link {report.broken_at}: {report.reason}."
+    if report.clock_back:
+        places = ", ".join(map(str, report.clock_back))
         return f"The clock went back at link {places}: expired approvals may have held there."
-    if found.unreadable:
-        return f"No reader can parse link {', '.join(map(str, found.unreadable))}: almoner cannot have written it."
-    return f"The chain holds: {found.links} links, head {found.head.hash}."
+    if report.unreadable:
+        return f"No reader can parse link {', '.join(map(str, report.unreadable))}: almoner cannot have written it."
+    return f"The chain holds: {report.links} links, head {report.head.hash}."

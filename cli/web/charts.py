@@ -9,26 +9,26 @@ from flows.dashboard.balances import BalanceFigures
 from flows.dashboard.burn_down import BurnDown, BurnPoint
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
 
-HEIGHT = 280
-ROWS = 12
+CHART_HEIGHT = 280
+MOST_ROWS = 12
 """Rows of the table beside a burn-down."""
 
-LINES = 5
+MOST_LINES = 5
 """Cohorts in one chart: as many as there are dashes to tell apart."""
 
-NAMES, APART = 130, 26
+NAME_WIDTH, NAME_SPACING = 130, 26
 """Room for names to the right of lines, and between two of them."""
 
 
 @dataclass(frozen=True)
-class Row:
+class BurnRow:
     """What was left of each cohort of a chart at the end of a day; None before it was opened."""
 
     day: str
     left_percent: tuple[str | None, ...]
 
 
-def bar(figures: BalanceFigures) -> Mapping[str, Any]:
+def budget_bar(figures: BalanceFigures) -> Mapping[str, Any]:
     """A lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
     parts, at = [], 0.0
     for kind, share in (
@@ -64,7 +64,7 @@ class _Axes:
 
     def y(self, percent: float) -> float:
         """Where a share is."""
-        return round(TOP + (HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
+        return round(TOP + (CHART_HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
 
     def line(self, points: Sequence[BurnPoint]) -> str:
         """A path of steps: what was left stays left until something is spent."""
@@ -77,54 +77,56 @@ def burn_chart(burns: Sequence[BurnDown]) -> Mapping[str, Any]:
 
     Lines differ by dashes as well as by colour, and end at the name of their cohort.
     """
-    shown = drawn_ones(burns)
+    shown = visible_series(burns)
     alone = shown[0] if len(burns) == 1 else None
     first = min(date.fromisoformat(one.points[0].day) for one in shown)
     today = date.fromisoformat(shown[-1].points[-1].day)
-    last = _last(first, today, alone.gone_on if alone else None)
-    axes = _Axes(first, last, WIDTH - (RIGHT if alone else NAMES))
+    last = _axis_end(first, today, alone.gone_on if alone else None)
+    axes = _Axes(first, last, WIDTH - (RIGHT if alone else NAME_WIDTH))
     ticks = [(first, "start"), (last, "end")]
     if axes.days > 2 and WIDTH / 4 < axes.x(today) < WIDTH * 3 / 4:
         ticks.insert(1, (today, "middle"))
-    base = HEIGHT - BOTTOM
+    base = CHART_HEIGHT - BOTTOM
     return {
         "width": WIDTH,
-        "height": HEIGHT,
+        "height": CHART_HEIGHT,
         "left": LEFT,
         "end": axes.end,
         "base": base,
-        "lines": [_line(axes, one, today) for one in shown],
-        "names": [] if alone else _names(axes, shown, today),
+        "lines": [_series_line(axes, one, today) for one in shown],
+        "names": [] if alone else _series_names(axes, shown, today),
         "area": f"{axes.line(alone.points)} L{axes.x(today)} {base} L{axes.x(first)} {base} Z" if alone else None,
-        "ahead": _ahead(alone, today, axes) if alone else None,
+        "ahead": _forecast_line(alone, today, axes) if alone else None,
         "up": [{"at": axes.y(each), "text": f"{each} %"} for each in (0, 25, 50, 75, 100)],
         "across": [{"at": axes.x(day), "text": day.isoformat(), "anchor": anchor} for day, anchor in ticks],
-        "desc": _desc(alone) if alone else " ".join(f"Cohort {one.cohort}: {_desc(one)}" for one in shown),
+        "desc": _series_description(alone)
+        if alone
+        else " ".join(f"Cohort {one.cohort}: {_series_description(one)}" for one in shown),
     }
 
 
-def drawn_ones(burns: Sequence[BurnDown]) -> Sequence[BurnDown]:
+def visible_series(burns: Sequence[BurnDown]) -> Sequence[BurnDown]:
     """The cohorts that a chart has lines for, and its table columns: the newest."""
-    return burns[-LINES:]
+    return burns[-MOST_LINES:]
 
 
-def _line(axes: _Axes, one: BurnDown, today: date) -> Mapping[str, Any]:
+def _series_line(axes: _Axes, burn: BurnDown, today: date) -> Mapping[str, Any]:
     """A cohort keeps its dashes when others are opened."""
-    at = axes.y(float(one.points[-1].left_percent))
-    return {"path": axes.line(one.points), "dashes": (one.cohort - 1) % LINES, "x": axes.x(today), "y": at}
+    at = axes.y(float(burn.points[-1].left_percent))
+    return {"path": axes.line(burn.points), "dashes": (burn.cohort - 1) % MOST_LINES, "x": axes.x(today), "y": at}
 
 
-def _names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[str, Any]]:
+def _series_names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[str, Any]]:
     """The names beside the ends of lines, in their order, moved apart where they would cover each other."""
     ends = sorted((axes.y(float(one.points[-1].left_percent)), one.cohort) for one in shown)
-    at, places = float(TOP - APART), list[float]()
+    at, places = float(TOP - NAME_SPACING), list[float]()
     for y, _ in ends:
-        at = max(y, at + APART)
+        at = max(y, at + NAME_SPACING)
         places.append(at)
-    lowest = float(HEIGHT - BOTTOM)
+    lowest = float(CHART_HEIGHT - BOTTOM)
     for number in reversed(range(len(places))):
         places[number] = min(places[number], lowest)
-        lowest = places[number] - APART
+        lowest = places[number] - NAME_SPACING
     return [
         {
             "text": f"cohort {cohort}",
@@ -137,7 +139,7 @@ def _names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[
     ]
 
 
-def _last(first: date, today: date, gone_on: str | None) -> date:
+def _axis_end(first: date, today: date, gone_on: str | None) -> date:
     """Where the axis ends: the forecast's day, if it is not so far that the past would become a sliver."""
     if gone_on is None:
         return max(today, first + timedelta(days=1))
@@ -145,7 +147,7 @@ def _last(first: date, today: date, gone_on: str | None) -> date:
     return max(min(date.fromisoformat(gone_on), most), first + timedelta(days=1))
 
 
-def _ahead(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None:
+def _forecast_line(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None:
     if burn.gone_on is None or axes.last <= today:
         return None
     gone, left = date.fromisoformat(burn.gone_on), float(burn.points[-1].left_percent)
@@ -153,7 +155,7 @@ def _ahead(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None
     return {"x1": axes.x(today), "y1": axes.y(left), "x2": axes.x(axes.last), "y2": axes.y(max(at_last, 0.0))}
 
 
-def _desc(burn: BurnDown) -> str:
+def _series_description(burn: BurnDown) -> str:
     first, last = burn.points[0], burn.points[-1]
     ends = f" At the pace of the last {burn.recent_days} days nothing would be left on {burn.gone_on}." * bool(
         burn.gone_on
@@ -161,17 +163,19 @@ def _desc(burn: BurnDown) -> str:
     return f"From 100 % left on {first.day} to {last.left_percent} % left on {last.day}.{ends}"
 
 
-def burn_rows(burns: Sequence[BurnDown]) -> list[Row]:
+def burn_rows(burns: Sequence[BurnDown]) -> list[BurnRow]:
     """The chart as a table, newest first: the days of all points, or the last ones of months, or of years."""
-    shown = drawn_ones(burns)
+    shown = visible_series(burns)
     days = sorted({point.day for one in shown for point in one.points})
     for length in (10, 7, 4):
         latest = {day[:length]: day for day in days}
-        if len(latest) <= ROWS:
+        if len(latest) <= MOST_ROWS:
             break
-    return [Row(day, tuple(_left_on(one, day) for one in shown)) for day in list(latest.values())[::-1][:ROWS]]
+    return [
+        BurnRow(day, tuple(_remaining_on(one, day) for one in shown)) for day in list(latest.values())[::-1][:MOST_ROWS]
+    ]
 
 
-def _left_on(burn: BurnDown, day: str) -> str | None:
+def _remaining_on(burn: BurnDown, day: str) -> str | None:
     until = [point.left_percent for point in burn.points if point.day <= day]
     return until[-1] if until else None

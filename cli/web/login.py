@@ -7,12 +7,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cli.web.access import Door
-from cli.web.middleware import address_of, cookie_name, too_often
-from cli.web.responses import html_response, told_error
-from cli.web.sessions import Patience, Sessions
+from cli.web.access import AccessPolicy
+from cli.web.middleware import client_address, cookie_name, throttled_response
+from cli.web.responses import error_response, html_response
+from cli.web.sessions import LoginThrottle, Sessions
 
-LARGEST = 4096
+MOST_FORM_BYTES = 4096
 """Bytes of the form."""
 
 
@@ -20,9 +20,9 @@ LARGEST = 4096
 class Login:
     """The form and its answer."""
 
-    door: Door
+    door: AccessPolicy
     sessions: Sessions
-    patience: Patience
+    throttle: LoginThrottle
 
     async def answer(self, request: Request) -> Response:
         """The form, or with POST what comes of it."""
@@ -30,27 +30,29 @@ class Login:
             return Response(status_code=303, headers={"location": "/"})
         if request.method != "POST":
             return html_response("login.html", wrong=False)
-        if self._from_elsewhere(request):
-            return told_error(request, 403, "FormForeign", "This form was sent by another site.", "Open /login here.")
-        if seconds := self.patience.wait(address_of(request)):
-            return too_often(request, seconds)
-        if not await run_in_threadpool(self.door.opens_to, await _token(request)):
-            self.patience.was_wrong(address_of(request))
+        if self._is_cross_site(request):
+            return error_response(
+                request, 403, "FormForeign", "This form was sent by another site.", "Open /login here."
+            )
+        if seconds := self.throttle.seconds_to_wait(client_address(request)):
+            return throttled_response(request, seconds)
+        if not await run_in_threadpool(self.door.accepts_token, await _token(request)):
+            self.throttle.record_failure(client_address(request))
             return html_response("login.html", 401, wrong=True)
-        return self._let_in()
+        return self._start_session()
 
-    def _from_elsewhere(self, request: Request) -> bool:
+    def _is_cross_site(self, request: Request) -> bool:
         """Browsers say where a form comes from; with our referrer policy, our own form's origin is `null` to them."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site is not None:
             return site not in ("same-origin", "none")
-        return origin is not None and not self.door.answers_to(origin.partition("://")[2])
+        return origin is not None and not self.door.allows_host(origin.partition("://")[2])
 
-    def _let_in(self) -> Response:
+    def _start_session(self) -> Response:
         found = Response(status_code=303, headers={"location": "/"})
         found.set_cookie(
             cookie_name(self.door), self.sessions.open(), path="/", httponly=True, samesite="strict",
-            secure=self.door.secure,
+            secure=self.door.is_secure,
         )  # fmt: skip
         return found
 
@@ -60,7 +62,7 @@ async def _token(request: Request) -> str:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > LARGEST:
+        if len(body) > MOST_FORM_BYTES:
             return ""
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("token", [""])[0].strip()

@@ -8,18 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cli.web.access import Door
-from cli.web.responses import told_error, wants_json
-from cli.web.sessions import Patience, Sessions
+from cli.web.access import AccessPolicy
+from cli.web.responses import error_response, wants_json
+from cli.web.sessions import LoginThrottle, Sessions
 
-READING = ("GET", "HEAD")
-OPEN_PATHS = ("/login", "/healthz", "/style.css", "/favicon.svg")
+READ_METHODS = ("GET", "HEAD")
+PUBLIC_PATHS = ("/login", "/healthz", "/style.css", "/favicon.svg")
 """What may be seen without the token; none of it tells anything about the home."""
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
+SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
@@ -31,11 +31,11 @@ HEADERS = {
 }
 
 
-class Shield:
+class SecurityMiddleware:
     """ASGI middleware that lets in what may come in, and puts its headers on whatever goes out."""
 
-    def __init__(self, app: ASGIApp, door: Door, sessions: Sessions, patience: Patience) -> None:
-        self.app, self.door, self.sessions, self.patience = app, door, sessions, patience
+    def __init__(self, app: ASGIApp, access: AccessPolicy, sessions: Sessions, throttle: LoginThrottle) -> None:
+        self.app, self.door, self.sessions, self.patience = app, access, sessions, throttle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -46,27 +46,27 @@ class Shield:
                 await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope)
-        turned_away = self._turned_away(request)
+        turned_away = self._refusal(request)
         await (turned_away or self.app)(scope, receive, _with_headers(send))
 
-    def _turned_away(self, request: Request) -> Response | None:
+    def _refusal(self, request: Request) -> Response | None:
         """The answer to whoever may not come in; None for everybody else."""
-        if not self._host_fits(request.headers):
-            return told_error(request, 421, "HostForeign", "The dashboard does not answer to that host name.",
+        if not self._is_host_allowed(request.headers):
+            return error_response(request, 421, "HostForeign", "The dashboard does not answer to that host name.",
                               "Use the address that was printed at its start, or start it with --name.")  # fmt: skip
-        allowed = (*READING, "POST") if request.url.path == "/login" else READING
+        allowed = (*READ_METHODS, "POST") if request.url.path == "/login" else READ_METHODS
         if request.method not in allowed:
-            found = told_error(request, 405, "ReadOnly", "The dashboard only reads.",
+            found = error_response(request, 405, "ReadOnly", "The dashboard only reads.",
                                "Decisions are made with `almoner approve`, on the command line.")  # fmt: skip
             found.headers["allow"] = ", ".join(allowed)
             return found
-        if self.door.token is None or request.url.path in OPEN_PATHS or self._has_session(request):
+        if self.door.token is None or request.url.path in PUBLIC_PATHS or self._has_session(request):
             return None
-        return self._by_bearer(request)
+        return self._has_bearer_token(request)
 
-    def _host_fits(self, headers: Headers) -> bool:
+    def _is_host_allowed(self, headers: Headers) -> bool:
         hosts = headers.getlist("host")
-        return len(hosts) == 1 and self.door.answers_to(hosts[0])
+        return len(hosts) == 1 and self.door.allows_host(hosts[0])
 
     def _has_session(self, request: Request) -> bool:
         try:
@@ -76,41 +76,41 @@ class Shield:
         found = cookies.get(cookie_name(self.door))
         return found is not None and self.sessions.is_open(found.value)
 
-    def _by_bearer(self, request: Request) -> Response | None:
+    def _has_bearer_token(self, request: Request) -> Response | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            return self._asked_for_token(request)
-        address = address_of(request)
-        if seconds := self.patience.wait(address):
-            return too_often(request, seconds)
-        if self.door.opens_to(token.strip()):
+            return self._token_challenge(request)
+        address = client_address(request)
+        if seconds := self.patience.seconds_to_wait(address):
+            return throttled_response(request, seconds)
+        if self.door.accepts_token(token.strip()):
             return None
-        self.patience.was_wrong(address)
-        return self._asked_for_token(request)
+        self.patience.record_failure(address)
+        return self._token_challenge(request)
 
-    def _asked_for_token(self, request: Request) -> Response:
+    def _token_challenge(self, request: Request) -> Response:
         if not wants_json(request) and "authorization" not in request.headers:
             return Response(status_code=303, headers={"location": "/login"})
-        found = told_error(request, 401, "TokenNeeded", "This needs the dashboard's token.",
+        found = error_response(request, 401, "TokenNeeded", "This needs the dashboard's token.",
                            "Send it as `Authorization: Bearer TOKEN`, or log in with a browser.")  # fmt: skip
         found.headers["www-authenticate"] = "Bearer"
         return found
 
 
-def too_often(request: Request, seconds: int) -> Response:
+def throttled_response(request: Request, seconds: int) -> Response:
     """The answer to too many wrong tokens."""
-    found = told_error(request, 429, "TooManyWrongTokens", "Too many wrong tokens came from your address.",
+    found = error_response(request, 429, "TooManyWrongTokens", "Too many wrong tokens came from your address.",
                        f"Wait {seconds} seconds.")  # fmt: skip
     found.headers["retry-after"] = str(seconds)
     return found
 
 
-def cookie_name(door: Door) -> str:
+def cookie_name(access: AccessPolicy) -> str:
     """`__Host-` makes browsers keep it to this host, and to TLS."""
-    return "__Host-almoner" if door.secure else "almoner"
+    return "__Host-almoner" if access.is_secure else "almoner"
 
 
-def address_of(request: Request) -> str:
+def client_address(request: Request) -> str:
     """Where a request comes from; what proxies say of it is not asked."""
     return request.client.host if request.client else ""
 
@@ -119,9 +119,9 @@ def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers[name] = value
-            headers.setdefault("content-security-policy", POLICY)
+            headers.setdefault("content-security-policy", CONTENT_SECURITY_POLICY)
         await send(message)
 
     return sending

@@ -19,14 +19,14 @@ from models_db.values.printable_text import json_text
 from tasks.planning.block_selection import in_words
 from tasks.reporting.html_report import environment
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 LONGEST_ADVICE = 400
 
 Endpoint = Callable[[Request], Response]
-Tell = Callable[[BaseException], None]
+FaultReporter = Callable[[BaseException], None]
 
 
-def templates() -> Environment:
+def load_templates() -> Environment:
     """The dashboard's templates, with the style and the charts of reports."""
     made = environment("cli.web", "tasks.reporting")
     made.globals |= {"dataset_path": dataset_path}
@@ -47,16 +47,16 @@ def wants_json(request: Request) -> bool:
     if request.url.path.endswith(".json"):
         return True
     accepted = [part.split(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
-    return JSON in accepted and "text/html" not in accepted
+    return JSON_TYPE in accepted and "text/html" not in accepted
 
 
 def json_response(said: Any, status: int = 200) -> Response:
     """JSON, with dataclasses as objects."""
-    plain = json_text(said, default=_plain, indent=2) + "\n"
-    return Response(plain, status, media_type=JSON)
+    plain = json_text(said, default=_json_default, indent=2) + "\n"
+    return Response(plain, status, media_type=JSON_TYPE)
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     raise TypeError(type(value).__name__)
@@ -64,10 +64,10 @@ def _plain(value: Any) -> Any:
 
 def html_response(template: str, status: int = 200, **told: Any) -> HTMLResponse:
     """A page of a template."""
-    return HTMLResponse(templates().get_template(template).render(**told), status)
+    return HTMLResponse(load_templates().get_template(template).render(**told), status)
 
 
-def told_error(request: Request, status: int, name: str, message: str, advice: str = "") -> Response:
+def error_response(request: Request, status: int, name: str, message: str, advice: str = "") -> Response:
     """An error by name, as a page or as JSON."""
     advice = advice if len(advice) <= LONGEST_ADVICE else f"{advice[:LONGEST_ADVICE]}..."
     said: Mapping[str, Any] = {"error": name, "message": message, "advice": advice}
@@ -83,7 +83,7 @@ def status_of(problem: AlmonerError) -> int:
     return 403 if isinstance(problem, Refused) else 400
 
 
-def guarded(endpoint: Endpoint, tell: Tell, home: ProjectHome) -> Endpoint:
+def with_error_pages(endpoint: Endpoint, tell: FaultReporter, home: ProjectHome) -> Endpoint:
     """An endpoint whose errors become pages; whoever runs the server is told of what should not happen.
 
     Where the ledger of the home was altered, that is the error.
@@ -94,16 +94,16 @@ def guarded(endpoint: Endpoint, tell: Tell, home: ProjectHome) -> Endpoint:
         try:
             return endpoint(request)
         except AlmonerError as problem:
-            return told_error(request, status_of(problem), problem.name, problem.message, problem.advice)
+            return error_response(request, status_of(problem), problem.name, problem.message, problem.advice)
         except Exception as problem:  # noqa: BLE001  # the last line: nothing of it may reach the other side
             if (altered := ledger_altered(home)) is not None:
-                return told_error(request, status_of(altered), altered.name, altered.message, altered.advice)
-            return _fault(request, problem, tell)
+                return error_response(request, status_of(altered), altered.name, altered.message, altered.advice)
+            return _fault_response(request, problem, tell)
 
     return answered
 
 
-def guarded_async(endpoint: Callable[[Request], Awaitable[Response]], tell: Tell) -> Any:
+def with_error_pages_async(endpoint: Callable[[Request], Awaitable[Response]], tell: FaultReporter) -> Any:
     """The same for one that waits for what is sent to it."""
 
     @wraps(endpoint)
@@ -111,12 +111,12 @@ def guarded_async(endpoint: Callable[[Request], Awaitable[Response]], tell: Tell
         try:
             return await endpoint(request)
         except Exception as problem:  # noqa: BLE001  # as above
-            return _fault(request, problem, tell)
+            return _fault_response(request, problem, tell)
 
     return answered
 
 
-def _fault(request: Request, problem: BaseException, tell: Tell) -> Response:
+def _fault_response(request: Request, problem: BaseException, tell: FaultReporter) -> Response:
     tell(problem)
-    return told_error(request, 500, "Fault", "Something is wrong with almoner here.",
+    return error_response(request, 500, "Fault", "Something is wrong with almoner here.",
                       "Whoever runs the dashboard finds more where it was started.")  # fmt: skip

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LASTING = 8 * 3600.0
+SESSION_SECONDS = 8 * 3600.0
 """Seconds after which the token is asked for again."""
 
 MOST_SESSIONS = 1000
-WRONG = 5
-"""Wrong tokens that one address may send within `PAUSE` seconds."""
+MOST_WRONG_TOKENS = 5
+"""Wrong tokens that one address may send within `PAUSE_SECONDS` seconds."""
 
-PAUSE = 60.0
+PAUSE_SECONDS = 60.0
 MOST_ADDRESSES = 10_000
 
 Clock = Callable[[], float]
@@ -37,7 +37,7 @@ class Sessions:
         """A new session: the value of its cookie."""
         value = secrets.token_urlsafe(32)
         with self._lock:
-            self._ends[_digest(value)] = self.clock() + LASTING
+            self._ends[_session_digest(value)] = self.clock() + SESSION_SECONDS
             while len(self._ends) > MOST_SESSIONS:
                 self._ends.popitem(last=False)
         return value
@@ -45,46 +45,46 @@ class Sessions:
     def is_open(self, value: str) -> bool:
         """Whether a cookie's value is an open session."""
         with self._lock:
-            ends = self._ends.get(_digest(value))
+            ends = self._ends.get(_session_digest(value))
             if ends is not None and ends <= self.clock():
-                del self._ends[_digest(value)]
+                del self._ends[_session_digest(value)]
                 return False
             return ends is not None
 
 
-def _digest(value: str) -> bytes:
+def _session_digest(value: str) -> bytes:
     # A look-up by digest: how long it takes says nothing about the value.
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass
-class Patience:
+class LoginThrottle:
     """How many wrong tokens came from where lately; a neighbourhood of IPv6 counts as one address."""
 
     clock: Clock = time.monotonic
     _wrong: "OrderedDict[str, list[float]]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def wait(self, address: str) -> int:
+    def seconds_to_wait(self, address: str) -> int:
         """Seconds until somebody from there may try again; 0 at once."""
         with self._lock:
-            lately = self._lately(_place(address))
-            return 0 if len(lately) < WRONG else max(1, round(lately[0] + PAUSE - self.clock()))
+            lately = self._recent_failures(_network_of(address))
+            return 0 if len(lately) < MOST_WRONG_TOKENS else max(1, round(lately[0] + PAUSE_SECONDS - self.clock()))
 
-    def was_wrong(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         """Remember a wrong token."""
         with self._lock:
-            place = _place(address)
-            self._wrong[place] = [*self._lately(place), self.clock()][-WRONG:]
+            place = _network_of(address)
+            self._wrong[place] = [*self._recent_failures(place), self.clock()][-MOST_WRONG_TOKENS:]
             self._wrong.move_to_end(place)
             while len(self._wrong) > MOST_ADDRESSES:
                 self._wrong.popitem(last=False)
 
-    def _lately(self, place: str) -> list[float]:
-        return [at for at in self._wrong.get(place, []) if at > self.clock() - PAUSE]
+    def _recent_failures(self, place: str) -> list[float]:
+        return [at for at in self._wrong.get(place, []) if at > self.clock() - PAUSE_SECONDS]
 
 
-def _place(address: str) -> str:
+def _network_of(address: str) -> str:
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from cli.web.chain_status import ChainWatch
-from cli.web.charts import bar, burn_chart, burn_rows, drawn_ones
-from cli.web.responses import html_response, json_response, templates, told_error, wants_json
+from cli.web.charts import budget_bar, burn_chart, burn_rows, visible_series
+from cli.web.responses import error_response, html_response, json_response, load_templates, wants_json
 from flows.dashboard.audit_page import audit_page
 from flows.dashboard.dataset_page import dataset_page
 from flows.dashboard.documents import load_card, load_report
@@ -28,13 +28,13 @@ from models_db.services.catalogue import datasets
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
 
-SEARCHED = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
-LONGEST = 300
+SEARCH_FIELDS = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
+LONGEST_PARAMETER = 300
 """Characters of a parameter."""
 
 
 @dataclass(frozen=True)
-class Views:
+class DashboardViews:
     """The pages of one home; every thread that answers has a look-out of its own."""
 
     home: ProjectHome
@@ -42,13 +42,13 @@ class Views:
     secured: bool
     _own: threading.local = field(default_factory=threading.local)
 
-    def _lookout(self) -> Viewer:
+    def _viewer(self) -> Viewer:
         if not hasattr(self._own, "lookout"):
             self._own.lookout = open_viewer(self.home)
         return cast("Viewer", self._own.lookout)
 
-    def _shown(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
-        with self._lookout().open_view() as look:
+    def _render_view(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
+        with self._viewer().open_view() as look:
             told = make(look)
             head = audits.read_chain_head(look.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
@@ -61,27 +61,34 @@ class Views:
 
     def overview(self, request: Request) -> Response:
         """Every dataset with its budget."""
-        after, having = _text(request, "after"), _text(request, "q") or ""
-        return self._shown(request, "overview", lambda look: overview_page(look, after, having), bar=bar)
+        after, having = _text_parameter(request, "after"), _text_parameter(request, "q") or ""
+        return self._render_view(request, "overview", lambda look: overview_page(look, after, having), bar=budget_bar)
 
     def dataset(self, request: Request) -> Response:
         """One dataset."""
         written = request.path_params.get("name")
-        name = _text(request, "name") if written is None else _without_suffix(request, written)
+        name = _text_parameter(request, "name") if written is None else _without_suffix(request, written)
         if name is None:
             return RedirectResponse("/", 303)
-        before = _number(request, "before")
-        drawn = {"burn_chart": burn_chart, "burn_rows": burn_rows, "drawn_ones": drawn_ones}
-        return self._shown(request, "dataset", lambda look: dataset_page(look, name, before), **drawn)
+        before = _number_parameter(request, "before")
+        drawn = {"burn_chart": burn_chart, "burn_rows": burn_rows, "visible_series": visible_series}
+        return self._render_view(request, "dataset", lambda look: dataset_page(look, name, before), **drawn)
 
     def approvals(self, request: Request) -> Response:
         """What waits for stewards and others."""
-        after, motions_after = _number(request, "after") or 0, _number(request, "motions_after") or 0
-        return self._shown(request, "approvals", lambda look: queue_page(look, after, motions_after))
+        after, motions_after = (
+            _number_parameter(request, "after") or 0,
+            _number_parameter(request, "motions_after") or 0,
+        )
+        return self._render_view(request, "approvals", lambda look: queue_page(look, after, motions_after))
 
     def releases(self, request: Request) -> Response:
         """All requests."""
-        before, name, state = _number(request, "before"), _text(request, "dataset") or "", _text(request, "state") or ""
+        before, name, state = (
+            _number_parameter(request, "before"),
+            _text_parameter(request, "dataset") or "",
+            _text_parameter(request, "state") or "",
+        )
         if state and state not in REQUEST_STATES:
             raise StateUnknown
 
@@ -89,19 +96,21 @@ class Views:
             wanted = datasets.find_dataset(look.session, name).id if name else None
             return request_list(look, before, wanted, (state,) if state else ())
 
-        return self._shown(request, "releases", make, states=REQUEST_STATES, wanted={"dataset": name, "state": state})
+        return self._render_view(
+            request, "releases", make, states=REQUEST_STATES, wanted={"dataset": name, "state": state}
+        )
 
     def release(self, request: Request) -> Response:
         """One request."""
-        number = _release(request)
-        return self._shown(request, "release", lambda look: release_page(look, number))
+        number = _release_number(request)
+        return self._render_view(request, "release", lambda look: release_page(look, number))
 
     def report(self, request: Request) -> Response:
         """A report of a release, on a page that can do nothing."""
-        wanted = _text(request, "version") or "public"
+        wanted = _text_parameter(request, "version") or "public"
         if wanted not in ("steward", "public", "internal"):
             raise VersionUnknown
-        said = load_report(self._lookout(), _release(request), cast("Version", wanted))
+        said = load_report(self._viewer(), _release_number(request), cast("Version", wanted))
         if wants_json(request):
             return json_response(said)
         drawn = page(said)
@@ -109,38 +118,40 @@ class Views:
 
     def card(self, request: Request) -> Response:
         """The card of a release, as the text it is."""
-        number = _release(request)
-        card = load_card(self._lookout(), number)
+        number = _release_number(request)
+        card = load_card(self._viewer(), number)
         if wants_json(request):
             return json_response({"request": number, "card": card})
         return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
 
     def audit(self, request: Request) -> Response:
         """The record, searched."""
-        wanted = {name: found for name in SEARCHED if (found := _text(request, name))}
-        before = _number(request, "before")
-        return self._shown(request, "audit", lambda look: audit_page(look, wanted, before), searched=SEARCHED)
+        wanted = {name: found for name in SEARCH_FIELDS if (found := _text_parameter(request, name))}
+        before = _number_parameter(request, "before")
+        return self._render_view(
+            request, "audit", lambda look: audit_page(look, wanted, before), searched=SEARCH_FIELDS
+        )
 
     def health(self, request: Request) -> Response:
         """Whether the ledger can be read; tells nobody anything else."""
         try:
-            with self._lookout().open_view():
+            with self._viewer().open_view():
                 return json_response({"ok": True})
         except AlmonerError:
             return json_response({"ok": False}, 503)
 
     def style(self, request: Request) -> Response:
         """The style of reports, and what the dashboard has besides."""
-        sheets = (templates().get_template(name).render() for name in ("style.css", "dashboard.css"))
+        sheets = (load_templates().get_template(name).render() for name in ("style.css", "dashboard.css"))
         return Response("\n".join(sheets), media_type="text/css")
 
     def icon(self, request: Request) -> Response:
         """The picture beside the title."""
-        return Response(templates().get_template("favicon.svg").render(), media_type="image/svg+xml")
+        return Response(load_templates().get_template("favicon.svg").render(), media_type="image/svg+xml")
 
     def missing(self, request: Request, problem: Exception) -> Response:
         """No page there."""
-        return told_error(request, 404, "NoPage", "There is no such page.", "Begin at /.")
+        return error_response(request, 404, "NoPage", "There is no such page.", "Begin at /.")
 
 
 def report_policy(drawn: str) -> str:
@@ -153,7 +164,7 @@ def report_policy(drawn: str) -> str:
     )
 
 
-def _release(request: Request) -> int:
+def _release_number(request: Request) -> int:
     written = _without_suffix(request, str(request.path_params["number"]))
     if not (written.isascii() and written.isdigit() and len(written) < 10):
         raise NumberUnfit(written)
@@ -164,15 +175,15 @@ def _without_suffix(request: Request, written: str) -> str:
     return written.removesuffix(".json") if request.url.path.endswith(".json") else written
 
 
-def _text(request: Request, name: str) -> str | None:
+def _text_parameter(request: Request, name: str) -> str | None:
     found = request.query_params.get(name)
-    if found is not None and (len(found) > LONGEST or "\0" in found):
+    if found is not None and (len(found) > LONGEST_PARAMETER or "\0" in found):
         raise ParameterUnfit(name)
     return found or None
 
 
-def _number(request: Request, name: str) -> int | None:
-    written = _text(request, name)
+def _number_parameter(request: Request, name: str) -> int | None:
+    written = _text_parameter(request, name)
     if written is None:
         return None
     if not (written.isascii() and written.isdigit() and len(written) < 16):
@@ -184,7 +195,7 @@ class NumberUnfit(UsageError):
     """A number was needed."""
 
     def __init__(self, written: str) -> None:
-        super().__init__(f"{written[:LONGEST]!r} is no number.", "Follow the links of the pages.")
+        super().__init__(f"{written[:LONGEST_PARAMETER]!r} is no number.", "Follow the links of the pages.")
 
 
 class ParameterUnfit(UsageError):

@@ -48,7 +48,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         try:
             found += check(workspace)
         except AlmonerError as problem:
-            found.append(Finding(check.__name__.strip("_"), ok=False, detail=problem.message))
+            found.append(Finding(check.__name__.removeprefix("_check_").strip("_"), ok=False, detail=problem.message))
     return found
 
 

@@ -63,7 +63,7 @@ class Viewer:
             seen, unread = (
                 rollback_guard.load_head(self.home),
                 "",
-            )  # before the session begins, see `memory.require_seen`
+            )  # before the session begins, see `rollback_guard.require_seen`
         except rollback_guard.MemoryUnusable as problem:
             seen, unread = None, problem.message
         with self.database.read() as session:

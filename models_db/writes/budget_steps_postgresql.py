@@ -20,7 +20,7 @@ from models_db.writes.insert import Values
 def reserve_in_one_statement(
     session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[PlannedHold]
 ) -> bool:
-    """Hold a plan on blocks of a root account, as `moving.reserve` does; the holds of the plan name places in `blocks`.
+    """Hold a plan on blocks of a root account, as `budget_steps.reserve` does; the holds of the plan name places in `blocks`.
 
     Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
     """
@@ -39,7 +39,7 @@ def arm_in_one_statement(
     which: tuple[int, int, int, int],
     lease: tuple[str, str] | None,
 ) -> Amount | None:
-    """Arm an instalment as `moving.enter` does, and prolong the run's lease before, if it is given.
+    """Arm an instalment as `budget_steps.record_entries` does, and prolong the run's lease before, if it is given.
 
     Args:
         which: request, attempt, sequence and instalment.

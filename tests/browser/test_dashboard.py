@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from cli.web import views
-from cli.web.access import Asked, door
+from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.responses import dataset_path
 from flows.dashboard import dataset_page
@@ -33,11 +33,11 @@ EMPTY = ("/", "/approvals", "/releases", "/audit", "/audit?actor=nobody", "/?q=n
 
 
 @contextmanager
-def serving(home: Home, asked: Asked | None = None) -> Iterator[str]:
+def serving(home: Home, asked: AccessOptions | None = None) -> Iterator[str]:
     """The dashboard at a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        made = door(Asked(port=port, token_variable=asked.token_variable if asked else None))
+        made = access_policy(AccessOptions(port=port, token_variable=asked.token_variable if asked else None))
         server = uvicorn.Server(uvicorn.Config(application(home.home, made), access_log=False, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -174,7 +174,9 @@ def test_a_keyboard_leads_to_the_content(tab: Tab, full: str) -> None:
 
 def test_a_browser_logs_in(tab: Tab, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALMONER_TEST_TOKEN", TOKEN)
-    with serving(Home.made(tmp_path_factory.mktemp("token")), Asked(token_variable="ALMONER_TEST_TOKEN")) as base:
+    with serving(
+        Home.made(tmp_path_factory.mktemp("token")), AccessOptions(token_variable="ALMONER_TEST_TOKEN")
+    ) as base:
         looked_at(tab, base, ["/login"], PHONE, dark=False)
         sent(tab, "not the token")
         assert tab.ask("document.querySelector('[role=alert]').innerText") == "That is not the token."

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.web.charts import LINES
+from cli.web.charts import MOST_LINES
 from flows.dashboard import dataset_page
 from flows.dashboard.burn_down import BurnDown, burn_down_of
 from tests.browser.chromium import Tab
@@ -48,8 +48,8 @@ def test_lines_of_cohorts_differ_by_more_than_colour(tab: Tab, base: str) -> Non
     tab.open(base + PAGE, DESK)
     of_each = "[...document.querySelectorAll('path.burn')].map(e => getComputedStyle(e).{})"
     dashes = tab.ask(of_each.format("strokeDasharray"))
-    assert len(dashes) == len({*dashes}) == LINES
-    assert len({*tab.ask(of_each.format("stroke"))}) == LINES
+    assert len(dashes) == len({*dashes}) == MOST_LINES
+    assert len({*tab.ask(of_each.format("stroke"))}) == MOST_LINES
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
@@ -62,7 +62,7 @@ def test_names_beside_lines_stay_inside_and_do_not_cover_each_other(
         "[...document.querySelectorAll('figure svg text')].map(e => { const b = e.getBoundingClientRect();"
         " return [b.left, b.right, b.top, b.bottom]; })"
     )
-    assert len(boxes) >= 7 + LINES
+    assert len(boxes) >= 7 + MOST_LINES
     assert all(left >= 0 and right <= width for left, right, _, _ in boxes)
     for number, (left, right, top, bottom) in enumerate(boxes):
         for other, more, high, low in boxes[number + 1 :]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from starlette.testclient import TestClient
 
-from cli.web.access import Asked, door
+from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.sessions.database import Database
 from models_db.writes.json_depth import JSON_TEXT_COLUMNS
@@ -70,7 +70,7 @@ def read_by_everybody(almoner: Almoner, readers: Sequence[str] = READERS, pages:
         named += [str(done.json["error"])] if done.code else []
         assert done.code or not line.startswith("approve")
         assert done.code in (0, 1, 2, 3)
-    behind = door(Asked())
+    behind = access_policy(AccessOptions())
     client = TestClient(application(almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))
     for path in pages:
         assert client.get(path).status_code in (200, 400, 403, 404, 503)

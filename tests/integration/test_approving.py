@@ -178,7 +178,7 @@ def test_one_person_with_every_role_confirms_too(almoner: Almoner) -> None:
 
 def test_one_person_at_a_terminal_is_asked_all_the_same(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.submitted()
-    monkeypatch.setattr(cli.framework.prompts, "at_terminal", lambda: True)
+    monkeypatch.setattr(cli.framework.prompts, "is_interactive", lambda: True)
     refused(almoner, SPEND, "ConfirmationMissing")
     refused(almoner, SPEND, "ConfirmationWrong", piped="no\n")
     told = almoner.type(SPEND, piped="clinic\n")

@@ -67,7 +67,7 @@ def prepared(almoner: Almoner, form: str) -> Form:
 def answered(almoner: Almoner, line: str, channel: str, answer: str | None, patch: pytest.MonkeyPatch) -> Told:
     """The line typed, and the answer given through one of the channels."""
     with patch.context() as inside:
-        inside.setattr(cli.framework.prompts, "at_terminal", lambda: channel == "terminal")
+        inside.setattr(cli.framework.prompts, "is_interactive", lambda: channel == "terminal")
         if channel == "--confirm":
             given = "" if answer is None else f" --confirm '{answer}'"
             return almoner.type(f"{line}{given} --json", None, piped=None)

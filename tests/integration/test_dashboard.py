@@ -441,7 +441,7 @@ def test_a_broken_chain_is_told_everywhere_once_it_was_walked(own: Home) -> None
 
 
 def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.web.chain_status.PATIENCE", 0.01)
+    monkeypatch.setattr("cli.web.chain_status.WAIT_SECONDS", 0.01)
     go, walks = threading.Event(), []
 
     def slow(record: object) -> object:

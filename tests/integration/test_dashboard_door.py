@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 from cli.app import app
 from cli.web import application as put_together
-from cli.web.access import Asked, Door, door
-from cli.web.sessions import WRONG
+from cli.web.access import AccessOptions, AccessPolicy, access_policy
+from cli.web.sessions import MOST_WRONG_TOKENS
 from tests.dashboard_homes import TOKEN, Home
 from tests.support import PATIENCE
 
@@ -40,13 +40,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> Door:
+def behind(tmp_path: Path) -> AccessPolicy:
     """A door with a token."""
-    return door(Asked(token_file=written(tmp_path)))
+    return access_policy(AccessOptions(token_file=written(tmp_path)))
 
 
 @pytest.fixture
-def client(home: Home, behind: Door) -> TestClient:
+def client(home: Home, behind: AccessPolicy) -> TestClient:
     return home.client(behind)
 
 
@@ -95,7 +95,7 @@ def test_the_token_opens_a_session_in_a_cookie_that_only_we_get(client: TestClie
 
 def test_over_tls_the_cookie_is_bound_to_host_and_tls(home: Home, tmp_path: Path) -> None:
     pair = {"certificate": Path("c"), "key": Path("k")}
-    client = home.client(door(Asked(token_file=written(tmp_path), **pair)))
+    client = home.client(access_policy(AccessOptions(token_file=written(tmp_path), **pair)))
     cookie = log_in(client).headers["set-cookie"]
     assert cookie.startswith("__Host-almoner=")
     assert "Secure" in cookie
@@ -122,7 +122,7 @@ def test_who_is_wrong_too_often_waits_whatever_they_send(client: TestClient, way
     assert send(TOKEN).status_code in (200, 303)
     session = dict(client.cookies)
     client.cookies.clear()
-    for number in range(WRONG):
+    for number in range(MOST_WRONG_TOKENS):
         assert send(f"wrong {number}").status_code == 401
     for token in ("wrong", TOKEN):
         found = send(token)
@@ -214,7 +214,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(home: Home, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+def serving(home: Home, asked: AccessOptions, monkeypatch: pytest.MonkeyPatch) -> Iterator[AccessPolicy]:
     """The server as the command runs it, in a thread of this process."""
     servers: list[uvicorn.Server] = []
 
@@ -224,8 +224,8 @@ def serving(home: Home, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Iterat
             servers.append(self)
 
     monkeypatch.setattr(uvicorn, "Server", Known)
-    made = door(asked)
-    thread = threading.Thread(target=put_together.serve, args=(home.home, made))
+    made = access_policy(asked)
+    thread = threading.Thread(target=put_together.serve_dashboard, args=(home.home, made))
     thread.start()
     try:
         yield made
@@ -239,7 +239,7 @@ def test_the_server_speaks_tls_and_tells_nothing_of_itself(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cert, key = certificate(tmp_path)
-    asked = Asked(port=free_port(), token_file=written(tmp_path), certificate=cert, key=key)
+    asked = AccessOptions(port=free_port(), token_file=written(tmp_path), certificate=cert, key=key)
     trusting = ssl.create_default_context(cafile=str(cert))
     with serving(home, asked, monkeypatch) as made:
         transport = httpx.HTTPTransport(verify=trusting, retries=8)

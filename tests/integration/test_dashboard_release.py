@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from cli.web.access import Asked, door
+from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from flows.workspace.workspace import signing_key_path
 from models_db.services.catalogue import principals
@@ -22,7 +22,7 @@ def raised(problem: BaseException) -> None:
 
 
 def client_of(almoner: Almoner) -> TestClient:
-    made = door(Asked())
+    made = access_policy(AccessOptions())
     return TestClient(application(almoner.home, made, raised), base_url=made.url, follow_redirects=False)
 
 

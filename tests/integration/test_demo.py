@@ -16,8 +16,8 @@ def tiny_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     short = {"samples": 2, "references": 5, "max_new_tokens": 4, "temperature": 0.9, "max_reference_tokens": 16}
     monkeypatch.setattr(
         cli.commands.release.demo,
-        "REQUEST",
-        cli.commands.release.demo.REQUEST | {"model": tiny_model.NAME, "parameters": short},
+        "DEMO_REQUEST",
+        cli.commands.release.demo.DEMO_REQUEST | {"model": tiny_model.NAME, "parameters": short},
     )
 
 

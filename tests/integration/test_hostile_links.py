@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, text
 from starlette.testclient import TestClient
 
-from cli.web.access import Asked, door
+from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from flows.notifications.notify import notices_since
 from models_db.database.base import utc_now
@@ -251,7 +251,7 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
     assert len(notices_since(almoner.database, -1)) > len(UNTYPED)
     for line in ("budget show clinic", "release list", "release show 1"):
         assert almoner.ask(line, 1)["error"] == "LedgerRolledBack"  # the last change moves a link that was seen
-    behind = door(Asked())
+    behind = access_policy(AccessOptions())
     client = TestClient(application(almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))
     assert {client.get(path).status_code for path in PAGES} == {200}
 
@@ -304,7 +304,7 @@ def faulty(problem: BaseException) -> None:
 
 
 def test_the_dashboard_shows_them(implanted: Implanted) -> None:
-    behind = door(Asked())
+    behind = access_policy(AccessOptions())
     client = TestClient(application(implanted.almoner.home, behind, faulty), base_url=behind.url.rstrip("/"))
     found = {path: client.get(path) for path in PAGES}
     assert {answer.status_code for answer in found.values()} == {200}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from cli.web.access import Asked, door
+from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.values.internal_view import CONDITIONAL_CLAIM
 from tasks.common.files import document
@@ -202,5 +202,5 @@ def page(almoner: Almoner, path: str) -> str:
 
 
 def client(almoner: Almoner) -> TestClient:
-    made = door(Asked())
+    made = access_policy(AccessOptions())
     return TestClient(application(almoner.home, made), base_url=made.url.rstrip("/"))

@@ -7,9 +7,9 @@ import typer
 from rich.console import RenderableType
 
 from cli.commands.dataset import envelope as scopes
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
-from cli.framework.tables import facts, table
+from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import affordable_runs
 from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
 from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table
@@ -33,12 +33,12 @@ Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out 
 
 
 @command(app, "show")
-def show(opened: Opened, name: DatasetName) -> Answer:
+def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
     """The lifetime budget of a dataset, what narrows it, how it was changed, and which requests spent it.
 
     Example: almoner budget show clinic
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     found = load_budget(workspace, name)
     balance, claim = found.balance, found.claim
     data: dict[str, Json] = {
@@ -57,22 +57,22 @@ def show(opened: Opened, name: DatasetName) -> Answer:
         "delta_fail_spent": balance.spent.delta_text,
         "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
     }
-    spent_by = _spenders(workspace, found)
+    spent_by = _spent_by_request(workspace, found)
     more: dict[str, Json] = {
-        "cohorts": [_cohort(found, line) for line in found.cohorts],
-        "envelopes": [scopes.as_data(envelope) for envelope in found.envelopes],
-        "window": None if found.window is None else _window_data(found.window),
-        "cap_changes": _changes(found),
+        "cohorts": [_cohort_row(found, line) for line in found.cohorts],
+        "envelopes": [scopes.envelope_to_json(envelope) for envelope in found.envelopes],
+        "window": None if found.window is None else _window_to_json(found.window),
+        "cap_changes": _claim_changes(found),
         "spent_by": spent_by,
         "unprotected_figures": None if found.viewing is None else found.viewing.to_json(),
     }
     warned = [] if found.viewing is None else [found.viewing.sentence]
-    return Answer({**data, **more}, [facts(data), *warned, *_narrower(found), _spent_table(spent_by)])
+    return CommandResult({**data, **more}, [fact_list(data), *warned, *_narrowing_table(found), _spent_table(spent_by)])
 
 
-def _spenders(workspace: Workspace, found: BudgetView) -> list[Json]:
+def _spent_by_request(workspace: Workspace, budget: BudgetView) -> list[Json]:
     with workspace.database.read() as session:
-        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in found.sharing}
+        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in budget.sharing}
         return [
             {
                 "request": request.id,
@@ -90,52 +90,52 @@ def _spent_table(spent_by: list[Json]) -> RenderableType:
     return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
 
 
-def _changes(found: BudgetView) -> list[Json]:
+def _claim_changes(budget: BudgetView) -> list[Json]:
     return [
         {"old_epsilon": old.epsilon, "old_delta": old.delta, "new_epsilon": new.epsilon, "new_delta": new.delta}
-        for old, new in zip(found.claims, found.claims[1:], strict=False)
+        for old, new in zip(budget.claims, budget.claims[1:], strict=False)
     ]
 
 
-def _cohort(found: BudgetView, line: CohortLine) -> dict[str, Json]:
+def _cohort_row(budget: BudgetView, line: CohortLine) -> dict[str, Json]:
     return {
         "cohort": line.number,
         "opened": line.opened_at[:10] if line.opened_at else "from the beginning",
         "blocks": line.blocks,
         "rho_spent": line.balance.spent.rho_text,
         "rho_left": line.balance.remaining.rho_text,
-        "epsilon_spent": lifetime_epsilon(line.balance.spent, found.claim.delta_conversion),
+        "epsilon_spent": lifetime_epsilon(line.balance.spent, budget.claim.delta_conversion),
         "requests": line.readers.count,
         "newest_request": line.readers.newest,
     }
 
 
-def _read_by(line: CohortLine) -> str:
+def _readers_text(line: CohortLine) -> str:
     newest, count = line.readers.newest, line.readers.count
     return "nobody" if newest is None else f"request {newest}" + (f" and {count - 1} before it" if count > 1 else "")
 
 
-def _narrower(found: BudgetView) -> list[RenderableType]:
+def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
     shown: list[RenderableType] = []
-    if found.cohorts:
+    if budget.cohorts:
         heads = ("cohort", "opened", "blocks", "rho spent", "rho left", "epsilon spent", "read by")
         rows = []
-        for line in found.cohorts:
-            *figures, _requests, _newest = _cohort(found, line).values()
-            rows.append([*figures, _read_by(line)])
+        for line in budget.cohorts:
+            *figures, _requests, _newest = _cohort_row(budget, line).values()
+            rows.append([*figures, _readers_text(line)])
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
-    if found.envelopes:
-        shown.append(scopes.envelope_table(found.envelopes))
-    if found.window:
-        shown.append(facts(_window_data(found.window), title="What may be reserved in one window of time"))
-    if changes := _changes(found):
+    if budget.envelopes:
+        shown.append(scopes.envelope_table(budget.envelopes))
+    if budget.window:
+        shown.append(fact_list(_window_to_json(budget.window), title="What may be reserved in one window of time"))
+    if changes := _claim_changes(budget):
         rows = [list(change.values()) for change in changes if isinstance(change, dict)]
         columns = ("epsilon before", "delta before", "epsilon after", "delta after")
         shown.append(table(columns, rows, "Changes of the lifetime claim, on every later card"))
     return shown
 
 
-def _window_data(window: PacingWindow) -> dict[str, Json]:
+def _window_to_json(window: PacingWindow) -> dict[str, Json]:
     opens = window.opens_at[:10] if window.opens_at else "with the next release"
     return {
         "period": window.period,
@@ -148,18 +148,18 @@ def _window_data(window: PacingWindow) -> dict[str, Json]:
 
 
 @command(app, "forecast")
-def forecast(
-    opened: Opened,
+def show_forecast(
+    context: CommandContext,
     name: DatasetName,
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
     scope: Scope = None,
     cohorts: Cohorts = None,
-) -> Answer:
+) -> CommandResult:
     """How many further releases the remaining budget affords, by epsilon; and how many of them now, if it is paced.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
-    found = load_budget(open_workspace(opened.home), name, _named(cohorts))
+    found = load_budget(open_workspace(context.home), name, _parse_cohorts(cohorts))
     rows = [
         (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
         for rung in forecast_table(found, delta, scope)
@@ -178,12 +178,12 @@ def forecast(
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
     told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
     shown = table(tuple(heads.values()), [[row[field] for field in heads] for row in data])
-    return Answer(data, [f"{told} (epsilon {found.claim.epsilon}).", shown])
+    return CommandResult(data, [f"{told} (epsilon {found.claim.epsilon}).", shown])
 
 
 @command(app, "simulate")
 def simulate(
-    opened: Opened,
+    context: CommandContext,
     name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="Epsilon of each release.")],
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
@@ -193,13 +193,13 @@ def simulate(
         int | None, typer.Option(metavar="K", help="Also count releases that take turns over K groups of blocks.")
     ] = None,
     cohorts: Cohorts = None,
-) -> Answer:
+) -> CommandResult:
     """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """
-    workspace = open_workspace(opened.home)
-    read = _named(cohorts)
+    workspace = open_workspace(context.home)
+    read = _parse_cohorts(cohorts)
     found = load_budget(workspace, name, read)
     price, left, rows = release_amount(epsilon, delta), found.left(scope), []
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
@@ -222,7 +222,7 @@ def simulate(
     told.extend([str(turns)] if turns else [])
     if found.window:
         told.append(f"Window 1 is the {found.window.period} that is open or opens next.")
-    return Answer(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
+    return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
 
 
 def window_of(window: PacingWindow, price: Amount, number: int) -> int:
@@ -231,7 +231,7 @@ def window_of(window: PacingWindow, price: Amount, number: int) -> int:
     return 1 if number <= first else 2 + (number - first - 1) // each
 
 
-def _named(cohorts: str | None) -> str | tuple[int, ...] | None:
+def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
     """Cohorts as they are typed: 'newest', or numbers.
 
     Raises:

@@ -8,11 +8,11 @@ import typer
 from rich.console import RenderableType
 
 from cli.commands.dataset import erase
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
-from cli.framework.progress import showing
-from cli.framework.proposal_view import waits
-from cli.framework.tables import facts, groups_table, table
+from cli.framework.progress import progress_bar
+from cli.framework.proposal_view import waiting_sentence
+from cli.framework.tables import fact_list, groups_table, table
 from flows.approvals.propose_change import propose_cap
 from flows.datasets import register as corpora
 from flows.datasets.inventory import describe_datasets, list_datasets
@@ -30,7 +30,7 @@ from tasks.corpus.store import open_corpus
 from tasks.object_storage.address import located
 
 app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap, erase.")
-erase.add_to(app)
+erase.register(app)
 
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
 Epsilon = Annotated[str | None, typer.Option(help="Lifetime epsilon: never exceeded, never reset.")]
@@ -54,8 +54,8 @@ Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dat
 
 
 @command(app, "register")
-def register(
-    opened: Opened,
+def register_dataset(
+    context: CommandContext,
     name: DatasetName,
     unit: Unit = None,
     epsilon: Epsilon = None,
@@ -66,13 +66,13 @@ def register(
     public: Public = False,
     public_metadata: Metadata = None,
     shares_account_with: Shared = None,
-) -> Answer:
+) -> CommandResult:
     """Register a dataset with its lifetime claim. Nothing is read.
 
     Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
     """
-    workspace = open_workspace(opened.home)
-    wanted = Registration(name, unit, text, not public, population, _metadata(public_metadata))
+    workspace = open_workspace(context.home)
+    wanted = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
     if shares_account_with:
         _refuse_second_claim(epsilon, delta, blocks)
         corpora.register_sharing(workspace, wanted, shares_account_with)
@@ -82,15 +82,15 @@ def register(
         corpora.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
-    return Answer(
+    return CommandResult(
         shown,
-        [f"Registered dataset {name}.", *_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
+        [f"Registered dataset {name}.", *_dataset_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
     )
 
 
 @command(app, "ingest")
-def ingest(
-    opened: Opened,
+def ingest_dataset(
+    context: CommandContext,
     name: DatasetName,
     path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
     label_field: LabelField = None,
@@ -101,7 +101,7 @@ def ingest(
         int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, read nothing and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     A record without the label field is kept without a label. Which labels there are, and how many, is told nowhere.
@@ -109,11 +109,14 @@ def ingest(
 
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     coming = corpora.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
-        return Answer({"dataset": name, **coming.to_json(), "labels": label_field}, [*_coming(name, coming), _UNREAD])
-    with showing(opened), open_source(opened.home, located(path)) as source:
+        return CommandResult(
+            {"dataset": name, **coming.to_json(), "labels": label_field},
+            [*_preview_result(name, coming), _NOTHING_READ],
+        )
+    with progress_bar(context), open_source(context.home, located(path)) as source:
         version = corpora.ingest(workspace, name, source, label_field, new_cohort=new_cohort, population=population)
     shown = {
         "dataset": name,
@@ -121,52 +124,54 @@ def ingest(
         "labels": label_field,
         **({"opened_cohort": coming.cohort} if coming.opens else {}),
     }
-    return Answer(
+    return CommandResult(
         shown,
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
             *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
             "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
-            *([f"Opened: {_opened(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
+            *([f"Opened: {_cohort_sentence(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
         ],
     )
 
 
-_UNREAD = "Nothing was read, and nothing was changed."
+_NOTHING_READ = "Nothing was read, and nothing was changed."
 
 
-def _coming(name: str, coming: IngestPreview) -> list[str]:
+def _preview_result(name: str, coming: IngestPreview) -> list[str]:
     return [
         f"It would be version {coming.number} of {name}. Units that are known keep their cohort and their budget.",
-        f"Would open: {_opened(coming)}." if coming.opens else f"New units would be of cohort {coming.cohort}.",
+        f"Would open: {_cohort_sentence(coming)}."
+        if coming.opens
+        else f"New units would be of cohort {coming.cohort}.",
     ]
 
 
-def _opened(coming: IngestPreview) -> str:
+def _cohort_sentence(coming: IngestPreview) -> str:
     blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
     return f"Cohort {coming.cohort} for all units that are new, with {blocks} of rho {coming.rho} each"
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """All datasets with their budgets.
 
     Example: almoner dataset list
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         found = list(list_datasets(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
-    return Answer(found, [table(columns, [[row[c] for c in columns] for row in found])])
+    return CommandResult(found, [table(columns, [[row[c] for c in columns] for row in found])])
 
 
 @command(app, "show")
-def show(opened: Opened, name: DatasetName) -> Answer:
+def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
     """One dataset: claim, partition, versions, budget; whether a version has labels, but never which or how many.
 
     Example: almoner dataset show clinic
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
         (shown,) = describe_datasets(session, [dataset])
@@ -176,30 +181,30 @@ def show(opened: Opened, name: DatasetName) -> Answer:
                 "version": v.number,
                 "ingested_at": v.created_at,
                 "uid": v.uid,
-                "labels": None if v.id in gone else _label_field(workspace, v.uid),
+                "labels": None if v.id in gone else _label_field_of(workspace, v.uid),
                 "erased": v.id in gone,
             }
             for v in datasets.list_versions(session, dataset)
         ]
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from", "erased")
-    return Answer({**shown, "history": versions}, [*_page(shown), table(columns, rows)])
+    return CommandResult({**shown, "history": versions}, [*_dataset_page(shown), table(columns, rows)])
 
 
 @command(app, "cap")
-def cap(
-    opened: Opened,
+def propose_cap_change(
+    context: CommandContext,
     name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
     delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Ask the stewards for another lifetime claim. What is spent stays; every later card shows the change.
 
     Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
     """
-    made = propose_cap(open_workspace(opened.home), name, epsilon, delta, reason, dry_run=dry_run)
+    made = propose_cap(open_workspace(context.home), name, epsilon, delta, reason, dry_run=dry_run)
     spent = [lifetime_epsilon(made.spent, each.delta_conversion) for each in (made.before, made.after)]
     values = [
         ("epsilon", made.before.epsilon, made.after.epsilon),
@@ -221,10 +226,10 @@ def cap(
     if made.raises:
         told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
     shown = table(("", "now", "with this motion"), values, f"Lifetime claim of {name}")
-    return Answer(data, [shown, *told, *waits(made.number, made.needed)])
+    return CommandResult(data, [shown, *told, *waiting_sentence(made.number, made.needed)])
 
 
-def _label_field(workspace: Workspace, uid: str) -> str | None:
+def _label_field_of(workspace: Workspace, uid: str) -> str | None:
     """The field that a version's labels came from: somebody named it at ingest, so it is public."""
     try:
         return open_corpus(workspace.home, uid).label_field()
@@ -237,7 +242,7 @@ def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | N
         raise SharedClaim
 
 
-def _metadata(path: Path | None) -> str | None:
+def _read_metadata(path: Path | None) -> str | None:
     if path is None:
         return None
     page = "docs/bundle.md"
@@ -250,7 +255,7 @@ def _metadata(path: Path | None) -> str | None:
     return encode_canonical(model_to_json(written)).decode()
 
 
-def _page(shown: Mapping[str, object]) -> list[RenderableType]:
+def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
     """A dataset for people: what its owner declares stands field by field, and a catalogue of groups by itself."""
     declared = shown["public_metadata"]
     said = dict(declared) if isinstance(declared, Mapping) else {}
@@ -258,7 +263,7 @@ def _page(shown: Mapping[str, object]) -> list[RenderableType]:
     plain = {name: value for name, value in shown.items() if name != "public_metadata"}
     rows = [(group.id, group.shown) for group in groups]
     return [
-        facts({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
+        fact_list({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
         *([groups_table(rows, "Catalogue for summaries")] if groups else []),
     ]
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
-from cli.framework.tables import facts, table
+from cli.framework.tables import fact_list, table
 from flows.datasets.budget_view import close_envelope, load_budget, open_envelope
 from flows.workspace.workspace import open_workspace
 from models_db.values.amounts import Envelope
@@ -21,45 +21,45 @@ Reason = Annotated[str, typer.Option(help="Why; recorded.")]
 
 
 @command(app, "open")
-def open_(
-    opened: Opened,
+def open_envelope_command(
+    context: CommandContext,
     name: DatasetName,
     scope: Scope,
     epsilon: Annotated[str, typer.Option(help="As much as a dataset with this lifetime epsilon would have.")],
     delta: Annotated[str, typer.Option(help="And this lifetime delta.")],
     reason: Reason,
-) -> Answer:
+) -> CommandResult:
     """Reserve a part of what is left for requests that name it, as a steward; others cannot use it until it is closed.
 
     Example: almoner budget scope open clinic trial-7 --epsilon 2 --delta 1e-7 --reason "agreed in May"
     """
-    made = open_envelope(open_workspace(opened.home), name, scope, epsilon, delta, reason)
+    made = open_envelope(open_workspace(context.home), name, scope, epsilon, delta, reason)
     told = f"Envelope {scope} is open; requests draw on it with `scope: {scope}`."
-    return Answer({"dataset": name, **as_data(made)}, [told, facts(as_data(made))])
+    return CommandResult({"dataset": name, **envelope_to_json(made)}, [told, fact_list(envelope_to_json(made))])
 
 
 @command(app, "close")
-def close(opened: Opened, name: DatasetName, scope: Scope, reason: Reason) -> Answer:
+def close_envelope_command(context: CommandContext, name: DatasetName, scope: Scope, reason: Reason) -> CommandResult:
     """Close an envelope, as a steward: what is left of it is free again, what it has spent stays spent.
 
     Example: almoner budget scope close clinic trial-7 --reason "the trial is over"
     """
-    was = close_envelope(open_workspace(opened.home), name, scope, reason)
+    was = close_envelope(open_workspace(context.home), name, scope, reason)
     told = f"Envelope {scope} is closed; rho {was.left.rho_text} is free again."
-    return Answer({"dataset": name, "open": False, **as_data(was)}, [told])
+    return CommandResult({"dataset": name, "open": False, **envelope_to_json(was)}, [told])
 
 
 @command(app, "list")
-def every(opened: Opened, name: DatasetName) -> Answer:
+def list_all(context: CommandContext, name: DatasetName) -> CommandResult:
     """The open envelopes of a dataset's budget.
 
     Example: almoner budget scope list clinic
     """
-    found = load_budget(open_workspace(opened.home), name).envelopes
-    return Answer([as_data(envelope) for envelope in found], [envelope_table(found)])
+    found = load_budget(open_workspace(context.home), name).envelopes
+    return CommandResult([envelope_to_json(envelope) for envelope in found], [envelope_table(found)])
 
 
-def as_data(envelope: Envelope) -> dict[str, Json]:
+def envelope_to_json(envelope: Envelope) -> dict[str, Json]:
     """An envelope as programs read it; `rho_held` is what running releases have reserved in it."""
     return {
         "scope": envelope.name,
@@ -71,8 +71,8 @@ def as_data(envelope: Envelope) -> dict[str, Json]:
     }
 
 
-def envelope_table(found: Iterable[Envelope]) -> RenderableType:
+def envelope_table(envelopes: Iterable[Envelope]) -> RenderableType:
     """Envelopes, one a line."""
-    rows = [as_data(envelope) for envelope in found]
+    rows = [envelope_to_json(envelope) for envelope in envelopes]
     columns = ("scope", "rho_cap", "rho_spent", "rho_held", "rho_left")
     return table([column.replace("_", " ") for column in columns], [[r[c] for c in columns] for r in rows], "Envelopes")

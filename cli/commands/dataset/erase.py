@@ -5,26 +5,26 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.prompts import confirm
-from cli.framework.tables import facts
+from cli.framework.tables import fact_list
 from flows.datasets.erase import ErasureListing, ErasureTarget, ReasonUnfit, erase, list_erasure
 from flows.workspace.workspace import open_workspace
 
-_STAYS = (
+_WHAT_REMAINS = (
     "What stays: the budget that was spent, the marks that recognise units, the record, and what was published. The"
     " source outside this home, backups elsewhere and copies of other homes are not almoner's: docs/erasure.md."
 )
-_LATER = "Later versions leave this unit out, whatever their source holds."
+_LATER_VERSIONS = "Later versions leave this unit out, whatever their source holds."
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the command of this file."""
-    command(app, "erase")(erase_)
+    command(app, "erase")(erase_command)
 
 
-def erase_(
-    opened: Opened,
+def erase_command(
+    context: CommandContext,
     name: Annotated[str, typer.Argument(help="The dataset.")],
     unit: Annotated[str | None, typer.Option(metavar="ID", help="One unit, in every version of the dataset.")] = None,
     version: Annotated[int | None, typer.Option(metavar="N", min=1, help="One version.")] = None,
@@ -37,31 +37,33 @@ def erase_(
     confirmed: Annotated[
         str | None, typer.Option("--confirm", metavar="NAME", help="The dataset's name, where nobody can type it.")
     ] = None,
-) -> Answer:
+) -> CommandResult:
     """Erase the text of a unit, a version or a whole dataset from this home. It cannot be undone.
 
     Typed again, it finishes an erasure that was cut short.
 
     Example: almoner dataset erase clinic --version 1 --dry-run
     """
-    target, workspace = ErasureTarget(unit, version, everything), open_workspace(opened.home)
+    target, workspace = ErasureTarget(unit, version, everything), open_workspace(context.home)
     listing = list_erasure(workspace, name, target, reason)
     if dry_run:
-        return Answer(listing.to_json(), [*_shown(listing, "Would be erased"), "Dry run: nothing was changed."])
+        return CommandResult(
+            listing.to_json(), [*_listing_table(listing, "Would be erased"), "Dry run: nothing was changed."]
+        )
     if reason is None:
         raise ReasonUnfit
     confirm(name, f"This cannot be undone. Type the name of the dataset ({name})", confirmed)
     done = erase(workspace, name, target, reason)
-    later = [_LATER] if target.unit is not None else []
-    return Answer(done.to_json(), [*_shown(done, "Erased"), *later])
+    later = [_LATER_VERSIONS] if target.unit is not None else []
+    return CommandResult(done.to_json(), [*_listing_table(done, "Erased"), *later])
 
 
-def _shown(listing: ErasureListing, title: str) -> list[RenderableType]:
+def _listing_table(listing: ErasureListing, title: str) -> list[RenderableType]:
     versions = ", ".join(map(str, listing.versions)) or "none"
     rows = {"versions": versions, "documents": listing.documents, **listing.places}
     others = ", ".join(listing.sharing)
     return [
-        facts(rows, title=f"{title}: files and folders by kind, private"),
+        fact_list(rows, title=f"{title}: files and folders by kind, private"),
         *([f"Not erased, though it shares the budget: {others}; erase there by itself."] if others else []),
-        _STAYS,
+        _WHAT_REMAINS,
     ]

@@ -1,6 +1,6 @@
 """`almoner audit`: read the record, check the chain, sign its head; and audit a mechanism's claim.
 
-Only `checkpoint` needs a key and writes; `mechanism` needs no home at all.
+Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home at all.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from flows.audit.export import ExportFormat, link_to_json
 from flows.audit.export import export_links as write_export
@@ -54,8 +54,8 @@ Against = Annotated[
 
 
 @command(app, "log")
-def log(
-    opened: Opened,
+def show_log(
+    context: CommandContext,
     dataset: Dataset = None,
     release: Release = None,
     actor: By = None,
@@ -65,24 +65,27 @@ def log(
     until: Until = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest this many.")] = 100,
-) -> Answer:
+) -> CommandResult:
     """What happened: the newest links that fit, oldest of them first.
 
     Example: almoner audit log --dataset clinic --kind ledger
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
-    opened_record = _open(opened)
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
+    opened_record = _open_with_warning(context)
     with opened_record.database.read() as session:
         page = audit_log.read_page(session, wanted, limit, before)
     links = [link_to_json(link) for link in page.links]
-    rows = [(x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _brief(x)) for x in links]
+    rows = [
+        (x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _link_summary(x))
+        for x in links
+    ]
     shown = table(("seq", "at (UTC)", "actor", "kind", "dataset", "request", "details"), rows)
     more = [f"There are older ones: add --before {page.next_before}."] if page.next_before else []
-    return Answer(links, [shown, *more])
+    return CommandResult(links, [shown, *more])
 
 
 @command(app, "verify")
-def verify(opened: Opened, against: Against = None) -> Answer:
+def verify_audit(context: CommandContext, against: Against = None) -> CommandResult:
     """Walk the hash chain from its first link; compare every row with its link, and every checkpoint, also yours.
 
     A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
@@ -90,10 +93,10 @@ def verify(opened: Opened, against: Against = None) -> Answer:
 
     Example: almoner audit verify --against out/clinic-release-1
     """
-    with showing(opened):
+    with progress_bar(context):
         from flows.audit import verify as record  # verifying bundles loads the mechanisms
 
-        found = record.verify_record(_open(opened), [located(each) for each in against or ()])
+        found = record.verify_record(_open_with_warning(context), [located(each) for each in against or ()])
     chain = found.chain
     data = {
         "sound": found.is_sound,
@@ -106,27 +109,29 @@ def verify(opened: Opened, against: Against = None) -> Answer:
         "unreadable": list(chain.unreadable),
         "differences": list(found.differences),
         "home": found.warning,
-        "against": [_witnessed(witness, placed) for witness, placed in found.anchors],
+        "against": [_anchor_row(witness, placed) for witness, placed in found.anchors],
     }
-    return Answer(data, _told(found), exit_code=0 if found.is_sound else 1)
+    return CommandResult(data, _verification_lines(found), exit_code=0 if found.is_sound else 1)
 
 
 @command(app, "checkpoint")
-def checkpoint(opened: Opened, to: Annotated[Path, typer.Option(help="New file to write.")]) -> Answer:
+def write_checkpoint(
+    context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write.")]
+) -> CommandResult:
     """Sign the head of the chain and write it to a file; kept elsewhere, it proves that nothing before it changed.
 
     Example: almoner audit checkpoint --to head-2026-11.json
     """
     from flows.audit import verify as record
 
-    signed = record.sign_checkpoint(open_workspace(opened.home), to)
+    signed = record.sign_checkpoint(open_workspace(context.home), to)
     told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
-    return Answer(signed.model_dump(), [told])
+    return CommandResult(signed.model_dump(), [told])
 
 
 @command(app, "export")
-def export(
-    opened: Opened,
+def export_audit(
+    context: CommandContext,
     to: Annotated[Path, typer.Option(help="New file to write.")],
     form: Annotated[ExportFormat, typer.Option("--format", help="How it is written.")] = ExportFormat.JSONL,
     dataset: Dataset = None,
@@ -136,34 +141,34 @@ def export(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
-) -> Answer:
+) -> CommandResult:
     """Write the record to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
 
     In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
 
     Example: almoner audit export --format csv --dataset clinic --to record.csv
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, _moment(since), _moment(until))
-    opened_record = _open(opened)
-    with showing(opened):
+    wanted = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
+    opened_record = _open_with_warning(context)
+    with progress_bar(context):
         done = write_export(opened_record, wanted, form, to)
     what = "events" if form is ExportFormat.OPENLINEAGE else "links"
     data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
     said = [f"{done.count} {what} written to {to}."]
     if done.unreadable:
         said.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
-    return Answer(data, said)
+    return CommandResult(data, said)
 
 
 @command(app, "mechanism")
-def mechanism(
-    opened: Opened,
+def audit_mechanism(
+    context: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the record name it.")],
     trials: Annotated[int, typer.Option(min=1, help="Runs on each of the two inputs.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
     ] = 0.9999,
-) -> Answer:
+) -> CommandResult:
     """Run a mechanism on two made-up neighbouring inputs, and compare what it provably leaks with what it claims.
 
     A bound above the claim (exit code 1) means that it is broken on this machine. One below is no proof that it is not:
@@ -176,12 +181,12 @@ def mechanism(
     from tasks.common import progress
 
     case = case_of(name)
-    with showing(opened):
+    with progress_bar(context):
         found = audit(case, trials, confidence, progress.report).to_json()
-    return Answer(found, _audited(found), exit_code=0 if found["holds"] else 1)
+    return CommandResult(found, _mechanism_result(found), exit_code=0 if found["holds"] else 1)
 
 
-def _audited(found: Mapping[str, Any]) -> list[RenderableType]:
+def _mechanism_result(found: Mapping[str, Any]) -> list[RenderableType]:
     claim, bound = found["claim"], found["bound"]
     rows = [
         ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
@@ -199,15 +204,15 @@ def _audited(found: Mapping[str, Any]) -> list[RenderableType]:
     return [table(("what", "found"), rows), told]
 
 
-def _open(opened: Opened) -> ReadOnlyWorkspace:
+def _open_with_warning(context: CommandContext) -> ReadOnlyWorkspace:
     """The record; what its home objects to is said at once, because everything read from it is in doubt."""
-    found = open_read_only(opened.home)
+    found = open_read_only(context.home)
     if found.warning:
-        opened.say(f"WARNING: {found.warning}")
+        context.print_progress(f"WARNING: {found.warning}")
     return found
 
 
-def _told(found: "AuditVerification") -> list[str]:
+def _verification_lines(found: "AuditVerification") -> list[str]:
     chain = found.chain
     told = [
         f"The chain holds: {chain.links} links, head {chain.head.hash}."
@@ -225,10 +230,10 @@ def _told(found: "AuditVerification") -> list[str]:
         if found.differences
         else "Every row of the ledger has its link, and every link says what its rows say."
     )
-    return told + [_placed(witness, placed) for witness, placed in found.anchors]
+    return told + [_anchor_to_json(witness, placed) for witness, placed in found.anchors]
 
 
-def _placed(witness: "Anchor", placed: AnchorPlacement) -> str:
+def _anchor_to_json(witness: "Anchor", placed: AnchorPlacement) -> str:
     if not witness.is_genuine:
         return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
     signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
@@ -238,7 +243,7 @@ def _placed(witness: "Anchor", placed: AnchorPlacement) -> str:
     return f"{witness.path}: DOES NOT LIE ON THE CHAIN ({placed.verdict}: {placed.detail}), {signed}."
 
 
-def _witnessed(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]:
+def _anchor_row(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]:
     return {
         "file": str(witness.path),
         "hash": witness.anchor.hash,
@@ -251,7 +256,7 @@ def _witnessed(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]:
     }
 
 
-def _moment(written: str | None) -> str | None:
+def _parse_time(written: str | None) -> str | None:
     """A time as the record writes it; a day is its first moment."""
     if written is None:
         return None
@@ -269,13 +274,15 @@ class NotATime(UsageError):
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")
 
 
-def _brief(link: dict[str, object]) -> str:
+def _link_summary(link: dict[str, object]) -> str:
     body = link["body"]
     if not isinstance(body, dict):
         return f"UNREADABLE: {link['unreadable']}"
-    return ", ".join(f"{name}={_short(value)}" for name, value in body.items() if value is not None and name != "rows")
+    return ", ".join(
+        f"{name}={_short_value(value)}" for name, value in body.items() if value is not None and name != "rows"
+    )
 
 
-def _short(value: object) -> str:
+def _short_value(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 40 else text[:12] + "..."

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.governance.policy_change import PolicyChange, adopt_policy_file, compare_policy, policy_in_force
 from flows.workspace.policy_file import policy_text
@@ -22,60 +22,60 @@ File = Annotated[Path, typer.Argument(help="The policy, a YAML file (docs/policy
 
 
 @command(app, "show")
-def show(opened: Opened) -> Answer:
+def show_policy(context: CommandContext) -> CommandResult:
     """The policy in force, as YAML that can be a home's policy.yaml.
 
     Example: almoner policy show
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     found = policy_in_force(workspace)
     here = workspace.policy_digest
     if found is None:
         told = "# No policy is in force yet; the first request of an admin adopts that of their home."
-        return Answer({"digest": None, "policy": None, "home": here}, [told])
+        return CommandResult({"digest": None, "policy": None, "home": here}, [told])
     named = digest(model_to_json(found))
     data = {"digest": named, "policy": model_to_json(found), "home": here}
     same = "" if here == named else "\n# The policy.yaml of this home is another one."
-    return Answer(data, [f"# Policy {named}{same}\n{policy_text(found).rstrip()}"])
+    return CommandResult(data, [f"# Policy {named}{same}\n{policy_text(found).rstrip()}"])
 
 
 @command(app, "check")
-def check(opened: Opened, file: File) -> Answer:
+def check_policy(context: CommandContext, file: File) -> CommandResult:
     """Whether a file is a policy, and what differs from the one in force. Changes nothing.
 
     Example: almoner policy check policy.yaml
     """
-    change = compare_policy(open_workspace(opened.home), file)
-    return Answer({"valid": True, **change.to_json()}, [f"{file} is a policy.", *_changes(change)])
+    change = compare_policy(open_workspace(context.home), file)
+    return CommandResult({"valid": True, **change.to_json()}, [f"{file} is a policy.", *_changes_table(change)])
 
 
 @command(app, "adopt")
-def adopt_(
-    opened: Opened,
+def adopt(
+    context: CommandContext,
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Put a policy in force, as an admin; requests made before keep theirs. The file becomes this home's policy.yaml.
 
     Example: almoner policy adopt policy.yaml --dry-run
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     change = compare_policy(workspace, file) if dry_run else adopt_policy_file(workspace, file)
     done = "Dry run: nothing was adopted." if dry_run else f"In force: policy {change.digest}."
-    return Answer({"adopted": not dry_run, **change.to_json()}, [*_changes(change), done])
+    return CommandResult({"adopted": not dry_run, **change.to_json()}, [*_changes_table(change), done])
 
 
 @command(app, "schema")
-def schema(opened: Opened) -> Answer:
+def show_schema(context: CommandContext) -> CommandResult:
     """The JSON schema of policy.yaml, for editors and pipelines.
 
     Example: almoner policy schema
     """
     content = Policy.model_json_schema()
-    return Answer(content, [json.dumps(content, indent=2)])
+    return CommandResult(content, [json.dumps(content, indent=2)])
 
 
-def _changes(change: PolicyChange) -> list[RenderableType]:
+def _changes_table(change: PolicyChange) -> list[RenderableType]:
     rows = [(d.field, d.before, d.after) for d in change.differences]
     shown: list[RenderableType] = [table(("field", "in force", "file"), rows)] if rows else []
     if not rows:

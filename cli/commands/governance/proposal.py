@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.proposal_view import as_data, asked_of_stewards, motion_table
-from cli.framework.review_screen import render
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.proposal_view import approve_hint, as_data, proposal_table
+from cli.framework.review_screen import render_review
 from cli.framework.tables import table
 from flows.approvals.decide import load_review
 from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row
@@ -22,22 +22,22 @@ MotionId = Annotated[int, typer.Argument(metavar="ID", help="The motion's number
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """All motions: what is asked for, by whom, and how many stewards still have to approve.
 
     Example: almoner motion list
     """
-    found = list_proposals(open_workspace(opened.home))
-    return Answer([as_data(motion) for motion in found], [motion_table(found)])
+    found = list_proposals(open_workspace(context.home))
+    return CommandResult([as_data(motion) for motion in found], [proposal_table(found)])
 
 
 @command(app, "show")
-def show(opened: Opened, motion: MotionId) -> Answer:
+def show_proposal(context: CommandContext, motion: MotionId) -> CommandResult:
     """One motion: what it would change, who decided what.
 
     Example: almoner motion show 3
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     shown = load_review(workspace, motion, Gate.MOTION)
     with workspace.database.read() as session:
         found = proposal_row(session, proposals.find_proposal(session, motion))
@@ -47,11 +47,11 @@ def show(opened: Opened, motion: MotionId) -> Answer:
     names = ("at", "decision", "by", "reason", "expires_at")
     given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
     data = {**as_data(found), "digest": shown.subject_digest, "approvals": given}
-    told: list[RenderableType] = [*render(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
-    return Answer(data, [*told, *_next(found)])
+    told: list[RenderableType] = [*render_review(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
+    return CommandResult(data, [*told, *_next_step(found)])
 
 
-def _next(found: ProposalRow) -> list[str]:
+def _next_step(found: ProposalRow) -> list[str]:
     if found.state != "open":
         return [f"The motion is {found.state}."]
-    return [f"{found.given} of {found.needed} approvals.", asked_of_stewards(found.number)]
+    return [f"{found.given} of {found.needed} approvals.", approve_hint(found.number)]

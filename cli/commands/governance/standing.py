@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.governance.proposal import show as show_motion
-from cli.framework.command import Answer, Opened, command
+from cli.commands.governance.proposal import show_proposal as show_motion
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_table import price_tables
-from cli.framework.proposal_view import as_data, motion_table, waits
-from cli.framework.tables import facts
+from cli.framework.proposal_view import as_data, proposal_table, waiting_sentence
+from cli.framework.tables import fact_list
 from flows.approvals import propose_change as proposing
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
@@ -23,20 +23,20 @@ Reason = Annotated[str, typer.Option(help="Why; recorded, and published with eve
 
 
 @command(app, "propose")
-def propose(
-    opened: Opened,
+def propose_authorisation(
+    context: CommandContext,
     file: Annotated[Path, typer.Argument(help="The request that may be run again, a YAML file (docs/requests.md).")],
     runs: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs, failed ones included.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, such as 2027-06-30.")],
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would allow and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Ask the stewards that requests like this file may run again and again without a decision at the spend gate.
 
     Example: almoner standing propose request.yaml --runs 12 --until 2099-12-31 --reason "monthly report" --dry-run
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     made = proposing.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
     price = made.quote.to_json(with_balance=made.with_balance)
     one = Amount(made.terms.rho, made.terms.delta)
@@ -51,36 +51,36 @@ def propose(
     }
     data = {"motion": made.number, "approvals_needed": made.needed, **allowed, "price": price}
     ends = "It ends with the next version of almoner or of the policy: both are part of what is approved."
-    shown = [*price_tables(price), facts(allowed, title="What would be authorised"), ends]
-    return Answer(data, [*shown, *waits(made.number, made.needed)])
+    shown = [*price_tables(price), fact_list(allowed, title="What would be authorised"), ends]
+    return CommandResult(data, [*shown, *waiting_sentence(made.number, made.needed)])
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """All standing authorisations, with the runs they have used.
 
     Example: almoner standing list
     """
-    found = proposing.list_proposals(open_workspace(opened.home), "standing")
-    return Answer([as_data(motion) for motion in found], [motion_table(found)])
+    found = proposing.list_proposals(open_workspace(context.home), "standing")
+    return CommandResult([as_data(motion) for motion in found], [proposal_table(found)])
 
 
 @command(app, "show")
-def show(opened: Opened, standing: Number) -> Answer:
+def show_authorisation(context: CommandContext, standing: Number) -> CommandResult:
     """One standing authorisation: its configuration, its runs, who decided.
 
     Example: almoner standing show 3
     """
-    return show_motion(opened, standing)
+    return show_motion(context, standing)
 
 
 @command(app, "end")
-def end(
-    opened: Opened, standing: Number, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
-) -> Answer:
+def end_authorisation(
+    context: CommandContext, standing: Number, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> CommandResult:
     """End a standing authorisation, as one steward: no further run draws on it; what ran stays as it is.
 
     Example: almoner standing end 3 --reason "the study is over"
     """
-    state = proposing.revoke_authorisation(open_workspace(opened.home), standing, reason)
-    return Answer({"motion": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])
+    state = proposing.revoke_authorisation(open_workspace(context.home), standing, reason)
+    return CommandResult({"motion": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])

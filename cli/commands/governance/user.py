@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.database_rights import as_json, told_rights
-from cli.framework.tables import facts, table
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.database_rights import describe_grants, grants_to_json
+from cli.framework.tables import fact_list, table
 from flows.governance import principals as flow
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
@@ -20,7 +20,7 @@ from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 
 app = typer.Typer(no_args_is_help=True, help="People: add, list, grant, revoke, delegate, undelegate.")
 
-READS_ONLY = frozenset({"auditor"})
+READ_ONLY_ROLES = frozenset({"auditor"})
 """Roles for which a login needs nothing but to read."""
 
 Name = Annotated[str, typer.Argument(help="The person's name in the ledger.")]
@@ -31,8 +31,8 @@ Until = Annotated[str | None, typer.Option(metavar="DAY", help="Last day (UTC); 
 
 
 @command(app, "add")
-def add(
-    opened: Opened,
+def add_user(
+    context: CommandContext,
     name: Name,
     key: Annotated[str, typer.Option(help="Public key: 64 digits, an ssh-ed25519 line, or a file with either.")],
     login: Annotated[
@@ -41,76 +41,79 @@ def add(
     ] = None,
     role: Annotated[list[str] | None, typer.Option(help="A role to grant; may be given several times.")] = None,
     reason: Annotated[str, typer.Option(help="Why; recorded in the chain.")] = "added",
-) -> Answer:
+) -> CommandResult:
     """Enrol a person by the public key that their `almoner init` showed. Compare the fingerprint with them first.
 
     Example: almoner user add anna --key anna.pub --login anna --role analyst
     """
     _require_reason(reason)
     public_key, wanted = parse_public_key(key), list(dict.fromkeys(role or ()))
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     if login is not None:
         require_valid_login(login)
     with workspace.database.write() as session:
         made = principals.enrol(session, workspace.actor, name, public_key, login)
         for each in wanted:
             principals.grant(session, workspace.actor, made.name, each, reason)
-    rights = _let_in(workspace, login, wanted)
+    rights = _grant_database_access(workspace, login, wanted)
     data = {"name": made.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
             "roles": wanted}  # fmt: skip
     told: list[RenderableType] = [
         f"{made.name} is enrolled.",
-        facts({**data, "roles": ", ".join(wanted) or "none yet"}),
+        fact_list({**data, "roles": ", ".join(wanted) or "none yet"}),
     ]
     if login is None and not workspace.database.is_sqlite:
         told.append("Without a login this person can only sign approvals elsewhere, for others to bring.")
-    return Answer({**data, "database_rights": as_json(rights)}, [*told, *told_rights(rights)])
+    return CommandResult({**data, "database_rights": grants_to_json(rights)}, [*told, *describe_grants(rights)])
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """Everybody with roles, days, keys and logins, and who decides for whom. Needs no key.
 
     Example: almoner user list --json
     """
-    with open_read_only(opened.home).database.read() as session:
+    with open_read_only(context.home).database.read() as session:
         persons, given = flow.list_people(session), flow.list_delegations(session)
-    rows = [(p["name"], _told_roles(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
+    rows = [(p["name"], _roles_text(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
     shown = [table(("name", "roles", "login", "key", "since"), rows)]
     if given:
         columns = ("number", "from", "to", "dataset", "valid_from", "valid_to", "reason", "signed")
         shown.append(table(columns, [[row[c] for c in columns] for row in given], title="Delegations"))
-    return Answer({"people": persons, "delegations": given}, shown)
+    return CommandResult({"people": persons, "delegations": given}, shown)
 
 
 @command(app, "grant")
-def grant(opened: Opened, name: Name, role: Role, reason: Reason, since: Since = None, until: Until = None) -> Answer:
+def grant_role(
+    context: CommandContext, name: Name, role: Role, reason: Reason, since: Since = None, until: Until = None
+) -> CommandResult:
     """Give somebody a role, as an admin.
 
     Example: almoner user grant anna steward --reason "elected to the board" --until 2027-12-31
     """
     _require_reason(reason)
     start, end = flow.parse_period(since, until)
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.write() as session:
         made = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
         login = principals.find_principal(session, name).login
-    rights = _let_in(workspace, login, [role])
+    rights = _grant_database_access(workspace, login, [role])
     data = {"name": name, "role": role, "from": made.valid_from, "until": end}
     span = f"from {made.valid_from[:10]}" + (f" through {until}" if until else ", for good")
-    return Answer(
-        {**data, "database_rights": as_json(rights)}, [f"{name} has the role {role} {span}.", *told_rights(rights)]
+    return CommandResult(
+        {**data, "database_rights": grants_to_json(rights)},
+        [f"{name} has the role {role} {span}.", *describe_grants(rights)],
     )
 
 
 @command(app, "revoke")
-def revoke(opened: Opened, name: Name, role: Role, reason: Reason) -> Answer:
+def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason) -> CommandResult:
     """Take a role away, as an admin; what rests on it and was not used no longer counts.
 
     Example: almoner user revoke anna steward --reason "left the board"
     """
     _require_reason(reason)
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.write() as session:
         ended = principals.revoke(session, workspace.actor, name, role, reason)
         login = principals.find_principal(session, name).login
@@ -121,55 +124,57 @@ def revoke(opened: Opened, name: Name, role: Role, reason: Reason) -> Answer:
         }
     rights = (
         revoke_login(workspace.database, login, including_read=not left)
-        if login and left <= READS_ONLY
+        if login and left <= READ_ONLY_ROLES
         else RoleChanges()
     )
-    told = [f"{name} no longer has the role {role}.", *told_rights(rights)]
-    return Answer({"name": name, "role": role, "ended": ended, "database_rights": as_json(rights)}, told)
+    told = [f"{name} no longer has the role {role}.", *describe_grants(rights)]
+    return CommandResult({"name": name, "role": role, "ended": ended, "database_rights": grants_to_json(rights)}, told)
 
 
 @command(app, "delegate")
-def delegate(
-    opened: Opened,
+def delegate_decisions(
+    context: CommandContext,
     name: Name,
     dataset: Annotated[str, typer.Option(help="For the decisions on this dataset, and no other.")],
     until: Annotated[str, typer.Option(metavar="DAY", help="Last day (UTC).")],
     reason: Reason,
     since: Since = None,
-) -> Answer:
+) -> CommandResult:
     """Let somebody else decide in your name, as a steward, signed with your key; it cannot be passed on.
 
     Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
     """
     _require_reason(reason)
     start, end = flow.parse_period(since, until)
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     number = flow.delegate(workspace, Mandate(dataset, name, start, str(end), reason))
     data: dict[str, Json] = {"delegation": number, "from": workspace.actor.name, "to": name, "dataset": dataset,
                              "valid_from": start, "valid_to": end}  # fmt: skip
     how = f"{name} decides with `almoner approve ... --on-behalf-of {workspace.actor.name}`; the two of you count once."
-    return Answer(data, [f"Delegation {number}: {dataset}, through {until}.", how])
+    return CommandResult(data, [f"Delegation {number}: {dataset}, through {until}.", how])
 
 
 @command(app, "undelegate")
-def undelegate(opened: Opened, number: Annotated[int, typer.Argument(min=1, help="Of `user list`.")]) -> Answer:
+def end_delegation(
+    context: CommandContext, number: Annotated[int, typer.Argument(min=1, help="Of `user list`.")]
+) -> CommandResult:
     """End a delegation that you gave or hold; an admin ends any. Approvals that rest on it no longer count.
 
     Example: almoner user undelegate 1
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.write() as session:
         principals.end_delegation(session, workspace.actor, number)
-    return Answer({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
+    return CommandResult({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
 
 
-def _let_in(workspace: Workspace, login: str | None, roles: list[str]) -> RoleChanges:
+def _grant_database_access(workspace: Workspace, login: str | None, roles: list[str]) -> RoleChanges:
     if login is None or workspace.database.is_sqlite:
         return RoleChanges()
-    return grant_login(workspace.database, login, writes=not roles or not READS_ONLY.issuperset(roles))
+    return grant_login(workspace.database, login, writes=not roles or not READ_ONLY_ROLES.issuperset(roles))
 
 
-def _told_roles(roles: Json) -> str:
+def _roles_text(roles: Json) -> str:
     now = utc_now()
     told = []
     for each in roles if isinstance(roles, list) else ():

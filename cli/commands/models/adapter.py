@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.commands.models.models import DEFAULT
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
-from cli.framework.tables import facts, table
+from cli.commands.models.models import DEFAULT_MODEL
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
+from cli.framework.tables import fact_list, table
 from models_db.values.names import require_plain_name
 from models_db.values.requests import parse_model
 from tasks.summarization.adapter_training.settings import DESCRIPTION, Called, TrainingSettings
@@ -18,18 +18,18 @@ from tasks.summarization.adapters.store import CURVE, adapter_folder, find_adapt
 
 app = typer.Typer(no_args_is_help=True, help="Adapters of one-shot summaries: train, list, show.")
 
-PAGE = "docs/adapters.md"
-SHOWN = 12
+ADAPTERS_PAGE = "docs/adapters.md"
+DIGEST_CHARACTERS = 12
 """Digits of a digest in a table."""
 
 
 @command(app, "train")
-def train(
-    opened: Opened,
+def train_adapter(
+    context: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="PUBLIC examples: documents and their summary.")],
     name: Annotated[str, typer.Option(help="What the adapter is called: small letters, digits, hyphens.")],
     licence: Annotated[str, typer.Option(help="The licence of the examples; it is kept with the adapter.")],
-    model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT,
+    model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT_MODEL,
     soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 16,
     words: Annotated[
         int | None, typer.Option(help="How many of them are words that the mean is about; half, and at most 8.")
@@ -43,7 +43,7 @@ def train(
     description: Annotated[str, typer.Option(help="What is to be written.")] = DESCRIPTION,
     anew: Annotated[bool, typer.Option("--anew", help="Forget an interrupted training of that name.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-) -> Answer:
+) -> CommandResult:
     """Train an adapter on public examples. After Ctrl-C the same command goes on from the last checkpoint.
 
     Nothing is charged, so nothing of a governed dataset may stand in the file (docs/adapters.md).
@@ -61,74 +61,80 @@ def train(
         **({} if noise else {"noise_least": 0, "noise_most": 0}),
     }
     require_plain_name("an adapter", name)
-    settings = parse_model(TrainingSettings, written, "The training", PAGE)
-    called = parse_model(Called, {"name": name, "licence": licence}, "The training", PAGE)
+    settings = parse_model(TrainingSettings, written, "The training", ADAPTERS_PAGE)
+    called = parse_model(Called, {"name": name, "licence": licence}, "The training", ADAPTERS_PAGE)
     from tasks.summarization.adapter_training.train import Wanted, train_adapter
 
-    with showing(opened):
+    with progress_bar(context):
         known = train_adapter(
             file, Wanted(called.name, model, called.licence, settings, description), device, anew=anew
         )
-    return Answer(_data(known), _page(known))
+    return CommandResult(_adapter_to_json(known), _adapter_page(known))
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """The adapters of this machine.
 
     Example: almoner adapter list --json
     """
-    found = list_adapters(lambda problem: opened.say(str(problem), problem.advice))
+    found = list_adapters(lambda problem: context.print_progress(str(problem), problem.advice))
     rows = [
-        (each.meta.name, each.digest[:SHOWN], each.meta.model, _size(each.meta), each.meta.training.file)
+        (
+            each.meta.name,
+            each.digest[:DIGEST_CHARACTERS],
+            each.meta.model,
+            _size_text(each.meta),
+            each.meta.training.file,
+        )
         for each in found
     ]
     columns = ("name", "digest", "model", "size", "trained on")
-    return Answer([_data(each) for each in found], [table(columns, rows)])
+    return CommandResult([_adapter_to_json(each) for each in found], [table(columns, rows)])
 
 
 @command(app, "show")
-def show(
-    opened: Opened,
+def show_adapter(
+    context: CommandContext,
     adapter: Annotated[str, typer.Argument(metavar="NAME_OR_DIGEST", help="Its name, digest, or the digest's start.")],
-) -> Answer:
+) -> CommandResult:
     """One adapter: what it is for, what it was trained on, how well that went.
 
     Example: almoner adapter show reviews
     """
     known = find_adapter(adapter)
-    return Answer(_data(known), _page(known))
+    return CommandResult(_adapter_to_json(known), _adapter_page(known))
 
 
-def _data(known: KnownAdapter) -> dict[str, object]:
-    return {"digest": known.digest, **known.meta.model_dump(), "folder": str(adapter_folder(known.digest))}
+def _adapter_to_json(adapter: KnownAdapter) -> dict[str, object]:
+    return {"digest": adapter.digest, **adapter.meta.model_dump(), "folder": str(adapter_folder(adapter.digest))}
 
 
-def _page(known: KnownAdapter) -> list[RenderableType]:
-    meta = known.meta
+def _adapter_page(adapter: KnownAdapter) -> list[RenderableType]:
+    meta = adapter.meta
     fit, trained = meta.fit, meta.training
     noise = "none" if not meta.noise_most else f"{meta.noise_least} to {meta.noise_most} clip norms per coordinate"
     return [
-        facts({
+        fact_list({
             "name": meta.name,
-            "digest": known.digest,
-            "model": f"{meta.model} ({meta.model_digest[:SHOWN]})",
-            "size": _size(meta),
+            "digest": adapter.digest,
+            "model": f"{meta.model} ({meta.model_digest[:DIGEST_CHARACTERS]})",
+            "size": _size_text(meta),
             "clip norm": meta.clip_norm,
             "noise in training": noise,
             "writes": meta.wording.description,
-            "trained on": f"{trained.file} ({trained.sha256[:SHOWN]}), {trained.licence}",
+            "trained on": f"{trained.file} ({trained.sha256[:DIGEST_CHARACTERS]}), {trained.licence}",
             "examples": trained.examples,
             "groups": f"{trained.learned_groups} learned from, {trained.held_out_groups} held out",
             "steps": f"{fit.best_step} of {fit.steps}",
             "held-out loss": f"{fit.first_loss} at first, {fit.best_loss} at last (nats per token)",
             "without noise": f"{fit.clean_loss}; not shown the group: {fit.blind_loss}",
-            "loss curve": adapter_folder(known.digest) / CURVE,
+            "loss curve": adapter_folder(adapter.digest) / CURVE,
         }),
     ]  # fmt: skip
 
 
-def _size(meta: AdapterMeta) -> str:
+def _size_text(meta: AdapterMeta) -> str:
     centres = "" if meta.centres == 1 else f" x {meta.centres} centres"
     tokens = f"{meta.soft_tokens} soft tokens, {meta.words} of them words"
     return f"{meta.dimensions} of {meta.width} dimensions{centres}, {tokens}"

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.workspace.endpoints import add_endpoint, endpoints_of, parse_endpoint, remove_endpoint
 from models_db.values.canonical_json import Json
@@ -19,8 +19,8 @@ Name = Annotated[str, typer.Argument(help="What requests call it: `model: extern
 
 
 @command(app, "add")
-def add(
-    opened: Opened,
+def add_endpoint_command(
+    context: CommandContext,
     name: Name,
     url: Annotated[str, typer.Option(help="Where it is, without `/chat/completions`: https://host/v1.")],
     model: Annotated[str, typer.Option(help="The model's name there.")],
@@ -45,7 +45,7 @@ def add(
         bool, typer.Option("--allow-http", help="Without encryption to another machine: whoever listens reads all.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="In place of the one of that name.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Let requests name an endpoint that speaks OpenAI's chat completions. Nothing is sent to it yet.
 
     Example: almoner models endpoint add office --url https://llm.example.org/v1 --model qwen3-32b --key-env OFFICE_KEY
@@ -58,41 +58,43 @@ def add(
     }  # fmt: skip
     require_plain_name("an endpoint", name)
     endpoint = parse_endpoint(name, {field: value for field, value in given.items() if value is not None})
-    add_endpoint(opened.home, endpoint, replace=replace)
+    add_endpoint(context.home, endpoint, replace=replace)
     told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
-    return Answer(_data(endpoint), [_table([endpoint]), told])
+    return CommandResult(_endpoint_to_json(endpoint), [_endpoint_table([endpoint]), told])
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """The endpoints of this home.
 
     Example: almoner models endpoint list
     """
-    found = list(endpoints_of(opened.home.require()).values())
-    return Answer([_data(each) for each in found], [_table(found)])
+    found = list(endpoints_of(context.home.require()).values())
+    return CommandResult([_endpoint_to_json(each) for each in found], [_endpoint_table(found)])
 
 
 @command(app, "remove")
-def remove(opened: Opened, name: Name) -> Answer:
+def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResult:
     """Forget an endpoint; requests that name it can then neither be priced nor run.
 
     Example: almoner models endpoint remove office
     """
-    return Answer(_data(remove_endpoint(opened.home, name)), [f"The endpoint {name!r} is forgotten."])
+    return CommandResult(
+        _endpoint_to_json(remove_endpoint(context.home, name)), [f"The endpoint {name!r} is forgotten."]
+    )
 
 
-def _data(endpoint: Endpoint) -> dict[str, Json]:
+def _endpoint_to_json(endpoint: Endpoint) -> dict[str, Json]:
     said = model_to_json(endpoint)
     return {**(said if isinstance(said, dict) else {}), "sha256": endpoint.digest}
 
 
-def _table(endpoints: list[Endpoint]) -> Any:
+def _endpoint_table(endpoints: list[Endpoint]) -> Any:
     columns = ("name", "model", "address", "key from", "licence", "a million tokens in / out", "SHA-256")
-    return table(columns, [_row(each) for each in endpoints])
+    return table(columns, [_endpoint_row(each) for each in endpoints])
 
 
-def _row(endpoint: Endpoint) -> tuple[str, ...]:
+def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
     prices = "not declared"
     if endpoint.price_in is not None:
         prices = f"{endpoint.price_in} / {endpoint.price_out} {endpoint.currency}"

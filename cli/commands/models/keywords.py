@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
-from cli.framework.tables import facts
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
+from cli.framework.tables import fact_list
 from flows.workspace.yaml_files import FileUnwritable, new_file
 from tasks.common.progress import report
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # it computes, and most commands do not
 
 app = typer.Typer(no_args_is_help=True, help="Public keyword sets: build.")
 
-SHOWN = 30
+WORDS_SHOWN = 30
 
 
 @command(app, "build")
-def build(
-    opened: Opened,
+def build_keywords(
+    context: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A PUBLIC corpus: jsonl, csv, parquet, folder of .txt.")],
     to: Annotated[Path, typer.Option(help="Where the keywords are written; a file that is not there yet.")],
     size: Annotated[int, typer.Option(help="How many keywords, at most.")] = 200,
@@ -32,7 +32,7 @@ def build(
     model: Annotated[str | None, typer.Option(help="A public language model that revises the set.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="How many times it does, five texts each.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-) -> Answer:
+) -> CommandResult:
     """Make a keyword set from a PUBLIC corpus that is like the private one; requests name it by `keywords.file`.
 
     Nothing is charged, so nothing of a governed dataset may stand in the corpus (docs/keywords.md). The result names
@@ -42,29 +42,31 @@ def build(
     """
     if to.exists():
         raise FileUnwritable(to, "File exists")  # said now, and not after all the work
-    opened.say(f"{file} is read as PUBLIC text: words of it will be published, and nothing is charged for them.")
+    context.print_progress(
+        f"{file} is read as PUBLIC text: words of it will be published, and nothing is charged for them."
+    )
     from tasks.analysis.keywords.build_public_set import read_public
     from tasks.analysis.keywords.build_tools import Wanted, build_with_tools
 
-    with showing(opened):
+    with progress_bar(context):
         source = read_public(file, text_field, texts)
         built, made_with = build_with_tools(source, Wanted(size, model, rounds, device), report)
     body = built.to_json(source, made_with)
     with new_file(to) as out:
         out.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
-    return Answer({**body, "path": str(to)}, _page(built, source, to))
+    return CommandResult({**body, "path": str(to)}, _keywords_page(built, source, to))
 
 
-def _page(built: "Built", source: "PublicTexts", to: Path) -> list[RenderableType]:
+def _keywords_page(built: "Built", source: "PublicTexts", to: Path) -> list[RenderableType]:
     words = [each.keyword for each in built.found]
-    more = f", and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    more = f", and {len(words) - WORDS_SHOWN} more" if len(words) > WORDS_SHOWN else ""
     return [
-        facts({
+        fact_list({
             "keywords": f"{len(words)} of {built.considered} candidates, {built.alike} of which are like another one",
             "revised by the model": f"{built.removed} removed, {built.appended} added",
             "made from": f"{source.file}, SHA-256 {source.digest}",
             "texts read": f"{len(source.texts)} of {source.there}",
-            "the worthiest": ", ".join(words[:SHOWN]) + more,
+            "the worthiest": ", ".join(words[:WORDS_SHOWN]) + more,
             "written to": to,
         }),
         "In a request: `parameters.keywords: {method: public, file: " + str(to) + "}`, or `method: hybrid`.",

@@ -5,19 +5,19 @@ from typing import Annotated
 import typer
 
 from cli.commands.models import endpoint
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from tasks.common import progress
 
 app = typer.Typer(no_args_is_help=True, help="Models: list, pull, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
 
-DEFAULT = "smollm2-135m-instruct"
+DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """Language models that a request can name, and the embedder that metrics use.
 
     Example: almoner models list
@@ -26,13 +26,14 @@ def every(opened: Opened) -> Answer:
 
     rows = [(m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()]
     columns = ("name", "source", "licence", "installed", "note")
-    return Answer([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
+    return CommandResult([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
 
 
 @command(app, "pull")
-def pull(
-    opened: Opened, name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT
-) -> Answer:
+def pull_model(
+    context: CommandContext,
+    name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT_MODEL,
+) -> CommandResult:
     """Fetch an offline model, check its SHA-256 and unpack it into the cache. Done once per machine.
 
     Example: almoner models pull smollm2-135m-instruct
@@ -40,9 +41,9 @@ def pull(
     from tasks.inference.loading.download import pull as fetch
 
     size = "as large as its page says" if "/" in name else "about 100 MB; a language model then takes half a minute"
-    opened.say(f"Fetching {name} if it is not here yet ({size}).")
-    with showing(opened):
+    context.print_progress(f"Fetching {name} if it is not here yet ({size}).")
+    with progress_bar(context):
         model = fetch(name, lambda stage: progress.report(stage, 0, 1))
-    return Answer(
+    return CommandResult(
         {"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."]
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import UsageError
 from tasks.object_storage.address import located
 
@@ -23,15 +23,15 @@ Reason = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "backup")(backup)
     command(app, "restore")(restore)
 
 
 def backup(
-    opened: Opened, to: Annotated[Path, typer.Option(help="New file to write; it will hold the keys.")]
-) -> Answer:
+    context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write; it will hold the keys.")]
+) -> CommandResult:
     """Write the home and its ledger into one file, while others work. Of a ledger on PostgreSQL, the home alone.
 
     Example: almoner backup --to /backup/clinic-2026-11-21.tar
@@ -39,18 +39,18 @@ def backup(
     from flows.backup.create import create_backup
     from flows.workspace.workspace import open_workspace
 
-    taken = create_backup(open_workspace(opened.home), to)
+    taken = create_backup(open_workspace(context.home), to)
     data = {"file": str(taken.file), "at": taken.at, "ledger": taken.ledger, "link": taken.seq, "files": taken.files}
     told = [f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."]
     if taken.ledger != "sqlite":
         told.append("The ledger is not in it: back it up with the tools of PostgreSQL (docs/backup.md).")
-    return Answer(
+    return CommandResult(
         data, [*told, "Who has this file has the texts and can sign in your name. Keep it as you keep those."]
     )
 
 
 def restore(
-    opened: Opened,
+    context: CommandContext,
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `almoner backup`.")],
     reason: Reason = None,
     against: Against = None,
@@ -58,7 +58,7 @@ def restore(
     record_only: Annotated[
         bool, typer.Option("--record-only", help="Put back the ledger alone, to be read; nothing can be done with it.")
     ] = False,
-) -> Answer:
+) -> CommandResult:
     """Put a backup into an empty home, if it is whole and nothing shows that the ledger went on after it.
 
     Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
@@ -67,18 +67,18 @@ def restore(
     from flows.backup.restore import restore_ledger
 
     if record_only:
-        done = restore_ledger(archive, opened.home)
+        done = restore_ledger(archive, context.home)
         told = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
     elif reason is None or not reason.strip():
         raise ReasonNeeded
     else:
-        done = put_back(archive, opened.home, reason, [located(each) for each in against or ()], old_home)
+        done = put_back(archive, context.home, reason, [located(each) for each in against or ()], old_home)
         told = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",
         ]
     data = {"home": str(done.home), "taken_at": done.taken_at, "link": done.seq, "head": done.head}
-    return Answer(data | {"record_only": record_only}, told)
+    return CommandResult(data | {"record_only": record_only}, told)
 
 
 class ReasonNeeded(UsageError):

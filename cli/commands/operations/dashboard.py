@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import EnvironmentProblem
 
 Address = Annotated[str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen on.")]
@@ -22,13 +22,13 @@ Certificate = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", 
 Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "dashboard")(dashboard)
 
 
 def dashboard(
-    opened: Opened,
+    context: CommandContext,
     bind: Address = "127.0.0.1",
     port: Port = 8717,
     name: Name = None,
@@ -36,7 +36,7 @@ def dashboard(
     token_env: TokenEnv = None,
     tls_cert: Certificate = None,
     tls_key: Key = None,
-) -> Answer:
+) -> CommandResult:
     """Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.
 
     It answers to this machine alone. Any other address takes a token, and TLS. Ends with Ctrl-C.
@@ -44,19 +44,21 @@ def dashboard(
     Example: almoner dashboard --port 8717
     """
     # Starlette and uvicorn come with Prefect; other commands need not wait for them.
-    from cli.web.access import Asked, door
-    from cli.web.application import serve
+    from cli.web.access import AccessOptions, access_policy
+    from cli.web.application import serve_dashboard
     from flows.dashboard.viewer import open_viewer
 
-    asked = Asked(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
-    made = door(asked)
-    with open_viewer(opened.home).open_view() as look:  # refuse now what every page would refuse
-        opened.say(f"The dashboard of {opened.home.root} for {look.actor.name}: {made.url}", "Ctrl-C ends it.")
+    asked = AccessOptions(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
+    made = access_policy(asked)
+    with open_viewer(context.home).open_view() as look:  # refuse now what every page would refuse
+        context.print_progress(
+            f"The dashboard of {context.home.root} for {look.actor.name}: {made.url}", "Ctrl-C ends it."
+        )
     try:
-        serve(opened.home, made)
+        serve_dashboard(context.home, made)
     except OSError as problem:
         raise NotListening(bind, port, problem.strerror or type(problem).__name__) from None
-    return Answer({"url": made.url, "ended": True})
+    return CommandResult({"url": made.url, "ended": True})
 
 
 class NotListening(EnvironmentProblem):

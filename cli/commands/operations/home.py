@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.database_rights import as_json, told_rights
-from cli.framework.prompts import passphrase
-from cli.framework.tables import facts, table
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.database_rights import describe_grants, grants_to_json
+from cli.framework.prompts import read_passphrase
+from cli.framework.tables import fact_list, table
 from flows.audit import health
 from flows.datasets.erase import stored_versions
 from flows.governance.policy_change import adopt_first_policy
@@ -45,42 +45,42 @@ Login = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    command(app, "init")(init)
+    command(app, "init")(init_home)
     command(app, "doctor")(doctor)
 
 
-def init(opened: Opened, key_file: KeyFile = None, login: Login = None) -> Answer:
+def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = None) -> CommandResult:
     """Make a project home: folders, keys, policy, ledger. Safe to repeat: what is there is kept.
 
     The first home founds the ledger. In any other, an admin adds its owner with the command that is shown.
 
     Example: almoner init --home ./clinic-home
     """
-    home = opened.home
+    home = context.home
     home.create()
-    key = home_key(signing_key_path(home), key_file, passphrase)
+    key = home_key(signing_key_path(home), key_file, read_passphrase)
     database = Database(home.database_url)
     try:
-        rights = _prepared(home, database)
-        actor, more = _joined(home, database, key, login)
+        rights = _prepare_ledger(home, database)
+        actor, more = _join_ledger(home, database, key, login)
     except (LedgerUnreachable, LedgerForbidden) as problem:
         if database.is_sqlite:
             raise
-        return _not_yet(home, database, key, problem)
+        return _enrolment_result(home, database, key, problem)
     if actor is None:
-        return _not_yet(home, database, key, None)
+        return _enrolment_result(home, database, key, None)
     adopt_first_policy(open_workspace(home))
-    made = _facts(home, database, key) | {"principal": actor.name}
+    made = _home_facts(home, database, key) | {"principal": actor.name}
     advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
-    return Answer(
-        made | {"enrolled": True, "database_rights": as_json(rights + more)},
-        ["Project home ready.", facts(made), advice, *told_rights(rights + more), _how_to_find(home)],
+    return CommandResult(
+        made | {"enrolled": True, "database_rights": grants_to_json(rights + more)},
+        ["Project home ready.", fact_list(made), advice, *describe_grants(rights + more), _home_option_hint(home)],
     )
 
 
-def _prepared(home: ProjectHome, database: Database) -> RoleChanges:
+def _prepare_ledger(home: ProjectHome, database: Database) -> RoleChanges:
     """The ledger in the newest schema and the rights on its tables; only their owner changes either."""
     require_same_ledger(home, database)
     if not may_upgrade(database):
@@ -89,7 +89,7 @@ def _prepared(home: ProjectHome, database: Database) -> RoleChanges:
     return grant_access(database)
 
 
-def _joined(
+def _join_ledger(
     home: ProjectHome, database: Database, key: SigningKey, login: str | None
 ) -> tuple[Actor | None, RoleChanges]:
     """The owner of this home as the ledger knows them, who founds it if nobody has; None if they have to be added."""
@@ -110,12 +110,14 @@ def _joined(
     return actor, grant_login(database, login, writes=True) if login is not None else RoleChanges()
 
 
-def _not_yet(home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None) -> Answer:
+def _enrolment_result(
+    home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None
+) -> CommandResult:
     """What an admin has to type before this home is of use."""
     name = getpass.getuser()
     login = "" if database.is_sqlite else f" --login {shlex.quote(database.engine.url.username or name)}"
     typed = f"almoner user add {shlex.quote(name)} --key {key.public_key}{login} --role ROLE"
-    made = _facts(home, database, key)
+    made = _home_facts(home, database, key)
     told: list[RenderableType] = ["This home has its folders and its key; the ledger does not know its owner yet."]
     if problem is not None:
         told = [f"This home has its folders and its key, but: {problem.message}"]
@@ -123,14 +125,14 @@ def _not_yet(home: ProjectHome, database: Database, key: SigningKey, problem: Al
              f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
              " works.")  # fmt: skip
     reason = None if problem is None else {"error": problem.name, "message": problem.message}
-    return Answer(
+    return CommandResult(
         made | {"principal": None, "enrolled": False, "admin_types": typed, "problem": reason},
-        [*told, facts(made), steps],
+        [*told, fact_list(made), steps],
         exit_code=0 if problem is None else problem.exit_code,
     )
 
 
-def _facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[str, object]:
+def _home_facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[str, object]:
     return {
         "home": str(home.root),
         "ledger": database.engine.url.render_as_string(hide_password=True),
@@ -140,29 +142,29 @@ def _facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[str, 
     }
 
 
-def doctor(opened: Opened) -> Answer:
+def doctor(context: CommandContext) -> CommandResult:
     """Check the ledger (constraints, triggers, counters, chain), the home, the packages and the models.
 
     Example: almoner doctor --json
     """
-    findings = health.check_home(opened.home, _structure, stored_versions)
-    rows = [(_verdict(f), f.check, f.detail) for f in findings]
+    findings = health.check_home(context.home, _check_structure, stored_versions)
+    rows = [(_verdict_text(f), f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
-    return Answer(
+    return CommandResult(
         {"ok": not failed, "findings": [asdict(finding) for finding in findings]},
         [table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
 
 
-def _verdict(finding: Finding) -> str:
+def _verdict_text(finding: Finding) -> str:
     if not finding.ok:
         return "FAIL"
     return "warning" if finding.warning else "ok"
 
 
-def _structure(workspace: Workspace) -> Iterator[Finding]:
+def _check_structure(workspace: Workspace) -> Iterator[Finding]:
     """The constraints, indexes and triggers in the database are those the migrations make."""
     if not may_upgrade(workspace.database):
         told = "not compared: that takes the login of the tables' owner"
@@ -173,7 +175,7 @@ def _structure(workspace: Workspace) -> Iterator[Finding]:
     yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
 
 
-def _how_to_find(home: ProjectHome) -> str:
+def _home_option_hint(home: ProjectHome) -> str:
     found = ProjectHome.locate()
     if found == home and ("ALMONER_HOME" in os.environ or home.root.name == ".almoner"):
         return "Next: `almoner dataset register NAME --unit FIELD --epsilon E --delta D`."

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from flows.workspace.workspace import open_read_only
 from models_db.errors import EnvironmentProblem
 from tasks.common.files import write_over
 
-PUBLIC_TO_THE_MACHINE = 0o644
+WORLD_READABLE = 0o644
 
 To = Annotated[Path | None, typer.Option(help="Write to this file, in place of an earlier one (textfile collectors).")]
 Port = Annotated[
@@ -19,35 +19,35 @@ Port = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the command of this file."""
     command(app, "metrics")(metrics)
 
 
-def metrics(opened: Opened, to: To = None, port: Port = None) -> Answer:
+def metrics(context: CommandContext, to: To = None, port: Port = None) -> CommandResult:
     """Tell budgets, requests, attempts and refusals by name, read from the ledger; nothing private is among it.
 
     Example: almoner metrics --to /var/lib/node_exporter/textfile/almoner.prom
     """
     from flows.observability import prometheus as reading
 
-    record = open_read_only(opened.home)
+    record = open_read_only(context.home)
     if port is not None:
         with reading.serve_metrics(record, port):
-            opened.say(f"http://127.0.0.1:{port}/metrics")
+            context.print_progress(f"http://127.0.0.1:{port}/metrics")
             while True:
                 time.sleep(3600)
     samples = reading.read_samples(record)
     if to is not None:
         try:
-            write_over(to, reading.exposition_text(record), PUBLIC_TO_THE_MACHINE, durable=False)
+            write_over(to, reading.exposition_text(record), WORLD_READABLE, durable=False)
         except OSError as problem:
             raise MetricsUnwritable(to, problem.strerror or type(problem).__name__) from None
         shown = f"{len(samples)} values are in {to}."
     else:
         shown = reading.exposition_text(record).decode().rstrip("\n")
     data = [{"metric": each.metric, "labels": dict(each.labels), "value": each.value} for each in samples]
-    return Answer(data, [shown])
+    return CommandResult(data, [shown])
 
 
 class MetricsUnwritable(EnvironmentProblem):

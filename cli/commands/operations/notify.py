@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.notifications import notify
 from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, parse_channel
@@ -19,8 +19,8 @@ Variable = Annotated[str | None, typer.Option(metavar="VARIABLE", help="The envi
 
 
 @command(app, "add")
-def add(
-    opened: Opened,
+def add_channel_command(
+    context: CommandContext,
     name: Name,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="A line of JSON for each notice.")] = None,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="A POST of JSON for each notice.")] = None,
@@ -31,7 +31,7 @@ def add(
     tls: Annotated[str | None, typer.Option(help="starttls (default), implicit, or none on this machine.")] = None,
     user_env: Variable = None,
     password_env: Variable = None,
-) -> Answer:
+) -> CommandResult:
     """Add a channel: it is told of what happens from now on, while `almoner serve` runs.
 
     Example: almoner notify add stewards --webhook https://hooks.example.org/almoner --secret-env HOOK_SECRET
@@ -43,76 +43,80 @@ def add(
     if webhook:
         said = {"kind": "webhook", "url": webhook, "secret_env": secret_env}
     if email:
-        said = {"kind": "email", "to": email, "sender": sender, **_server(smtp or ""), "tls": tls,
+        said = {"kind": "email", "to": email, "sender": sender, **_parse_server(smtp or ""), "tls": tls,
                 "user_env": user_env, "password_env": password_env}  # fmt: skip
     require_plain_name("a channel", name)
     channel = parse_channel(name, {field: value for field, value in said.items() if value is not None})
-    notify.add_channel(opened.home, name, channel)
-    return Answer(_data(name, channel), [_table({name: channel}), f"Try it: `almoner notify test {name}`."])
+    notify.add_channel(context.home, name, channel)
+    return CommandResult(
+        _channel_to_json(name, channel), [_channel_table({name: channel}), f"Try it: `almoner notify test {name}`."]
+    )
 
 
-def _server(smtp: str) -> dict[str, object]:
+def _parse_server(smtp: str) -> dict[str, object]:
     host, colon, port = smtp.rpartition(":")
     return {"host": host, "port": port} if colon and port.isdigit() else {"host": smtp or None}
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """The channels of this home, and how far each has got.
 
     Example: almoner notify list
     """
-    found, places = channels_of(opened.home.require()), notify.channel_progress(opened.home)
+    found, places = channels_of(context.home.require()), notify.channel_progress(context.home)
     data = [
-        {**_data(name, each), "next": places[name].next if name in places else None,
+        {**_channel_to_json(name, each), "next": places[name].next if name in places else None,
          "failures": places[name].failures if name in places else 0}
         for name, each in found.items()
     ]  # fmt: skip
-    return Answer(data, [_table(found)])
+    return CommandResult(data, [_channel_table(found)])
 
 
 @command(app, "remove")
-def remove(opened: Opened, name: Name) -> Answer:
+def remove_channel_command(context: CommandContext, name: Name) -> CommandResult:
     """Forget a channel.
 
     Example: almoner notify remove stewards
     """
-    notify.remove_channel(opened.home, name)
-    return Answer({"channel": name}, [f"The channel {name!r} is forgotten."])
+    notify.remove_channel(context.home, name)
+    return CommandResult({"channel": name}, [f"The channel {name!r} is forgotten."])
 
 
 @command(app, "test")
-def test(opened: Opened, name: Name) -> Answer:
+def send_test(context: CommandContext, name: Name) -> CommandResult:
     """Send a notice that says it is only a try.
 
     Example: almoner notify test stewards
     """
-    notify.send_test_notice(opened.home, name)
-    return Answer({"channel": name, "delivered": True}, [f"The channel {name!r} has taken it."])
+    notify.send_test_notice(context.home, name)
+    return CommandResult({"channel": name, "delivered": True}, [f"The channel {name!r} has taken it."])
 
 
 @command(app, "send")
-def send(opened: Opened) -> Answer:
+def send_waiting(context: CommandContext) -> CommandResult:
     """Send now what waits, as `almoner serve` does after each look.
 
     Example: almoner notify send
     """
-    found = notify.deliver_notices(opened.home)
+    found = notify.deliver_notices(context.home)
     rows = [(each.channel, each.sent, each.failed, each.detail) for each in found]
     data = [dict(zip(("channel", "sent", "failed", "detail"), row, strict=True)) for row in rows]
     failed = any(each.failed for each in found)
-    return Answer(data, [table(("channel", "sent", "failed", "told"), rows)], exit_code=3 if failed else 0)
+    return CommandResult(data, [table(("channel", "sent", "failed", "told"), rows)], exit_code=3 if failed else 0)
 
 
-def _data(name: str, channel: Channel) -> dict[str, Any]:
+def _channel_to_json(name: str, channel: Channel) -> dict[str, Any]:
     return {"channel": name, **channel.model_dump(mode="json")}
 
 
-def _table(found: dict[str, Channel]) -> Any:
-    return table(("channel", "kind", "where"), [(name, each.kind, _where(each)) for name, each in found.items()])
+def _channel_table(channels: dict[str, Channel]) -> Any:
+    return table(
+        ("channel", "kind", "where"), [(name, each.kind, _channel_target(each)) for name, each in channels.items()]
+    )
 
 
-def _where(channel: Channel) -> str:
+def _channel_target(channel: Channel) -> str:
     match channel:
         case LogChannel():
             return channel.file

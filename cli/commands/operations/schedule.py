@@ -8,10 +8,10 @@ from typing import Annotated, cast
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
-from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, settings_of
-from cli.framework.tables import facts, table
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
+from cli.framework.tables import fact_list, table
 from flows.schedules import schedules as scheduling
 from flows.schedules.schedules import ScheduleRow, SlotRow
 from flows.workspace.workspace import open_workspace
@@ -25,8 +25,8 @@ Reason = Annotated[str, typer.Option(help="Why; recorded.")]
 
 
 @command(app, "create")
-def create(
-    opened: Opened,
+def create_schedule_command(
+    context: CommandContext,
     standing: Annotated[int, typer.Argument(metavar="STANDING", help="The standing authorisation it draws on.")],
     reason: Reason,
     cron: Annotated[str | None, typer.Option(metavar="LINE", help="Five fields, such as `0 6 * * 1`.")] = None,
@@ -35,14 +35,14 @@ def create(
     zone: Annotated[str, typer.Option(help="The time zone whose clock cron lines and rules mean.")] = "UTC",
     start: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing before; intervals count from it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print when it would be due and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Make a schedule: at each of its moments the authorised release is asked for, and run if the budget allows it.
 
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
     """
-    kind, rule = _rule(cron, every, rrule)
+    kind, rule = _single_rule(cron, every, rrule)
     made = scheduling.create_schedule(
-        open_workspace(opened.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
+        open_workspace(context.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
     )
     data: dict[str, Json] = {
         "schedule": made.number,
@@ -55,25 +55,25 @@ def create(
         "last_run": made.last_run,
         "afforded": made.affordable_runs.to_json() if made.affordable_runs else None,
     }
-    plain = _to_the_minute({name: value for name, value in data.items() if name != "afforded"})
+    plain = _minute_text({name: value for name, value in data.items() if name != "afforded"})
     last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
-    return Answer(
+    return CommandResult(
         data,
         [
-            facts(plain, title="Schedule; times are UTC"),
+            fact_list(plain, title="Schedule; times are UTC"),
             *([str(made.affordable_runs)] if made.affordable_runs else []),
             last,
         ],
     )
 
 
-def _to_the_minute(said: dict[str, Json]) -> Mapping[str, object]:
+def _minute_text(said: dict[str, Json]) -> Mapping[str, object]:
     """For people, who write moments like this, also after `--slot`."""
     short = {"coming": [str(at)[:16] for at in cast(list[Json], said["coming"])]}
     return said | short | {name: str(said[name])[:16] for name in ("starts_at", "last_run", "until") if said.get(name)}
 
 
-def _rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
+def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
     given = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
     if len(given) != 1:
         raise OneRule
@@ -81,103 +81,108 @@ def _rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, 
 
 
 @command(app, "list")
-def listed(opened: Opened, dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None) -> Answer:
+def list_all(
+    context: CommandContext, dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None
+) -> CommandResult:
     """All schedules: when they are due next, and what became of their last slot.
 
     Example: almoner schedule list
     """
-    found = scheduling.list_schedules(open_workspace(opened.home), dataset)
+    found = scheduling.list_schedules(open_workspace(context.home), dataset)
     columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
-    return Answer([each.to_json() for each in found], [table(columns, [_line(each) for each in found])])
+    return CommandResult(
+        [each.to_json() for each in found], [table(columns, [_schedule_table_row(each) for each in found])]
+    )
 
 
-def _line(found: ScheduleRow) -> tuple[object, ...]:
-    coming = found.coming[0][:16] if found.coming else ""
-    last, became = (found.last.slot[:16], _became(found.last)) if found.last else ("", "")
-    used = f"{found.used} of {found.runs}"
+def _schedule_table_row(schedule: ScheduleRow) -> tuple[object, ...]:
+    coming = schedule.coming[0][:16] if schedule.coming else ""
+    last, became = (schedule.last.slot[:16], _slot_outcome(schedule.last)) if schedule.last else ("", "")
+    used = f"{schedule.used} of {schedule.runs}"
     return (
-        found.schedule, found.dataset, found.state, found.rule, found.zone, coming, last, became, found.standing, used,
+        schedule.schedule, schedule.dataset, schedule.state, schedule.rule, schedule.zone,
+        coming, last, became, schedule.standing, used,
     )  # fmt: skip
 
 
-def _became(slot: SlotRow) -> str:
+def _slot_outcome(slot: SlotRow) -> str:
     told = f"{slot.state}: {slot.reason}" if slot.reason else slot.state
     return told if slot.request is None else f"request {slot.request}, {told}"
 
 
 @command(app, "show")
-def show(
-    opened: Opened,
+def show_schedule(
+    context: CommandContext,
     number: Number,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many slots, newest first.")] = 20,
-) -> Answer:
+) -> CommandResult:
     """One schedule, and what became of its newest slots.
 
     Example: almoner schedule show 1
     """
-    found, slots = scheduling.load_schedule(open_workspace(opened.home), number, limit)
+    found, slots = scheduling.load_schedule(open_workspace(context.home), number, limit)
     data = {**found.to_json(), "slots": [asdict(slot) for slot in slots]}
-    plain = _to_the_minute({name: value for name, value in found.to_json().items() if name != "last"})
+    plain = _minute_text({name: value for name, value in found.to_json().items() if name != "last"})
     rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
-    shown: list[RenderableType] = [facts(plain, title=f"Schedule {number}; times are UTC")]
-    return Answer(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])
+    shown: list[RenderableType] = [fact_list(plain, title=f"Schedule {number}; times are UTC")]
+    return CommandResult(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])
 
 
 @command(app, "pause")
-def pause(opened: Opened, number: Number, reason: Reason) -> Answer:
+def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
     """Pause a schedule, as a steward or as who made it; what passes meanwhile is not caught up.
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
     """
-    return _changed_definition(opened, number, "paused", reason)
+    return _changed_definition(context, number, "paused", reason)
 
 
 @command(app, "resume")
-def resume(opened: Opened, number: Number, reason: Reason) -> Answer:
+def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
     """Let a paused schedule go on; what somebody else has paused, a steward resumes.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
     """
-    return _changed_definition(opened, number, "resumed", reason)
+    return _changed_definition(context, number, "resumed", reason)
 
 
 @command(app, "end")
-def end(opened: Opened, number: Number, reason: Reason) -> Answer:
+def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
     """End a schedule for good; the standing authorisation stays, and another schedule may draw on it.
 
     Example: almoner schedule end 1 --reason "the study is over"
     """
-    return _changed_definition(opened, number, "ended", reason)
+    return _changed_definition(context, number, "ended", reason)
 
 
-def _changed_definition(opened: Opened, number: int, kind: str, reason: str) -> Answer:
-    found = scheduling.change_schedule(open_workspace(opened.home), number, kind, reason)
-    return Answer(found.to_json(), [f"Schedule {number} is {found.state}."])
+def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult:
+    found = scheduling.change_schedule(open_workspace(context.home), number, kind, reason)
+    return CommandResult(found.to_json(), [f"Schedule {number} is {found.state}."])
 
 
 @command(app, "run")
-def run(
-    opened: Opened,
+def run_schedule(
+    context: CommandContext,
     number: Number,
     slot: Annotated[str | None, typer.Option(metavar="TIME", help="That moment, in place of the newest.")] = None,
     device: Device = "auto",
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> Answer:
+) -> CommandResult:
     """Carry out what is due now, here: the slot is decided as `almoner serve` would, and never twice.
 
     Example: almoner schedule run 1
     """
     from flows.schedules.run_now import run_schedule_now  # it loads Prefect
 
-    settings = settings_of(device, workers, runner, runner_address)
-    with showing(opened):
-        done = run_schedule_now(opened.home, number, slot, datetime.now(UTC), settings)
-    return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
+    settings = poller_settings(device, workers, runner, runner_address)
+    with progress_bar(context):
+        done = run_schedule_now(context.home, number, slot, datetime.now(UTC), settings)
+    return CommandResult(done.to_json(), poll_tables(done.to_json()), exit_code=1 if done.problems else 0)
 
 
-def look_tables(data: dict[str, Json]) -> list[RenderableType]:
+def poll_tables(data: dict[str, Json]) -> list[RenderableType]:
     """What one look has found and done, as people read it."""
     titles = {"slots": "Slots decided", "runs": "Runs", "problems": "Not done now"}
     shown: list[RenderableType] = []

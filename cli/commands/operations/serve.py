@@ -4,22 +4,22 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.operations.schedule import look_tables
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import in_lines, showing
-from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, settings_of
+from cli.commands.operations.schedule import poll_tables
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar, progress_lines
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
 from models_db.values.canonical_json import Json
 
 Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two looks.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "serve")(serve)
 
 
 def serve(
-    opened: Opened,
+    context: CommandContext,
     every: Every = 30,
     without_prefect: Annotated[
         bool, typer.Option("--without-prefect", help="A plain loop: no Prefect server, no deployments.")
@@ -32,7 +32,7 @@ def serve(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> Answer:
+) -> CommandResult:
     """Carry out schedules: worker and poller in one process, until it is stopped.
 
     An analyst's home asks for what is due, a runner's home runs it; one who is both does both.
@@ -41,19 +41,23 @@ def serve(
     """
     from flows.schedules.serve import poll_once, serve_until_stopped  # they load Prefect
 
-    settings = settings_of(device, workers, runner, runner_address, approved=approved)
+    settings = poller_settings(device, workers, runner, runner_address, approved=approved)
     if once:
-        with showing(opened):
-            done = poll_once(opened.home, settings)
-        return Answer(done.to_json(), look_tables(done.to_json()), exit_code=1 if done.problems else 0)
-    with in_lines(opened):
+        with progress_bar(context):
+            done = poll_once(context.home, settings)
+        return CommandResult(done.to_json(), poll_tables(done.to_json()), exit_code=1 if done.problems else 0)
+    with progress_lines(context):
         looks = serve_until_stopped(
-            opened.home, settings, every, with_prefect=not without_prefect, say=lambda done: say(opened, done)
+            context.home,
+            settings,
+            every,
+            with_prefect=not without_prefect,
+            say=lambda done: print_poll_result(context, done),
         )
-    return Answer({"looks": looks}, [f"Stopped after {looks} looks."])
+    return CommandResult({"looks": looks}, [f"Stopped after {looks} looks."])
 
 
-def say(opened: Opened, data: dict[str, Json]) -> None:
+def print_poll_result(context: CommandContext, data: dict[str, Json]) -> None:
     """What one look has found, if it has found anything."""
     if any(data.values()):
-        opened.say(*look_tables(data))
+        context.print_progress(*poll_tables(data))

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from cli.framework.command import Answer, Opened, command, show
+from cli.framework.command import CommandContext, CommandResult, command, print_renderables
 from cli.framework.prompts import confirm
-from cli.framework.review_screen import render
-from cli.framework.tables import plain
+from cli.framework.review_screen import render_review
+from cli.framework.tables import plain_text
 from flows.approvals import decide as deciding
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
@@ -62,7 +62,7 @@ Confirm = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "approve")(approve)
     command(app, "reject")(reject)
@@ -70,7 +70,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True)
-class Typed:
+class ApproveOptions:
     """What was typed after `almoner approve`, None where it was not."""
 
     number: int | None
@@ -84,7 +84,7 @@ class Typed:
     override: str | None = None
 
     @property
-    def why(self) -> str:
+    def reason_text(self) -> str:
         """The option that says why: --reason, or --override in its place."""
         return "reason" if self.override is None else "override"
 
@@ -102,7 +102,7 @@ class Typed:
 
 
 def approve(
-    opened: Opened,
+    context: CommandContext,
     number: Number = None,
     gate: MaybeGate = None,
     reason: MaybeReason = None,
@@ -112,7 +112,7 @@ def approve(
     signed: Signed = None,
     confirm_name: Confirm = None,
     override: Override = None,
-) -> Answer:
+) -> CommandResult:
     """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
 
     approve ID --gate GATE --reason TEXT: decide here.
@@ -126,141 +126,145 @@ def approve(
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board" --confirm clinic
     """
-    typed = Typed(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override)
+    typed = ApproveOptions(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override)
     if ask is not None:
-        return _decide_on(opened, typed) if export is None else _sign_elsewhere(opened, typed)
+        return _decide_here(context, typed) if export is None else _sign_offline(context, typed)
     if signed is not None:
-        return _bring(opened, typed)
+        return _import_approval(context, typed)
     if export is not None:
-        return _export(opened, typed)
-    typed.require(("number", "gate", typed.why), ("on_behalf_of", "confirm"))
-    return _decide(opened, typed, "approve")
+        return _export_review(context, typed)
+    typed.require(("number", "gate", typed.reason_text), ("on_behalf_of", "confirm"))
+    return _decide_or_transfer(context, typed, "approve")
 
 
 def reject(
-    opened: Opened,
+    context: CommandContext,
     number: Request,
     reason: Reason,
     gate: GateOption = Gate.SPEND,
     on_behalf_of: OnBehalfOf = None,
-) -> Answer:
+) -> CommandResult:
     """Reject what waits at a gate; one rejection is enough. At the publish gate the spent budget stays spent.
 
     Example: almoner reject 1 --reason "the prompt names a person"
     """
-    return _decide(opened, Typed(number, gate, reason, on_behalf_of, None, None, None, None), "reject")
+    return _decide_or_transfer(
+        context, ApproveOptions(number, gate, reason, on_behalf_of, None, None, None, None), "reject"
+    )
 
 
 def withdraw_approval(
-    opened: Opened,
+    context: CommandContext,
     request: Request,
     gate: Annotated[Gate, typer.Option(help="Which of your approvals.")],
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
-) -> Answer:
+) -> CommandResult:
     """Take your own approval back, as long as it has not been used; the gate may then close again.
 
     Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
     """
     if not reason.strip():
         raise ReasonMissing
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     state = deciding.withdraw(workspace, request, gate.value, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
     what = "motion" if gate is Gate.MOTION else "request"
     said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
-    return Answer(data, [said])
+    return CommandResult(data, [said])
 
 
-def _decide(opened: Opened, typed: Typed, verdict: str) -> Answer:
-    number, gate = _number(typed), _gate(typed)
-    _said(typed)
-    workspace = open_workspace(opened.home)
+def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult:
+    number, gate = _required_number(options), _required_gate(options)
+    _given_reason(options)
+    workspace = open_workspace(context.home)
     asked = deciding.load_review(workspace, number, gate)
-    reason = _reason(typed, asked)
+    reason = _signed_reason(options, asked)
     if verdict == "approve":
         deciding.require_waiting(asked)
-        deciding.rehearse_decision(workspace, asked, verdict, reason, typed.on_behalf_of)
-        _show_and_confirm(opened, asked, reason, typed.confirm)
+        deciding.rehearse_decision(workspace, asked, verdict, reason, options.on_behalf_of)
+        _show_and_confirm(context, asked, reason, options.confirm)
     else:
-        opened.say(*render(asked))
-    state = deciding.decide(workspace, asked, verdict, reason, typed.on_behalf_of)
+        context.print_progress(*render_review(asked))
+    state = deciding.decide(workspace, asked, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
-    return _decided(asked, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
+    return _decision_result(asked, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
 
 
-def _export(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("number", "gate", "export"))
-    workspace, path = open_workspace(opened.home), _path(typed.export)
-    asked = deciding.export_for_signing(workspace, _number(typed), _gate(typed), path)
+def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult:
+    options.require(("number", "gate", "export"))
+    workspace, path = open_workspace(context.home), _required_path(options.export)
+    asked = deciding.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
     private = "It holds unpublished texts: keep it as private as them." if asked.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
-    return Answer(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
+    return CommandResult(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
 
 
-def _sign_elsewhere(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", typed.why, "export"), ("on_behalf_of", "confirm"))
-    _said(typed)
-    home, path = opened.home.require(), _path(typed.export)
+def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandResult:
+    options.require(("ask", options.reason_text, "export"), ("on_behalf_of", "confirm"))
+    _given_reason(options)
+    home, path = context.home.require(), _required_path(options.export)
     key = SigningKey.load(signing_key_path(home))
-    asked = import_review(_path(typed.ask), key.public_key, home.root)
-    reason = _reason(typed, asked)
+    asked = import_review(_required_path(options.ask), key.public_key, home.root)
+    reason = _signed_reason(options, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, key)
-    _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
-    made = deciding.sign_offline(key, asked, reason, typed.on_behalf_of)
+    _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
+    made = deciding.sign_offline(key, asked, reason, options.on_behalf_of)
     write_approval(path, made)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
             "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
     steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name}`."
-    return Answer(data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps])
+    return CommandResult(
+        data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps]
+    )
 
 
-def _decide_on(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("ask", typed.why), ("on_behalf_of", "confirm"))
-    _said(typed)
-    workspace = open_workspace(opened.home)
-    asked = import_review(_path(typed.ask), workspace.key.public_key, opened.home.root)
-    reason = _reason(typed, asked)
+def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandResult:
+    options.require(("ask", options.reason_text), ("on_behalf_of", "confirm"))
+    _given_reason(options)
+    workspace = open_workspace(context.home)
+    asked = import_review(_required_path(options.ask), workspace.key.public_key, context.home.root)
+    reason = _signed_reason(options, asked)
     deciding.require_waiting(asked)
     deciding.require_steward(asked, workspace.key)
-    deciding.rehearse_decision(workspace, asked, "approve", reason, typed.on_behalf_of)
-    _show_and_confirm(opened, asked, reason, typed.confirm, elsewhere=True)
-    state = deciding.decide(workspace, asked, "approve", reason, typed.on_behalf_of)
-    return _decided(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
+    deciding.rehearse_decision(workspace, asked, "approve", reason, options.on_behalf_of)
+    _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
+    state = deciding.decide(workspace, asked, "approve", reason, options.on_behalf_of)
+    return _decision_result(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
 
-def _bring(opened: Opened, typed: Typed) -> Answer:
-    typed.require(("number", "gate", "signed"), ("confirm",))
-    workspace, signed = open_workspace(opened.home), read_approval(_path(typed.signed))
-    asked = deciding.load_review(workspace, _number(typed), _gate(typed))
+def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult:
+    options.require(("number", "gate", "signed"), ("confirm",))
+    workspace, signed = open_workspace(context.home), read_approval(_required_path(options.signed))
+    asked = deciding.load_review(workspace, _required_number(options), _required_gate(options))
     deciding.require_waiting(asked)
     deciding.check_signed_approval(asked, signed)
-    _show_and_confirm(opened, asked, signed.reason, typed.confirm)
+    _show_and_confirm(context, asked, signed.reason, options.confirm)
     state = deciding.import_approval(workspace, asked, signed)
     said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
-    return _decided(asked, "approve", state, signed.approver, said)
+    return _decision_result(asked, "approve", state, signed.approver, said)
 
 
 def _show_and_confirm(
-    opened: Opened, asked: Review, reason: str, given: str | None, *, elsewhere: bool = False
+    context: CommandContext, asked: Review, reason: str, given: str | None, *, elsewhere: bool = False
 ) -> None:
-    screen = render(asked, elsewhere=elsewhere)
+    screen = render_review(asked, elsewhere=elsewhere)
     if asked.missed_bounds:
-        screen.append(plain(f"\nThe approval says: {reason}"))  # which names what it overrides
-    show(opened.console, screen)  # also under --json: nobody is asked about what they have not seen
+        screen.append(plain_text(f"\nThe approval says: {reason}"))  # which names what it overrides
+    print_renderables(context.console, screen)  # also under --json: nobody is asked about what they have not seen
     confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate", given)
 
 
-def _decided(asked: Review, verdict: str, state: str, by: str, said: str) -> Answer:
+def _decision_result(asked: Review, verdict: str, state: str, by: str, said: str) -> CommandResult:
     what = "motion" if asked.gate is Gate.MOTION else "request"
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
     lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
-    return Answer(data, lines + [text.format(asked.number) for text in _NEXT.get((asked.gate, state), ())])
+    return CommandResult(data, lines + [text.format(asked.number) for text in _NEXT_STEPS.get((asked.gate, state), ())])
 
 
-_NEXT: dict[tuple[Gate, str], tuple[str, ...]] = {
+_NEXT_STEPS: dict[tuple[Gate, str], tuple[str, ...]] = {
     (Gate.SPEND, RequestState.SUBMITTED): ("It waits for another approval: `almoner release show {}`.",),
     (Gate.SPEND, RequestState.APPROVED): ("Next: `almoner run {}`.",),
     (Gate.PUBLISH, RequestState.PRODUCED): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
@@ -269,38 +273,40 @@ _NEXT: dict[tuple[Gate, str], tuple[str, ...]] = {
 }
 
 
-def _number(typed: Typed) -> int:
-    if typed.number is None:
+def _required_number(options: ApproveOptions) -> int:
+    if options.number is None:
         raise OptionMissing("number")
-    return typed.number
+    return options.number
 
 
-def _gate(typed: Typed) -> Gate:
-    if typed.gate is None:
+def _required_gate(options: ApproveOptions) -> Gate:
+    if options.gate is None:
         raise OptionMissing("gate")
-    return typed.gate
+    return options.gate
 
 
-def _said(typed: Typed) -> str:
+def _given_reason(options: ApproveOptions) -> str:
     """What was typed as --reason or --override."""
-    said = typed.reason if typed.override is None else typed.override
+    said = options.reason if options.override is None else options.override
     if said is None or not said.strip():
         raise ReasonMissing
     return said.strip()
 
 
-def _reason(typed: Typed, asked: Review) -> str:
+def _signed_reason(options: ApproveOptions, asked: Review) -> str:
     """What is signed as the reason: an override also names what it overrides."""
-    return _said(typed) if typed.override is None else deciding.override_reason(asked, _said(typed))
+    return (
+        _given_reason(options) if options.override is None else deciding.override_reason(asked, _given_reason(options))
+    )
 
 
-def _path(path: Path | None) -> Path:
+def _required_path(path: Path | None) -> Path:
     if path is None:
         raise OptionMissing("export")
     return path
 
 
-_SPELT = {
+_OPTION_NAMES = {
     "number": "ID",
     "gate": "--gate",
     "reason": "--reason",
@@ -318,9 +324,9 @@ class OptionMissing(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"This form of `almoner approve` needs {_SPELT[name]}.",
+            f"This form of `almoner approve` needs {_OPTION_NAMES[name]}.",
             "`almoner approve --help` shows the six forms.",
-            {"option": _SPELT[name]},
+            {"option": _OPTION_NAMES[name]},
         )
 
 
@@ -328,8 +334,8 @@ class OptionForeign(UsageError):
     """An option that this form of the command would not heed."""
 
     def __init__(self, name: str) -> None:
-        reason = f"{_SPELT[name]} does not go together with the other options."
-        super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _SPELT[name]})
+        reason = f"{_OPTION_NAMES[name]} does not go together with the other options."
+        super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _OPTION_NAMES[name]})
 
 
 class ReasonMissing(UsageError):

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
@@ -16,12 +16,12 @@ from models_db.values.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Attacks on a public twin: run, list.")
 
-COLUMNS = {"request": "this request", "non_private": "without privacy", "copy": "the corpus itself"}
+RELEASE_COLUMNS = {"request": "this request", "non_private": "without privacy", "copy": "the corpus itself"}
 
 
 @command(app, "run")
-def run(
-    opened: Opened,
+def run_attack(
+    context: CommandContext,
     request: Annotated[str, typer.Argument(metavar="ID_OR_FILE", help="A request's number, or a request file.")],
     on: Annotated[
         str | None, typer.Option(metavar="DATASET", help="The public twin; the request's own dataset unless given.")
@@ -33,7 +33,7 @@ def run(
     copies: Annotated[int, typer.Option(min=1, help="How often each secret is said in its document.")] = 3,
     anew: Annotated[bool, typer.Option("--anew", help="Forget what an earlier attack has left.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-) -> Answer:
+) -> CommandResult:
     """Make the release again from a public corpus with planted secrets, and attack it; beside it what has no privacy.
 
     Nothing of governed data is read and nothing is charged; the results are public and may be looked at before a
@@ -44,20 +44,20 @@ def run(
     from flows.attacks.public_twin import TwinAttackRequest, attack_on_twin
 
     wanted = TwinAttackRequest(
-        int(request) if request.isdigit() else _written(Path(request)), on, members, canaries, copies, anew
+        int(request) if request.isdigit() else _read_request_file(Path(request)), on, members, canaries, copies, anew
     )
-    with showing(opened):
-        found = attack_on_twin(opened.home.root, wanted, device)
-    return Answer(found, _shown(found))
+    with progress_bar(context):
+        found = attack_on_twin(context.home.root, wanted, device)
+    return CommandResult(found, _result_tables(found))
 
 
 @command(app, "list")
-def every(opened: Opened) -> Answer:
+def list_all(context: CommandContext) -> CommandResult:
     """What attacks have found, finished or not.
 
     Example: almoner attack list --json
     """
-    found = list_results(opened.home.require())
+    found = list_results(context.home.require())
     rows = [
         (
             each["twin"]["name"],
@@ -72,16 +72,16 @@ def every(opened: Opened) -> Answer:
         for each in found
     ]
     columns = ("twin", "mechanism", "epsilon", "members", "non-members", "canaries", "finished", "configuration")
-    return Answer(found, [table(columns, rows)])
+    return CommandResult(found, [table(columns, rows)])
 
 
-def _written(path: Path) -> Mapping[str, object]:
+def _read_request_file(path: Path) -> Mapping[str, object]:
     return read_fields(path, str(path), ReleaseRequest.model_fields)
 
 
-def _shown(found: Mapping[str, Any]) -> list[RenderableType]:
+def _result_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     runs = {each["name"]: {r["name"]: r["line"] for r in each["results"]} for each in found["runs"]}
-    columns = [name for name in COLUMNS if name in runs]
+    columns = [name for name in RELEASE_COLUMNS if name in runs]
     rows = [
         (attack.replace("_", " "), *(runs[column].get(attack) for column in columns))
         for attack in next(iter(runs.values()))
@@ -91,7 +91,7 @@ def _shown(found: Mapping[str, Any]) -> list[RenderableType]:
         f" {found['canaries']} canaries said {found['copies']} times each."
     )
     return [
-        table(("attack", *(COLUMNS[column] for column in columns)), rows),
+        table(("attack", *(RELEASE_COLUMNS[column] for column in columns)), rows),
         said,
         "An attack that finds nothing on the right cannot win: there its failure on the left says nothing.",
     ]

@@ -15,12 +15,12 @@ import typer
 import yaml
 from rich.text import Text
 
-from cli.framework.command import Answer, Opened, command, make_console
+from cli.framework.command import CommandContext, CommandResult, command, make_console
 from cli.framework.tables import table
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.corpus.demo.clinic import DEMO_PATIENTS, write_demo_corpus
 
-REQUEST = {
+DEMO_REQUEST = {
     "dataset": "clinic",
     "kind": "synthetic_corpus",
     "mechanism": "invisible_ink",
@@ -60,12 +60,12 @@ class FolderUnfit(UsageError):
         super().__init__(f"{folder} cannot be made: {reason}.", "Name a folder that is not there yet.")
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the command of this file."""
     command(app, "demo")(demo)
 
 
-def demo(opened: Opened, context: typer.Context, keep: Keep = None) -> Answer:
+def demo(opened: CommandContext, context: typer.Context, keep: Keep = None) -> CommandResult:
     """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
 
     Example: almoner demo --keep ./demo
@@ -74,19 +74,19 @@ def demo(opened: Opened, context: typer.Context, keep: Keep = None) -> Answer:
     # Under --json the story goes to stderr, so that the answer stands alone.
     with redirect_stdout(sys.stderr if opened.as_json else sys.stdout):
         if keep is not None:
-            _make(keep)
-            return _told(root, keep.absolute())
+            _make_folder(keep)
+            return _run_demo(root, keep.absolute())
         with tempfile.TemporaryDirectory(prefix="almoner-demo-") as folder:
-            return _told(root, Path(folder))
+            return _run_demo(root, Path(folder))
 
 
-def _told(root: Callable[..., object], folder: Path) -> Answer:
-    with _alone_in(folder):
-        return _story(Teller(root, folder))
+def _run_demo(root: Callable[..., object], folder: Path) -> CommandResult:
+    with _isolated_home(folder):
+        return _demo_steps(DemoRunner(root, folder))
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _isolated_home(folder: Path) -> Iterator[None]:
     """In `folder`, with a home and a ledger of the demo's own, whatever the environment names."""
     before, environment = Path.cwd(), dict(os.environ)
     os.chdir(folder)
@@ -100,69 +100,71 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.environ.update(environment)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as problem:
         raise FolderUnfit(folder, problem.strerror or type(problem).__name__) from None
 
 
-def _story(teller: "Teller") -> Answer:
-    folder = teller.folder
+def _demo_steps(runner: "DemoRunner") -> CommandResult:
+    folder = runner.folder
     secrets = write_demo_corpus(folder / "notes.jsonl")
-    (folder / "request.yaml").write_text(yaml.safe_dump(REQUEST, sort_keys=False))
-    (folder / "greedy.yaml").write_text(yaml.safe_dump({**REQUEST, "epsilon": 9.0}, sort_keys=False))
-    teller.tell("A project home: ledger, keys, policy. Everything below happens in it.")
-    teller.run("init")
-    teller.tell(
+    (folder / "request.yaml").write_text(yaml.safe_dump(DEMO_REQUEST, sort_keys=False))
+    (folder / "greedy.yaml").write_text(yaml.safe_dump({**DEMO_REQUEST, "epsilon": 9.0}, sort_keys=False))
+    runner.print_text("A project home: ledger, keys, policy. Everything below happens in it.")
+    runner.run_command("init")
+    runner.print_text(
         f"A fictional clinic of {DEMO_PATIENTS} patients with several notes each. The unit of privacy is the patient."
     )
-    teller.run(f"dataset register clinic --unit patient_id --epsilon 10 --delta 1e-5 --population {DEMO_PATIENTS}")
-    teller.run("dataset ingest clinic notes.jsonl")
-    teller.tell("An analyst asks. The price comes first: what is spent, and what stays.")
-    teller.run("release request request.yaml")
-    teller.tell("Nobody runs what no steward has approved.")
-    teller.run("run 1", expected=1)
-    teller.run('approve 1 --gate spend --reason "a first look at synthetic notes" --confirm clinic')
-    teller.run("run 1")
-    teller.tell("The texts wait in quarantine. A steward sees public figures and samples, then decides again.")
-    teller.run('approve 1 --gate publish --reason "reads like notes, names nobody" --confirm clinic')
-    teller.run("publish 1 --to out")
-    teller.tell("Anybody can check the bundle: no ledger, no network.")
-    teller.run("verify-release out/clinic-release-1")
-    found = _leaked(folder / "out", secrets)
-    teller.tell(
+    runner.run_command(
+        f"dataset register clinic --unit patient_id --epsilon 10 --delta 1e-5 --population {DEMO_PATIENTS}"
+    )
+    runner.run_command("dataset ingest clinic notes.jsonl")
+    runner.print_text("An analyst asks. The price comes first: what is spent, and what stays.")
+    runner.run_command("release request request.yaml")
+    runner.print_text("Nobody runs what no steward has approved.")
+    runner.run_command("run 1", expected=1)
+    runner.run_command('approve 1 --gate spend --reason "a first look at synthetic notes" --confirm clinic')
+    runner.run_command("run 1")
+    runner.print_text("The texts wait in quarantine. A steward sees public figures and samples, then decides again.")
+    runner.run_command('approve 1 --gate publish --reason "reads like notes, names nobody" --confirm clinic')
+    runner.run_command("publish 1 --to out")
+    runner.print_text("Anybody can check the bundle: no ledger, no network.")
+    runner.run_command("verify-release out/clinic-release-1")
+    found = _leaked_secrets(folder / "out", secrets)
+    runner.print_text(
         f"Of {len(secrets)} planted secrets (phones, e-mails, names, record numbers), the bundle holds {found}."
     )
-    teller.tell("One changed byte is found:")
+    runner.print_text("One changed byte is found:")
     card = folder / "out" / "clinic-release-1" / "README.md"
     card.write_bytes(card.read_bytes().replace(b"epsilon", b"Epsilon", 1))
-    teller.run("verify-release out/clinic-release-1", expected=1)
-    teller.tell("The budget only goes down, and the ledger refuses what it cannot afford.")
-    teller.run("budget show clinic")
-    teller.run("release request greedy.yaml", expected=1)
-    teller.tell("And all of it is on the record.")
-    teller.run("audit log --dataset clinic")
-    teller.run("audit verify")
-    teller.run("doctor")
+    runner.run_command("verify-release out/clinic-release-1", expected=1)
+    runner.print_text("The budget only goes down, and the ledger refuses what it cannot afford.")
+    runner.run_command("budget show clinic")
+    runner.run_command("release request greedy.yaml", expected=1)
+    runner.print_text("And all of it is on the record.")
+    runner.run_command("audit log --dataset clinic")
+    runner.run_command("audit verify")
+    runner.run_command("doctor")
     texts = [
         json.loads(line)["text"] for line in (folder / "out/clinic-release-1/texts.jsonl").read_text().splitlines()
     ]
     data = {
-        "steps": [{"command": c, "seconds": round(s, 1)} for c, s in teller.times],
+        "steps": [{"command": c, "seconds": round(s, 1)} for c, s in runner.times],
         "texts": texts,
         "secrets_found": found,
     }
-    rows = [(step, f"{seconds:.1f}") for step, seconds in teller.times]
-    return Answer(data, [table(("step", "seconds"), rows, "Time of each step")])
+    rows = [(step, f"{seconds:.1f}") for step, seconds in runner.times]
+    return CommandResult(data, [table(("step", "seconds"), rows, "Time of each step")])
 
 
-def _leaked(folder: Path, secrets: list[str]) -> int:
+def _leaked_secrets(folder: Path, secrets: list[str]) -> int:
     published = "\n".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
     return sum(secret in published for secret in secrets)
 
 
-class Teller:
+class DemoRunner:
     """Runs commands as a person would type them, and keeps their times."""
 
     def __init__(self, root: Callable[..., object], folder: Path) -> None:
@@ -170,11 +172,11 @@ class Teller:
         self.times: list[tuple[str, float]] = []
         self._console = make_console()
 
-    def tell(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """A sentence of the story."""
         self._console.print(Text(f"\n{text}", style="bold"), soft_wrap=True)
 
-    def run(self, line: str, expected: int = 0) -> None:
+    def run_command(self, line: str, expected: int = 0) -> None:
         """One command, in this process, with its output on the terminal.
 
         Raises:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from cli.commands.release.approve import Request
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from models_db.errors import UsageError
 
@@ -15,12 +15,12 @@ Internal = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "evaluate")(evaluate)
 
 
-def evaluate(opened: Opened, request: Request, internal: Internal = False) -> Answer:
+def evaluate(context: CommandContext, request: Request, internal: Internal = False) -> CommandResult:
     """Internal metrics of a decided release: overlap with the corpus, perplexity gap. They stay in this home.
 
     A decision that has seen such a number is not differentially private; so before it, on governed data, this is
@@ -32,11 +32,11 @@ def evaluate(opened: Opened, request: Request, internal: Internal = False) -> An
         raise NothingToDo
     from flows.releases.evaluate_internal import evaluate_internally
 
-    with showing(opened):
-        results = evaluate_internally(opened.home.root, request)
+    with progress_bar(context):
+        results = evaluate_internally(context.home.root, request)
     rows = [(result.name, result.exposure, result.line) for result in results]
     data = {"request": request, "metrics": [result.to_json() for result in results]}
-    return Answer(
+    return CommandResult(
         data, [table(("metric", "exposure", "result"), rows), "Internal: not for a card, a log or a meeting."]
     )
 

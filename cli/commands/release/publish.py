@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.commands.release.approve import Request
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.workspace.object_stores import open_bundle_folder
 from tasks.object_storage.address import located
@@ -22,37 +22,37 @@ Later = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "publish")(publish)
-    command(app, "verify-release")(verify)
+    command(app, "verify-release")(verify_bundle)
 
 
 def publish(
-    opened: Opened,
+    context: CommandContext,
     request: Request,
     to: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix to put the bundle into.")],
-) -> Answer:
+) -> CommandResult:
     """Publish exactly the bytes that were approved, as a signed bundle.
 
     Example: almoner publish 1 --to out/
     """
     from flows.releases import publish as flow
 
-    done = flow.publish_release.fn(opened.home.root, request, located(to))
+    done = flow.publish_release.fn(context.home.root, request, located(to))
     data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
-    return Answer(
+    return CommandResult(
         data,
         [f"Published: {done.place}", f"Anyone can check it: `almoner verify-release {done.place}`."],
     )
 
 
-def verify(
-    opened: Opened,
+def verify_bundle(
+    context: CommandContext,
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A bundle: a folder, or s3://bucket/prefix/name.")],
     key: Key = None,
     revocations: Later = None,
-) -> Answer:
+) -> CommandResult:
     """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
 
     With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
@@ -60,14 +60,14 @@ def verify(
     Example: almoner verify-release out/clinic-release-1
     """
     with ExitStack() as held:
-        here = held.enter_context(open_bundle_folder(opened.home, located(folder)))
+        here = held.enter_context(open_bundle_folder(context.home, located(folder)))
         later = (
-            None if revocations is None else held.enter_context(open_bundle_folder(opened.home, located(revocations)))
+            None if revocations is None else held.enter_context(open_bundle_folder(context.home, located(revocations)))
         )
         report = verify_release(here, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion
-    return Answer(
+    return CommandResult(
         report.to_json(),
         [table(("", "check", "detail"), rows), verdict],
         exit_code=0 if report.holds else 1,

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from sqlalchemy.orm import Session
 
-from cli.framework.command import Answer, Opened, command
+from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_table import price_tables
-from cli.framework.proposal_view import as_data, waits
-from cli.framework.review_screen import render
+from cli.framework.proposal_view import as_data, waiting_sentence
+from cli.framework.review_screen import render_review
 from cli.framework.tables import table
 from flows.approvals.decide import load_review
 from flows.approvals.propose_change import list_proposals, propose_retraction
@@ -30,14 +30,14 @@ RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's numb
 
 
 @command(app, "request")
-def request(
-    opened: Opened,
+def request_release(
+    context: CommandContext,
     file: Annotated[Path, typer.Argument(help="The request, a YAML file (docs/requests.md).")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
     standing: Annotated[
         int | None, typer.Option(metavar="ID", help="The standing authorisation that it is made under.")
     ] = None,
-) -> Answer:
+) -> CommandResult:
     """Price a release and submit it to the spend gate. Reads no private text, spends nothing.
 
     Under a standing authorisation it needs no decision before it runs; each run uses one of those that were approved.
@@ -45,16 +45,16 @@ def request(
     Example: almoner release request request.yaml --dry-run
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
-    return _proposed(opened, written, dry_run, standing)
+    return _propose_result(context, written, dry_run, standing)
 
 
 @command(app, "extend")
-def extend(
-    opened: Opened,
+def extend_release(
+    context: CommandContext,
     request: RequestId,
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
-) -> Answer:
+) -> CommandResult:
     """Ask for further texts from what a release by keyphrase_seeding has released, at no charge.
 
     Nothing private is read again; both gates decide on it as on every request.
@@ -63,52 +63,54 @@ def extend(
     """
     from flows.releases.extend import extension_request
 
-    return _proposed(opened, extension_request(open_workspace(opened.home), request, samples), dry_run)
+    return _propose_result(context, extension_request(open_workspace(context.home), request, samples), dry_run)
 
 
-def _proposed(opened: Opened, written: dict[str, object], dry_run: bool, standing: int | None = None) -> Answer:
+def _propose_result(
+    context: CommandContext, written: dict[str, object], dry_run: bool, standing: int | None = None
+) -> CommandResult:
     from flows.releases.propose import propose_release
 
-    proposal = propose_release.fn(opened.home.root, written, dry_run, standing)
+    proposal = propose_release.fn(context.home.root, written, dry_run, standing)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
     if proposal.request_id is None:
-        return Answer(data, [*price_tables(price), "Dry run: nothing was submitted."])
+        return CommandResult(data, [*price_tables(price), "Dry run: nothing was submitted."])
     if standing is not None:
         told = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
-        return Answer(data, [*price_tables(price), told, f"Next: `almoner run {proposal.request_id}`."])
+        return CommandResult(data, [*price_tables(price), told, f"Next: `almoner run {proposal.request_id}`."])
     done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
-    return Answer(
+    return CommandResult(
         data,
         [*price_tables(price), done, f'Next: `almoner approve {proposal.request_id} --gate spend --reason "..."`.'],
     )
 
 
 @command(app, "list")
-def every(
-    opened: Opened,
+def list_all(
+    context: CommandContext,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision at a gate.")] = False,
-) -> Answer:
+) -> CommandResult:
     """All requests with their state.
 
     Example: almoner release list --waiting
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.read() as session:
-        rows = [_summary(session, found) for found in requests.list_all(session)]
+        rows = [_request_summary(session, found) for found in requests.list_all(session)]
     if waiting:
         rows = [row for row in rows if row["state"] in STATES_AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
-    return Answer(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
+    return CommandResult(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
 
 
 @command(app, "show")
-def show(opened: Opened, request: RequestId) -> Answer:
+def show_release(context: CommandContext, request: RequestId) -> CommandResult:
     """One request: what was asked, where it is, who decided what, what it spent.
 
     Example: almoner release show 1
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
         found = requests.find_request(session, request)
@@ -119,7 +121,7 @@ def show(opened: Opened, request: RequestId) -> Answer:
             for a, p in gates.request_decisions(session, request)
         ]
         data = {
-            **_summary(session, found),
+            **_request_summary(session, found),
             "canonical": request_body(found),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
@@ -130,10 +132,10 @@ def show(opened: Opened, request: RequestId) -> Answer:
                 dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
             ],
         }
-    return Answer(
+    return CommandResult(
         data,
         [
-            *render(shown),
+            *render_review(shown),
             table(("at", "from", "to", "detail"), steps, "Steps"),
             table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),
         ],
@@ -141,28 +143,30 @@ def show(opened: Opened, request: RequestId) -> Answer:
 
 
 @command(app, "withdraw")
-def withdraw(
-    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn"
-) -> Answer:
+def withdraw_release(
+    context: CommandContext,
+    request: RequestId,
+    reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn",
+) -> CommandResult:
     """Take back a request that has not been run.
 
     Example: almoner release withdraw 2 --reason "superseded by request 3"
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     with workspace.database.write() as session:
         requests.withdraw(session, workspace.actor, request, reason)
-    return Answer({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
+    return CommandResult({"request": request, "state": "withdrawn"}, [f"Request {request} is withdrawn."])
 
 
 @command(app, "retract")
-def retract(
-    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
-) -> Answer:
+def retract_release(
+    context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> CommandResult:
     """Ask the stewards to call back a published release. Later bundles then name it; what it spent stays spent.
 
     Example: almoner release retract 1 --reason "a text names a street"
     """
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     made = propose_retraction(workspace, request, reason)
     with workspace.database.read() as session:
         places = artifacts.deliveries(session, request)
@@ -170,35 +174,35 @@ def retract(
             "rho_spent": made.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
     stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
     out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
-    return Answer(data, [*waits(made.number, made.needed), stays, *([out] if places else [])])
+    return CommandResult(data, [*waiting_sentence(made.number, made.needed), stays, *([out] if places else [])])
 
 
-def add_to(root: typer.Typer) -> None:
+def register(root: typer.Typer) -> None:
     """Register `almoner retract`."""
-    command(root, "retract")(retract_)
+    command(root, "retract")(retract_shortcut)
 
 
-def retract_(
-    opened: Opened, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
-) -> Answer:
+def retract_shortcut(
+    context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+) -> CommandResult:
     """Ask the stewards to call back a published release; the same as `almoner release retract`.
 
     Example: almoner retract 1 --reason "a text names a street"
     """
-    return retract(opened, request, reason)
+    return retract_release(context, request, reason)
 
 
-def _summary(session: Session, found: Request) -> dict[str, Json]:
-    body = request_body(found)
+def _request_summary(session: Session, request: Request) -> dict[str, Json]:
+    body = request_body(request)
     return {
-        "request": found.id,
+        "request": request.id,
         "dataset": body["dataset"]["name"],
         "kind": body["kind"],
         "mechanism": body["mechanism"],
         "epsilon": body["epsilon"],
         "delta": body["delta"],
-        "state": requests.state_of(session, found.id),
-        "requester": requests.principal_name(session, found.requester_id),
-        "submitted": found.created_at,
-        "digest": found.digest,
+        "state": requests.state_of(session, request.id),
+        "requester": requests.principal_name(session, request.requester_id),
+        "submitted": request.created_at,
+        "digest": request.digest,
     }

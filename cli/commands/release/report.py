@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from cli.commands.release.approve import Request
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from models_db.errors import UsageError
 
 Out = Annotated[
@@ -22,14 +22,14 @@ Internal = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
     command(app, "report")(report)
 
 
 def report(
-    opened: Opened, request: Request, out: Out = None, public: Public = False, internal: Internal = False
-) -> Answer:
+    context: CommandContext, request: Request, out: Out = None, public: Public = False, internal: Internal = False
+) -> CommandResult:
     """One page about a release, to be opened in a browser: claim, budget, measurements, texts, attacks.
 
     Without a version it is the steward's, for the publish gate: public and charged figures, and what the ledger says.
@@ -45,22 +45,22 @@ def report(
     if public and internal:
         raise VersionsTwo
     version: Version = "public" if public else "internal" if internal else "steward"
-    workspace = open_workspace(opened.home)
-    with showing(opened):
+    workspace = open_workspace(context.home)
+    with progress_bar(context):
         find_artifact(workspace, request)  # refused at once where there is nothing to report; what follows loads torch
         from flows.reports.build import report_facts
 
         said = contents(version, report_facts(workspace, request, version))
     if out is not None:
         path = write_report(out, said)
-    elif not opened.as_json:
+    elif not context.as_json:
         path = replace_page(workspace.home, said)
     else:
-        return Answer(json.loads(json.dumps(said)))
-    return Answer(said, [f"The report is in {path}; open it in a browser.", *_how_private(version)])
+        return CommandResult(json.loads(json.dumps(said)))
+    return CommandResult(said, [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)])
 
 
-def _how_private(version: str) -> list[str]:
+def _audience_sentence(version: str) -> list[str]:
     return {
         "steward": ["It holds unpublished texts and balances: keep it as private as the quarantine folder."],
         "internal": ["INTERNAL: not for a card, a log or a meeting."],

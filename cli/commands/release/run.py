@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.framework.command import Answer, Opened, command
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers
-from cli.framework.tables import facts
+from cli.framework.tables import fact_list
 from flows.observability import tracing
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
@@ -19,20 +19,20 @@ What = Annotated[str, typer.Argument(metavar="ID|sweep", help="A request's numbe
 Anew = Annotated[bool, typer.Option("--anew", help="Use nothing of an interrupted run; draw and pay everything again.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    command(app, "run")(run)
+    command(app, "run")(run_command)
 
 
-def run(
-    opened: Opened,
+def run_command(
+    context: CommandContext,
     what: What,
     device: Device = "auto",
     anew: Anew = False,
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> Answer:
+) -> CommandResult:
     """Run an approved request: reserve, arm, generate, evaluate, quarantine. `run sweep` cleans up after dead runs.
 
     A run that was interrupted goes on where it was and pays nothing twice.
@@ -40,17 +40,17 @@ def run(
     Example: almoner run 1
     """
     if what == "sweep":
-        return _sweep(opened)
+        return _sweep_result(context)
     if not what.isdigit():
         raise NotARun(what)
-    with showing(opened):  # from here on, because loading the libraries that run models takes seconds
-        outcome = _execute(opened, int(what), device, anew, workers, (runner, runner_address))
+    with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
+        outcome = _execute(context, int(what), device, anew, workers, (runner, runner_address))
     data = outcome.to_json()
-    return Answer(
+    return CommandResult(
         data,
         [
             f"Request {what} is produced: {outcome.texts} texts wait in quarantine.",
-            facts({"rho spent": outcome.spent.rho_text, "artifact": outcome.digest}),
+            fact_list({"rho spent": outcome.spent.rho_text, "artifact": outcome.digest}),
             f'Next: `almoner approve {what} --gate publish --reason "..."`.',
         ],
     )
@@ -58,14 +58,14 @@ def run(
 
 @tracing.traced("execute")
 def _execute(
-    opened: Opened, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
+    context: CommandContext, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
 ) -> "RunOutcome":
     """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
     from flows.releases.attempt import check
     from flows.releases.sweep import forfeit_own_dead_attempts
 
     tracing.set_request(request_id)
-    workspace = open_workspace(opened.home)
+    workspace = open_workspace(context.home)
     forfeit_own_dead_attempts(workspace, request_id)
     checked = check(workspace, request_id)
     from flows.releases.execute import run_checked
@@ -74,15 +74,15 @@ def _execute(
     return run_checked(checked, device, anew=anew, workers=workers, backend=Where.of(*runner))
 
 
-def _sweep(opened: Opened) -> Answer:
+def _sweep_result(context: CommandContext) -> CommandResult:
     from flows.releases.sweep import sweep_attempts
 
-    swept = sweep_attempts(open_workspace(opened.home))
+    swept = sweep_attempts(open_workspace(context.home))
     data = {"requests": list(swept.requests), "folders_removed": swept.folders}
     if not swept.requests and not swept.folders:
-        return Answer(data, ["Nothing to clean up."])
+        return CommandResult(data, ["Nothing to clean up."])
     told = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
-    return Answer(data, [*told, f"{swept.folders} unfinished folders removed."])
+    return CommandResult(data, [*told, f"{swept.folders} unfinished folders removed."])
 
 
 class NotARun(UsageError):

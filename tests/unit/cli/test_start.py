@@ -86,7 +86,7 @@ def test_every_command_that_a_module_registers_is_in_the_table() -> None:
         root = typer.Typer()
         root.callback()(lambda: None)
         if hasattr(module, "add_to") and module.__name__ != "cli.commands.dataset.erase":
-            module.add_to(root)
+            module.register(root)
         offered |= set(typer.main.get_group(root).commands)
         if hasattr(module, "app"):
             offered.add(module.__name__.rpartition(".")[2])

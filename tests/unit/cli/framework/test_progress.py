@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from cli.framework import progress
-from cli.framework.command import Opened
-from cli.framework.progress import showing
+from cli.framework.command import CommandContext
+from cli.framework.progress import progress_bar
 from models_db.home import ProjectHome
 from tasks.common.progress import report
 
@@ -16,7 +16,7 @@ from tasks.common.progress import report
 def reported(*, terminal: bool, as_json: bool) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80)
-    with showing(Opened(ProjectHome(Path("home")), as_json, console)):
+    with progress_bar(CommandContext(ProjectHome(Path("home")), as_json, console)):
         report("tokens", 3, 12)
         report("scoring", 1, 2)
     report("tokens", 12, 12)  # nobody listens any more
@@ -32,7 +32,9 @@ def test_a_terminal_sees_how_far_the_work_is() -> None:
 
 def test_a_terminal_sees_that_work_is_prepared_before_any_of_it_is_done() -> None:
     out = io.StringIO()
-    with showing(Opened(ProjectHome(Path("home")), False, Console(file=out, force_terminal=True, width=80))):
+    with progress_bar(
+        CommandContext(ProjectHome(Path("home")), False, Console(file=out, force_terminal=True, width=80))
+    ):
         pass
     assert "preparing" in out.getvalue()
 
@@ -53,7 +55,7 @@ def test_without_a_terminal_long_work_says_a_line_now_and_then(
 def test_lines_do_not_say_how_many_documents_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     out = io.StringIO()
-    with showing(Opened(ProjectHome(Path("home")), False, Console(file=out, width=80))):
+    with progress_bar(CommandContext(ProjectHome(Path("home")), False, Console(file=out, width=80))):
         report("ingesting", 337, 673)
         report("reading documents", 0, 0)
     assert out.getvalue() == "ingesting: 50 %\nreading documents: 0 %\n"
@@ -62,7 +64,7 @@ def test_lines_do_not_say_how_many_documents_there_are(monkeypatch: pytest.Monke
 def test_two_lines_lie_a_minute_apart() -> None:
     said: list[object] = []
     times = iter((0.0, 59.0, 60.0, 119.0, 121.0))
-    line = progress.Lines(said.append, lambda: next(times))
+    line = progress.ProgressLines(said.append, lambda: next(times))
     for done in range(4):
         line("tokens", done, 4)
     assert said == ["tokens: 25 %", "tokens: 75 %"]

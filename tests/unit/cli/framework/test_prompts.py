@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.framework import prompts
-from cli.framework.prompts import ConfirmationMissing, ConfirmationWrong, PassphraseMissing, confirm, passphrase
+from cli.framework.prompts import ConfirmationMissing, ConfirmationWrong, PassphraseMissing, confirm, read_passphrase
 
 
 @pytest.fixture
@@ -99,11 +99,11 @@ def test_at_a_terminal_the_end_of_input_is_no_confirmation(terminal: int) -> Non
 def test_a_passphrase_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, "secret\n")
     with pytest.raises(PassphraseMissing, match="no terminal"):
-        passphrase()
+        read_passphrase()
 
 
 def test_a_passphrase_is_asked_without_showing_it(terminal: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(prompts.getpass, "getpass", lambda prompt, stream: asked.append((prompt, stream)) or "secret")
-    assert passphrase() == "secret"
+    assert read_passphrase() == "secret"
     assert asked == [("Passphrase of the key file: ", sys.stderr)]

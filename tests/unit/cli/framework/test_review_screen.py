@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from cli.framework.review_screen import UNSIGNED, render
+from cli.framework.review_screen import UNSIGNED_NOTE, render_review
 from flows.approvals.build_review import build_spend_review
 from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
 from models_db.policies.policy import Policy
@@ -13,7 +13,7 @@ from tests.unit.flows.asking import a_question, text_of
 def shown(asked: Review, width: int = 100, *, elsewhere: bool = False) -> str:
     console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
     with console.capture() as captured:
-        for part in render(asked, elsewhere=elsewhere):
+        for part in render_review(asked, elsewhere=elsewhere):
             console.print(part)
     return captured.get()
 
@@ -42,10 +42,10 @@ def test_the_dataset_and_the_warnings_come_first() -> None:
 
 def test_out_of_a_file_it_says_what_the_signature_does_not_cover() -> None:
     asked = build_spend_review(a_question(), None)
-    assert UNSIGNED not in shown(asked)
+    assert UNSIGNED_NOTE not in shown(asked)
     told = "".join(shown(asked, 300, elsewhere=True))
-    assert f"Who{UNSIGNED}" in told
-    assert f"What it costs{UNSIGNED}" not in told
+    assert f"Who{UNSIGNED_NOTE}" in told
+    assert f"What it costs{UNSIGNED_NOTE}" not in told
 
 
 HOSTILE = "[red]x[/red] \x1b[2J\x1b]0;title\x07 \u202eabc\u2066 a\rb \u2028 z\u200bw \ud800"

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from cli.framework.tables import facts, table
+from cli.framework.tables import fact_list, table
 
 
 def shown(what: object) -> list[str]:
@@ -40,12 +40,12 @@ def test_an_empty_table_has_its_headings_and_says_that_it_is_empty() -> None:
 
 
 def test_facts_are_one_a_line() -> None:
-    lines = shown(facts({"rho": "0.27", "left": None, "who": "[i]me[/i]"}, title="Price"))
+    lines = shown(fact_list({"rho": "0.27", "left": None, "who": "[i]me[/i]"}, title="Price"))
     assert [line.split() for line in lines] == [["Price"], ["rho", "0.27"], ["left", "-"], ["who", "[i]me[/i]"]]
 
 
 def test_several_things_have_commas_between_them_and_nothing_is_a_dash() -> None:
-    assert [line.split() for line in shown(facts({"languages": ["en", "de"], "page": None}))] == [
+    assert [line.split() for line in shown(fact_list({"languages": ["en", "de"], "page": None}))] == [
         ["languages", "en,", "de"],
         ["page", "-"],
     ]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from cli.web.charts import APART, LINES, ROWS, bar, burn_chart, burn_rows, drawn_ones
+from cli.web.charts import MOST_LINES, MOST_ROWS, NAME_SPACING, budget_bar, burn_chart, burn_rows, visible_series
 from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.burn_down import BurnDown, burn_down_of
 from models_db.services.lifecycle.ledger import Balance
@@ -28,17 +28,17 @@ def burn(days: int, each: int = 10) -> BurnDown:
 
 
 def test_a_bar_fills_as_much_as_is_gone() -> None:
-    parts = bar(figures(500, 100, 50))["parts"]
+    parts = budget_bar(figures(500, 100, 50))["parts"]
     assert [(part["kind"], part["x"], part["width"]) for part in parts] == [
         ("this", 0.0, 320.0), ("held", 320.0, 64.0), ("others", 384.0, 32.0),
     ]  # fmt: skip
-    assert bar(figures(0))["parts"] == []
-    assert bar(figures(1000))["parts"] == [{"kind": "this", "x": 0.0, "width": 640.0}]
+    assert budget_bar(figures(0))["parts"] == []
+    assert budget_bar(figures(1000))["parts"] == [{"kind": "this", "x": 0.0, "width": 640.0}]
 
 
 @pytest.mark.parametrize("spent", [0, 1, 333, 999, 1000])
 def test_a_bar_stays_inside_and_shows_a_sliver(spent: int) -> None:
-    parts = bar(figures(spent, min(1, 1000 - spent)))["parts"]
+    parts = budget_bar(figures(spent, min(1, 1000 - spent)))["parts"]
     assert all(part["width"] > 0 for part in parts)
     assert sum(part["width"] for part in parts) <= 640.1
 
@@ -70,7 +70,7 @@ def test_the_forecast_ends_where_nothing_is_left_or_at_the_edge() -> None:
 def test_the_table_is_short_and_ends_with_today() -> None:
     for days in (0, 5, 40, 500):
         rows = burn_rows([burn(days, 1)])
-        assert 1 < len(rows) <= ROWS
+        assert 1 < len(rows) <= MOST_ROWS
         assert rows[0].day == TODAY.isoformat()
         assert [row.day for row in rows] == sorted((row.day for row in rows), reverse=True)
 
@@ -121,7 +121,7 @@ def near(left: int, spent: int, days: int) -> str:
 def test_names_of_cohorts_stand_apart_inside_the_frame_in_the_order_of_their_lines(each: tuple[int, ...]) -> None:
     chart = burn_chart(cohorts(*each))
     places = [name["y"] for name in chart["names"]]
-    assert all(below - above >= APART for above, below in pairwise(places))
+    assert all(below - above >= NAME_SPACING for above, below in pairwise(places))
     assert min(places) >= TOP
     assert max(places) <= chart["base"]
     assert [name["from_y"] for name in chart["names"]] == sorted(line["y"] for line in chart["lines"])
@@ -130,9 +130,9 @@ def test_names_of_cohorts_stand_apart_inside_the_frame_in_the_order_of_their_lin
 
 def test_of_many_cohorts_the_newest_are_drawn_with_the_dashes_they_have_always_had() -> None:
     seven = cohorts(*[100] * 7)
-    assert [one.cohort for one in drawn_ones(seven)] == [3, 4, 5, 6, 7]
+    assert [one.cohort for one in visible_series(seven)] == [3, 4, 5, 6, 7]
     assert [line["dashes"] for line in burn_chart(seven)["lines"]] == [2, 3, 4, 0, 1]
-    assert {line["dashes"] for line in burn_chart(seven)["lines"]} == {*range(LINES)}
+    assert {line["dashes"] for line in burn_chart(seven)["lines"]} == {*range(MOST_LINES)}
 
 
 def test_a_table_has_every_cohort_on_every_day_and_nothing_before_it_was_opened() -> None:

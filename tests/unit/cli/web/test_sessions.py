@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cli.web import sessions
-from cli.web.sessions import LASTING, MOST_SESSIONS, PAUSE, WRONG, Patience, Sessions
+from cli.web.sessions import MOST_SESSIONS, MOST_WRONG_TOKENS, PAUSE_SECONDS, SESSION_SECONDS, LoginThrottle, Sessions
 
 
 @dataclass
@@ -23,11 +23,11 @@ def test_a_session_is_open_until_it_ends() -> None:
     assert len(value) >= 43
     assert value not in repr(found)
     assert found.is_open(value)
-    hand.now += LASTING - 1
+    hand.now += SESSION_SECONDS - 1
     assert found.is_open(value)
     hand.now += 1
     assert not found.is_open(value)
-    hand.now -= LASTING
+    hand.now -= SESSION_SECONDS
     assert not found.is_open(value), "what has ended stays ended"
 
 
@@ -50,36 +50,36 @@ def test_the_oldest_session_goes_when_there_are_too_many() -> None:
 
 def test_who_is_wrong_too_often_waits() -> None:
     hand = Hand()
-    patience = Patience(hand)
-    for number in range(WRONG):
-        assert patience.wait("192.0.2.1") == 0, number
-        patience.was_wrong("192.0.2.1")
+    patience = LoginThrottle(hand)
+    for number in range(MOST_WRONG_TOKENS):
+        assert patience.seconds_to_wait("192.0.2.1") == 0, number
+        patience.record_failure("192.0.2.1")
         hand.now += 1
-    assert patience.wait("192.0.2.1") == PAUSE - WRONG
-    assert patience.wait("192.0.2.2") == 0
-    hand.now += PAUSE - WRONG + 0.1
-    assert patience.wait("192.0.2.1") == 0
-    patience.was_wrong("192.0.2.1")
-    assert patience.wait("192.0.2.1") > 0
+    assert patience.seconds_to_wait("192.0.2.1") == PAUSE_SECONDS - MOST_WRONG_TOKENS
+    assert patience.seconds_to_wait("192.0.2.2") == 0
+    hand.now += PAUSE_SECONDS - MOST_WRONG_TOKENS + 0.1
+    assert patience.seconds_to_wait("192.0.2.1") == 0
+    patience.record_failure("192.0.2.1")
+    assert patience.seconds_to_wait("192.0.2.1") > 0
 
 
 def test_a_neighbourhood_of_addresses_is_one() -> None:
-    patience = Patience(Hand())
-    for number in range(WRONG):
-        patience.was_wrong(f"2001:db8::{number}")
-    assert patience.wait("2001:db8::ffff") > 0
-    assert patience.wait("2001:db8:1::1") == 0
-    for _ in range(WRONG):
-        patience.was_wrong("testclient")
-    assert patience.wait("testclient") > 0
+    patience = LoginThrottle(Hand())
+    for number in range(MOST_WRONG_TOKENS):
+        patience.record_failure(f"2001:db8::{number}")
+    assert patience.seconds_to_wait("2001:db8::ffff") > 0
+    assert patience.seconds_to_wait("2001:db8:1::1") == 0
+    for _ in range(MOST_WRONG_TOKENS):
+        patience.record_failure("testclient")
+    assert patience.seconds_to_wait("testclient") > 0
 
 
 def test_addresses_are_not_remembered_without_bound() -> None:
-    patience = Patience(Hand())
+    patience = LoginThrottle(Hand())
     few, sessions.MOST_ADDRESSES = sessions.MOST_ADDRESSES, 3
     try:
         for number in range(9):
-            patience.was_wrong(f"192.0.2.{number}")
+            patience.record_failure(f"192.0.2.{number}")
         assert len(patience._wrong) == 3
     finally:
         sessions.MOST_ADDRESSES = few

@@ -3,23 +3,23 @@
 import pytest
 
 from cli.commands.dataset.budget import window_of
-from cli.framework.proposal_view import as_data, asked_of_stewards, waits
+from cli.framework.proposal_view import approve_hint, as_data, waiting_sentence
 from flows.datasets.budget_view import PacingWindow
 from models_db.values.amounts import Amount
 from tests.unit.flows.approvals.test_propose_change import a_row
 
 
 def test_a_proposal_names_the_next_command() -> None:
-    told = [str(line) for line in waits(3, 2)]
+    told = [str(line) for line in waiting_sentence(3, 2)]
     assert told == [
         "Proposed as motion 3; it takes effect when 2 different stewards approved.",
-        asked_of_stewards(3),
+        approve_hint(3),
     ]
     assert "`almoner approve 3 --gate motion --reason" in told[1]
 
 
 def test_a_dry_run_proposes_nothing() -> None:
-    (told,) = waits(None, 1)
+    (told,) = waiting_sentence(None, 1)
     assert told == "It would need the approval of 1 steward. Dry run: nothing was proposed."
 
 
