@@ -39,7 +39,7 @@ class RoleChanges:
         return RoleChanges(self.applied + other.applied, self.pending + other.pending)
 
 
-class LoginUnfit(UsageError):
+class InvalidLogin(UsageError):
     """A name that no database login of a person can have."""
 
     def __init__(self, login: str) -> None:
@@ -100,7 +100,7 @@ def grant_login(database: Database, login: str, *, writes: bool) -> RoleChanges:
     """Make a login if there is none, and put it into the group of writers or readers.
 
     Raises:
-        LoginUnfit: no person's login can have that name.
+        InvalidLogin: no person's login can have that name.
     """
     require_valid_login(login)
     with database.engine.begin() as connection:
@@ -132,11 +132,11 @@ def require_valid_login(login: str) -> None:
     """Check the name of a login before anything is recorded.
 
     Raises:
-        LoginUnfit: no person's login can have that name.
+        InvalidLogin: no person's login can have that name.
     """
     reserved = login.lower() in ("public", "none") or login.lower().startswith("pg_")
     if not LOGIN_PATTERN.fullmatch(login) or len(login.encode()) > MOST_ROLE_BYTES or reserved:
-        raise LoginUnfit(login)
+        raise InvalidLogin(login)
 
 
 def _create_groups(connection: Connection) -> RoleChanges:

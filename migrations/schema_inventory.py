@@ -46,7 +46,7 @@ def expected_items(connection: Connection, revision: str = "head") -> frozenset[
     """What the migrations make of an empty database of the same kind.
 
     Raises:
-        NoScratchSchema: the role may not create the schema this needs on PostgreSQL.
+        ScratchSchemaForbidden: the role may not create the schema this needs on PostgreSQL.
     """
     return (
         _items_of_memory_ledger(revision)
@@ -59,7 +59,7 @@ def schema_differences(connection: Connection, revision: str = "head") -> list[s
     """Where the schema departs from the migrations, one line each; other tables beside the ledger do not matter.
 
     Raises:
-        NoScratchSchema: see `expected_items`.
+        ScratchSchemaForbidden: see `expected_items`.
     """
     return compare_items(schema_items(connection), expected_items(connection, revision))
 
@@ -192,12 +192,12 @@ def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset
     except ProgrammingError as problem:
         if getattr(problem.orig, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
             raise
-        raise NoScratchSchema from None
+        raise ScratchSchemaForbidden from None
     finally:
         trial.rollback()
 
 
-class NoScratchSchema(EnvironmentProblem):
+class ScratchSchemaForbidden(EnvironmentProblem):
     """The database role may not create the schema that the comparison needs."""
 
     def __init__(self) -> None:

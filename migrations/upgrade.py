@@ -25,7 +25,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
         SchemaDiffers: a table, constraint, index or trigger is not as the migrations make it.
         ProtectionLost: a revision loses what an earlier one has put there.
         SchemaUnknown: a newer almoner has made this ledger.
-        NoScratchSchema: see `migrations.schema_inventory.expected_items`.
+        ScratchSchemaForbidden: see `migrations.schema_inventory.expected_items`.
         LedgerUnreachable: the database cannot be opened or stays locked.
         PostgreSQLTooOld: its server cannot hold what the ledger needs.
     """

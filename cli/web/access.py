@@ -92,25 +92,25 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
     """The door that was asked for.
 
     Raises:
-        AddressUnfit: it is no IP address, or stands for all and no name was given.
-        TokenNeeded, TlsNeeded: the address can be reached from other machines.
-        TokenUnfit: it is too short, or others can read its file.
-        TlsHalf: a certificate without a key, or the other way round.
+        InvalidListenAddress: it is no IP address, or stands for all and no name was given.
+        TokenRequired, TlsRequired: the address can be reached from other machines.
+        InvalidAccessToken: it is too short, or others can read its file.
+        IncompleteTls: a certificate without a key, or the other way round.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if options.address == "localhost" else options.address)
     except ValueError:
-        raise AddressUnfit(options.address, "is no IP address") from None
+        raise InvalidListenAddress(options.address, "is no IP address") from None
     if (options.certificate is None) != (options.key is None):
-        raise TlsHalf
+        raise IncompleteTls
     token = _read_token(options)
     if not address.is_loopback:
         if token is None:
-            raise TokenNeeded(options.address)
+            raise TokenRequired(options.address)
         if options.certificate is None:
-            raise TlsNeeded(options.address)
+            raise TlsRequired(options.address)
     if address.is_unspecified and not options.names:
-        raise AddressUnfit(options.address, "stands for every address of this machine, so a name is needed")
+        raise InvalidListenAddress(options.address, "stands for every address of this machine, so a name is needed")
     names = {name.lower() for name in options.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
     if not address.is_unspecified:
         names.add(str(address))
@@ -119,7 +119,7 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
 
 def _read_token(options: AccessOptions) -> bytes | None:
     if options.token_file is not None and options.token_variable is not None:
-        raise TokenUnfit("is named twice, as a file and as a variable")
+        raise InvalidAccessToken("is named twice, as a file and as a variable")
     if options.token_file is not None:
         return _token_digest(_read_private_file(options.token_file))
     if options.token_variable is not None:
@@ -132,20 +132,20 @@ def _read_private_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise TokenUnfit(f"is in {path}, which others can read; `chmod 600` it")
+                raise InvalidAccessToken(f"is in {path}, which others can read; `chmod 600` it")
             return file.read(4096).decode("ascii", "replace")
     except OSError as problem:
-        raise TokenUnfit(f"cannot be read from {path}: {problem.strerror or type(problem).__name__}") from None
+        raise InvalidAccessToken(f"cannot be read from {path}: {problem.strerror or type(problem).__name__}") from None
 
 
 def _token_digest(written: str) -> bytes:
     token = written.strip()
     if len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise TokenUnfit(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
+        raise InvalidAccessToken(f"has to have at least {SHORTEST_TOKEN} ASCII characters without spaces")
     return hashlib.sha256(token.encode()).digest()
 
 
-class AddressUnfit(UsageError):
+class InvalidListenAddress(UsageError):
     """An address that cannot be listened on."""
 
     def __init__(self, address: str, why: str) -> None:
@@ -156,7 +156,7 @@ class AddressUnfit(UsageError):
         )
 
 
-class TokenNeeded(UsageError):
+class TokenRequired(UsageError):
     """An address that other machines reach, without a token."""
 
     def __init__(self, address: str) -> None:
@@ -167,7 +167,7 @@ class TokenNeeded(UsageError):
         )
 
 
-class TlsNeeded(UsageError):
+class TlsRequired(UsageError):
     """An address that other machines reach, without TLS."""
 
     def __init__(self, address: str) -> None:
@@ -178,14 +178,14 @@ class TlsNeeded(UsageError):
         )
 
 
-class TlsHalf(UsageError):
+class IncompleteTls(UsageError):
     """A certificate without its key, or a key without its certificate."""
 
     def __init__(self) -> None:
         super().__init__("TLS takes a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.")
 
 
-class TokenUnfit(UsageError):
+class InvalidAccessToken(UsageError):
     """A token that would not keep anybody out, or that others can read; it is never repeated."""
 
     def __init__(self, why: str) -> None:

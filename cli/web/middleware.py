@@ -91,7 +91,7 @@ class SecurityMiddleware:
     def _token_challenge(self, request: Request) -> Response:
         if not wants_json(request) and "authorization" not in request.headers:
             return Response(status_code=303, headers={"location": "/login"})
-        found = error_response(request, 401, "TokenNeeded", "This needs the dashboard's token.",
+        found = error_response(request, 401, "TokenRequired", "This needs the dashboard's token.",
                            "Send it as `Authorization: Bearer TOKEN`, or log in with a browser.")  # fmt: skip
         found.headers["www-authenticate"] = "Bearer"
         return found

@@ -90,7 +90,7 @@ class DashboardViews:
             _text_parameter(request, "state") or "",
         )
         if state and state not in REQUEST_STATES:
-            raise StateUnknown
+            raise RequestStateUnknown
 
         def make(look: View) -> Any:
             wanted = datasets.find_dataset(look.session, name).id if name else None
@@ -109,7 +109,7 @@ class DashboardViews:
         """A report of a release, on a page that can do nothing."""
         wanted = _text_parameter(request, "version") or "public"
         if wanted not in ("steward", "public", "internal"):
-            raise VersionUnknown
+            raise ReportVersionUnknown
         said = load_report(self._viewer(), _release_number(request), cast("Version", wanted))
         if wants_json(request):
             return json_response(said)
@@ -167,7 +167,7 @@ def report_policy(drawn: str) -> str:
 def _release_number(request: Request) -> int:
     written = _without_suffix(request, str(request.path_params["number"]))
     if not (written.isascii() and written.isdigit() and len(written) < 10):
-        raise NumberUnfit(written)
+        raise InvalidNumber(written)
     return int(written)
 
 
@@ -178,7 +178,7 @@ def _without_suffix(request: Request, written: str) -> str:
 def _text_parameter(request: Request, name: str) -> str | None:
     found = request.query_params.get(name)
     if found is not None and (len(found) > LONGEST_PARAMETER or "\0" in found):
-        raise ParameterUnfit(name)
+        raise InvalidParameter(name)
     return found or None
 
 
@@ -187,32 +187,32 @@ def _number_parameter(request: Request, name: str) -> int | None:
     if written is None:
         return None
     if not (written.isascii() and written.isdigit() and len(written) < 16):
-        raise NumberUnfit(written)
+        raise InvalidNumber(written)
     return int(written)
 
 
-class NumberUnfit(UsageError):
+class InvalidNumber(UsageError):
     """A number was needed."""
 
     def __init__(self, written: str) -> None:
         super().__init__(f"{written[:LONGEST_PARAMETER]!r} is no number.", "Follow the links of the pages.")
 
 
-class ParameterUnfit(UsageError):
+class InvalidParameter(UsageError):
     """A parameter that nothing could be."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The parameter {name} is too long, or no text.", "Follow the links of the pages.")
 
 
-class StateUnknown(UsageError):
+class RequestStateUnknown(UsageError):
     """No state of requests."""
 
     def __init__(self) -> None:
         super().__init__("There is no such state of a request.", f"There are: {', '.join(REQUEST_STATES)}.")
 
 
-class VersionUnknown(UsageError):
+class ReportVersionUnknown(UsageError):
     """No version of a report."""
 
     def __init__(self) -> None:

@@ -46,12 +46,12 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
     Raises:
         ArtifactChanged: the folder is not, byte for byte, what `files` says.
-        DraftForeign: it belongs to another request.
+        DraftOfAnotherRequest: it belongs to another request.
     """
     rehash(folder, files)  # what is shown is what the approval binds to
     record = ReleaseRecord.from_bytes(read_document(folder / RECORD))
     if (record.release, digest(record.request)) != (inputs.number, digest(inputs.request)):
-        raise DraftForeign(inputs.number)
+        raise DraftOfAnotherRequest(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
     shown = (
         shown_insights(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else shown_samples(folder)
@@ -90,7 +90,7 @@ def _insight_row(node: Insight) -> tuple[str, ...]:
     return str(node.number), node.topic.name, size, ", ".join(node.keywords)
 
 
-class DraftForeign(Refused):
+class DraftOfAnotherRequest(Refused):
     """The produced files are another request's."""
 
     def __init__(self, number: int) -> None:

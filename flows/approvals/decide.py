@@ -24,7 +24,7 @@ from models_db.services.catalogue import principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
-from models_db.services.lifecycle.proposals import MotionDecided
+from models_db.services.lifecycle.proposals import ProposalDecided
 from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
 from models_db.values.request_state import WAITS_AT
@@ -44,7 +44,7 @@ def load_review(workspace: Workspace, number: int, gate: Gate) -> Review:
     """What waits at a gate.
 
     Raises:
-        RequestUnknown, MotionUnknown, WrongState: nothing does.
+        RequestUnknown, ProposalUnknown, WrongState: nothing does.
     """
     with workspace.database.read() as session:
         return _REVIEW_LOADERS[gate](workspace, session, number)
@@ -54,14 +54,14 @@ def require_waiting(review: Review) -> None:
     """Check that an approval is still possible, before anybody is asked to read and type.
 
     Raises:
-        WrongState, MotionDecided: it is not.
+        WrongState, ProposalDecided: it is not.
         AmountsDiffer, AuthorisationDiffers: it can only be rejected.
     """
     if review.state in _WAITING_STATES[review.gate]:
         review.require_approvable()
         return
     if review.gate is Gate.MOTION:
-        raise MotionDecided(review.number, review.state)
+        raise ProposalDecided(review.number, review.state)
     raise WrongState(review.number, review.state, f"{_WAITING_STATES[review.gate][0]} ({review.gate} gate)")
 
 
@@ -78,7 +78,7 @@ def _load_proposal_review(workspace: Workspace, session: Session, number: int) -
     try:
         return build_proposal_review(load_proposal_review(session, number), workspace.key.public_key)
     except ValidationError:
-        raise MotionUnreadable(number) from None
+        raise ProposalUnreadable(number) from None
 
 
 def _load_produced(workspace: Workspace, session: Session, number: int) -> tuple[RequestReviewInput, Artifact, Path]:
@@ -100,8 +100,8 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
     """Write what waits at a gate to the new file `path`, for a steward to sign on another machine.
 
     Raises:
-        RequestUnknown, MotionUnknown, WrongState, MotionDecided: nothing waits there.
-        FileUnwritable, AskTooLarge: the file cannot be written.
+        RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing waits there.
+        FileUnwritable, ReviewTooLarge: the file cannot be written.
     """
     asked = load_review(workspace, number, gate)
     require_waiting(asked)
@@ -152,7 +152,7 @@ def rehearse_decision(
     """Let the ledger refuse a decision before anybody is asked to read and type; nothing is signed or recorded.
 
     Raises:
-        OutsideBounds, RoleMissing, Denied: what `decide` would raise.
+        OutsideBounds, RoleDenied, RuleViolated: what `decide` would raise.
     """
     with workspace.database.rehearse() as session:
         _require_bounds_or_override(session, review, verdict, reason)
@@ -280,7 +280,7 @@ def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
 
     Raises:
         RequestUnknown, NothingToWithdraw: there is none.
-        Denied: it has been used.
+        RuleViolated: it has been used.
     """
     actor = workspace.actor
     with workspace.database.write() as session:
@@ -339,7 +339,7 @@ def _approval_expiry(days: int) -> str:
     return utc_now(datetime.combine(last, time(23, 59, 59), UTC))
 
 
-class MotionUnreadable(Refused):
+class ProposalUnreadable(Refused):
     """A motion whose row says nothing that could be shown; almoner has not recorded it."""
 
     def __init__(self, number: int) -> None:

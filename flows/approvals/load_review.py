@@ -149,7 +149,7 @@ def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
     """The question of a motion.
 
     Raises:
-        MotionUnknown: there is no such motion.
+        ProposalUnknown: there is no such motion.
     """
     motion = proposals.find_proposal(session, number)
     dataset = session.get_one(Dataset, motion.dataset_id)

@@ -107,7 +107,7 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
 
     Raises:
         FileUnwritable: it cannot be written, or is there.
-        AskTooLarge: the draft does not fit a file that can be read back.
+        ReviewTooLarge: the draft does not fit a file that can be read back.
     """
     files, packed = (None, None) if draft is None else _pack_draft(draft)
     ask = OfflineReview.model_validate(
@@ -115,7 +115,7 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
     )
     data = document(ask.model_dump(mode="json"))
     if len(data) > MOST_REVIEW_BYTES:
-        raise AskTooLarge(len(data))
+        raise ReviewTooLarge(len(data))
     _write_model(path, data)
 
 
@@ -127,18 +127,18 @@ def import_review(path: Path, viewer: str, scratch: Path) -> Review:
         scratch: a private folder, where the files of a draft are laid out while they are read.
 
     Raises:
-        FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
+        FileUnreadable, InvalidApprovalFile: it is missing, or not one of ours.
         Refused: its content contradicts itself.
     """
     ask = _read_model(OfflineReview, path, MOST_REVIEW_BYTES)
     try:
         made = _REVIEW_READERS[ask.gate](ask, viewer, scratch)
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
-        raise ApprovalFileUnfit(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
+        raise InvalidApprovalFile(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
-        raise ApprovalFileUnfit(path, f"holds a {unfit.message}") from None
+        raise InvalidApprovalFile(path, f"holds a {unfit.message}") from None
     if made is None:
-        raise ApprovalFileUnfit(path, "holds another question, or other files, than its gate is about")
+        raise InvalidApprovalFile(path, "holds another question, or other files, than its gate is about")
     return made
 
 
@@ -208,7 +208,7 @@ def read_approval(path: Path) -> SignedApproval:
     """Read a `signed.json`. Its signature is not checked yet: `decide.import_approval` does, against the ledger.
 
     Raises:
-        FileUnreadable, ApprovalFileUnfit: it is missing, or not one of ours.
+        FileUnreadable, InvalidApprovalFile: it is missing, or not one of ours.
     """
     return _read_model(SignedApproval, path, MOST_APPROVAL_BYTES)
 
@@ -225,17 +225,17 @@ def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
         with plain_file(path) as file:
             data = file.read(largest + 1)
         if len(data) > largest:
-            raise ApprovalFileUnfit(path, f"is larger than {largest:,} bytes")
+            raise InvalidApprovalFile(path, f"is larger than {largest:,} bytes")
         return read_as(model, parse_document(data, path.name), path.name)
     except FileUnfit as unfit:
         if not path.is_file():
             raise FileUnreadable(path, unfit.reason) from None
-        raise ApprovalFileUnfit(path, unfit.reason) from None
+        raise InvalidApprovalFile(path, unfit.reason) from None
     except OSError as problem:
         raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
 
 
-class ApprovalFileUnfit(UsageError):
+class InvalidApprovalFile(UsageError):
     """A file that was to carry a question or a signed approval does not."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -247,7 +247,7 @@ class ApprovalFileUnfit(UsageError):
         )
 
 
-class AskTooLarge(UsageError):
+class ReviewTooLarge(UsageError):
     """A draft too large to travel in one file."""
 
     def __init__(self, size: int) -> None:

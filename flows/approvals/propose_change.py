@@ -94,9 +94,9 @@ def propose_cap(
     """Ask the stewards for another lifetime claim of a dataset's account.
 
     Raises:
-        ReasonNeeded, InvalidTarget, CapUnchanged: nothing to decide on.
+        ProposalReasonMissing, InvalidTarget, CapUnchanged: nothing to decide on.
         CapTooLow: below what is spent or reserved.
-        PolicyDiffers, RoleMissing: it may not be proposed from here.
+        PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
     claim = lifetime_claim(epsilon, delta)
@@ -127,9 +127,9 @@ def propose_standing(
     """Ask that requests like this one may run again and again without a decision each time.
 
     Raises:
-        ReasonNeeded, UntilUnfit, UsageError: nothing to decide on.
+        ProposalReasonMissing, InvalidEndDate, UsageError: nothing to decide on.
         PolicyForbids, BudgetExceeded, BudgetRefused: not even one run would be allowed.
-        PolicyDiffers, RoleMissing: it may not be proposed from here.
+        PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
     ends = end_of_day(until)
@@ -165,16 +165,16 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
     """End a standing authorisation, as one steward; returns its state.
 
     Raises:
-        ReasonNeeded: there is none.
-        NotStanding: it is no authorisation in force.
-        Denied: whoever asks may not decide on it.
+        ProposalReasonMissing: there is none.
+        AuthorisationNotInForce: it is no authorisation in force.
+        RuleViolated: whoever asks may not decide on it.
     """
     require_reason(reason)
     with workspace.database.read() as session:
         motion = proposals.find_proposal(session, number)
         state = proposals.state_of(session, motion)
     if motion.kind != "standing" or state != "carried":
-        raise NotStanding(number, motion.kind, state)
+        raise AuthorisationNotInForce(number, motion.kind, state)
     return deciding.decide(workspace, deciding.load_review(workspace, number, Gate.MOTION), "reject", reason)
 
 
@@ -182,10 +182,10 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
     """Ask the stewards to call a published release back.
 
     Raises:
-        ReasonNeeded: there is none.
+        ProposalReasonMissing: there is none.
         NotPublished: there is nothing to call back.
-        RetractionWaits: it is proposed already.
-        PolicyDiffers, RoleMissing: it may not be proposed from here.
+        RetractionPending: it is proposed already.
+        PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
     with workspace.database.write() as session:
@@ -195,7 +195,7 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
             if proposals.state_of(session, motion) == "open"
         ]
         if waiting:
-            raise RetractionWaits(request_id, waiting[0])
+            raise RetractionPending(request_id, waiting[0])
         policy = version_for_request(session, workspace)
         made = proposals.propose_retraction(
             session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
@@ -223,24 +223,24 @@ def require_reason(reason: str) -> None:
     """Check that stewards are told why.
 
     Raises:
-        ReasonNeeded: they are not.
+        ProposalReasonMissing: they are not.
     """
     if not reason.strip():
-        raise ReasonNeeded
+        raise ProposalReasonMissing
 
 
 def end_of_day(until: str) -> datetime:
     """The end of a day in UTC that is still to come.
 
     Raises:
-        UntilUnfit: it is no date, or over.
+        InvalidEndDate: it is no date, or over.
     """
     try:
         ends = datetime.combine(date.fromisoformat(until), time(23, 59, 59), UTC)
     except ValueError:
-        raise UntilUnfit(until, "is no date") from None
+        raise InvalidEndDate(until, "is no date") from None
     if ends <= datetime.now(UTC):
-        raise UntilUnfit(until, "is over")
+        raise InvalidEndDate(until, "is over")
     return ends
 
 
@@ -331,7 +331,7 @@ def list_proposals(workspace: Workspace, kind: str | None = None) -> list[Propos
         return [proposal_row(session, motion) for motion in proposals.list_all(session) if kind in (None, motion.kind)]
 
 
-class ReasonNeeded(UsageError):
+class ProposalReasonMissing(UsageError):
     """A proposal without a reason."""
 
     def __init__(self) -> None:
@@ -349,7 +349,7 @@ class CapUnchanged(UsageError):
         )
 
 
-class UntilUnfit(UsageError):
+class InvalidEndDate(UsageError):
     """A last day that no authorisation can have."""
 
     def __init__(self, until: str, reason: str) -> None:
@@ -358,7 +358,7 @@ class UntilUnfit(UsageError):
         )
 
 
-class NotStanding(Refused):
+class AuthorisationNotInForce(Refused):
     """No standing authorisation that is in force."""
 
     def __init__(self, number: int, kind: str, state: str) -> None:
@@ -370,7 +370,7 @@ class NotStanding(Refused):
         )
 
 
-class RetractionWaits(Refused):
+class RetractionPending(Refused):
     """The same retraction waits for its approvals."""
 
     def __init__(self, request_id: int, number: int) -> None:

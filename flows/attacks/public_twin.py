@@ -79,7 +79,7 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
     Raises:
         SummariesNotAttacked: the request is for summaries.
         ExternalModelNotAttacked: it names an external model.
-        TwinGoverned: the dataset is not marked public.
+        TwinNotPublic: the dataset is not marked public.
         TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
         AttackUnwritable, AttackUnreadable.
         whatever pricing the request, or making it, raises.
@@ -127,7 +127,7 @@ def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
         if dataset.governed:
-            raise TwinGoverned(name)
+            raise TwinNotPublic(name)
         return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
 
 
@@ -246,7 +246,7 @@ class ExternalModelNotAttacked(Refused):
         )
 
 
-class TwinGoverned(Refused):
+class TwinNotPublic(Refused):
     """An attack on data that people are protected in."""
 
     def __init__(self, name: str) -> None:

@@ -69,7 +69,7 @@ class ArchiveWriter:
         """Put a plain file into the archive.
 
         Raises:
-            HomeMoved: it is gone, no plain file, or became shorter meanwhile.
+            HomeChanged: it is gone, no plain file, or became shorter meanwhile.
         """
         try:
             with plain_file(path) as file:
@@ -77,11 +77,11 @@ class ArchiveWriter:
                 reading = _HashingReader(file)
                 self._archive.addfile(info, reading)
         except FileUnfit as problem:
-            raise HomeMoved(name, problem.reason) from None
+            raise HomeChanged(name, problem.reason) from None
         except OSError as problem:
             if "unexpected end" not in str(problem):
                 raise
-            raise HomeMoved(name, "became shorter while it was read") from None
+            raise HomeChanged(name, "became shorter while it was read") from None
         self.files[name] = ArchiveMember(sha256=reading.hash.hexdigest(), bytes=info.size)
 
     def close(self, manifest: Manifest) -> None:
@@ -245,7 +245,7 @@ def _manifest_difference(read: dict[str, ArchiveMember], stated: dict[str, Archi
     return f"{next(name for name in sorted(stated) if stated[name] != read[name])} is not as it was written"
 
 
-class HomeMoved(EnvironmentProblem):
+class HomeChanged(EnvironmentProblem):
     """A file of the home cannot be read as a whole."""
 
     def __init__(self, name: str, reason: str) -> None:

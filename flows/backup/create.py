@@ -60,7 +60,7 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
 
     Raises:
         FileUnwritable: the archive is there already, or cannot be written.
-        HomeMoved: a file went away while it was copied, or is a link.
+        HomeChanged: a file went away while it was copied, or is a link.
     """
     at = utc_now()
     with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, new_archive(to) as out:

@@ -50,8 +50,8 @@ def restore_home(
         old_home: the home as it was left: what it has seen must be in the ledger.
 
     Raises:
-        HomeTaken: there is something in the home.
-        LedgerElsewhere: ALMONER_DATABASE_URL says otherwise than the backup where the ledger lies.
+        HomeNotEmpty: there is something in the home.
+        LedgerLocationMismatch: ALMONER_DATABASE_URL says otherwise than the backup where the ledger lies.
         BackupDamaged, FileUnreadable: the archive is not whole.
         BackupOfAnotherVersion: its ledger needs another almoner.
         BackupOutdated: something was done in the ledger after it, or, on PostgreSQL, the ledger is older than it.
@@ -76,14 +76,14 @@ def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
     """Put only the ledger of a backup into an empty home, to be read: without keys nothing can be done with it.
 
     Raises:
-        HomeTaken, LedgerElsewhere, BackupDamaged, FileUnreadable: see `restore_home`.
+        HomeNotEmpty, LedgerLocationMismatch, BackupDamaged, FileUnreadable: see `restore_home`.
     """
     _require_free(home)
     with _StagedHome(home) as staged:
         manifest = unpack_archive(archive, staged.root, only=[LEDGER_FILE])
         _require_ledger_place(manifest)
         if manifest.ledger != "sqlite":
-            raise LedgerElsewhere("postgresql")
+            raise LedgerLocationMismatch("postgresql")
         _move_staged(staged, home)
     return RestoredHome(home.root, manifest.at, manifest.seen.seq, manifest.seen.seq)
 
@@ -117,14 +117,14 @@ def _move_staged(staged: ProjectHome, home: ProjectHome) -> None:
 
 def _require_free(home: ProjectHome) -> None:
     if home.root.is_symlink() or (home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir()))):
-        raise HomeTaken(home.root)
+        raise HomeNotEmpty(home.root)
 
 
 def _require_ledger_place(manifest: Manifest) -> None:
     """The ledger is in the backup and nowhere else, or on a server and not in the backup."""
     named = os.environ.get("ALMONER_DATABASE_URL", "")
     if (manifest.ledger == "sqlite") == bool(named) or named.startswith("sqlite"):
-        raise LedgerElsewhere(manifest.ledger)
+        raise LedgerLocationMismatch(manifest.ledger)
 
 
 def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
@@ -174,7 +174,7 @@ def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -
         return chain.read_chain_head(session).seq
 
 
-class HomeTaken(UsageError):
+class HomeNotEmpty(UsageError):
     """A backup is put into an empty home only."""
 
     def __init__(self, root: Path) -> None:
@@ -185,7 +185,7 @@ class HomeTaken(UsageError):
         )
 
 
-class LedgerElsewhere(UsageError):
+class LedgerLocationMismatch(UsageError):
     """The backup's ledger and ALMONER_DATABASE_URL do not fit."""
 
     def __init__(self, ledger: str) -> None:

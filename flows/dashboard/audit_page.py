@@ -47,7 +47,7 @@ def parse_search(given: Mapping[str, str]) -> LogFilter:
     """A search from what was typed; empty fields leave it open.
 
     Raises:
-        SearchUnfit: a number or a time is none.
+        InvalidSearch: a number or a time is none.
     """
     said = {name: value.strip() for name, value in given.items() if value.strip()}
     text: dict[str, Any] = {each.name: said.get(each.name) for each in fields(LogFilter) if each.name in said}
@@ -60,7 +60,7 @@ def _parse_number(said: Mapping[str, str]) -> int | None:
     if written is None:
         return None
     if not (written.isascii() and written.isdigit() and len(written) < 10):
-        raise SearchUnfit(written, "is no number of a request", "Write it as 7.")
+        raise InvalidSearch(written, "is no number of a request", "Write it as 7.")
     return int(written)
 
 
@@ -72,14 +72,14 @@ def _parse_time(written: str | None) -> str | None:
         at = datetime.fromisoformat(written)
         return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise SearchUnfit(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
+        raise InvalidSearch(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
 
 def audit_page(view: View, wanted: Mapping[str, str], before: int | None = None) -> AuditPage:
     """The newest links that fit, or the newest of those with a number below `before`.
 
     Raises:
-        SearchUnfit: a number or a time is none.
+        InvalidSearch: a number or a time is none.
     """
     found = log.read_page(view.session, parse_search(wanted), LINKS_PER_PAGE, before)
     lines = tuple(_link_line(link) for link in reversed(found.links))
@@ -108,7 +108,7 @@ def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
             )
 
 
-class SearchUnfit(UsageError):
+class InvalidSearch(UsageError):
     """A field of a search that cannot be looked for."""
 
     def __init__(self, written: str, what: str, advice: str) -> None:

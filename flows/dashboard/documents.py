@@ -59,12 +59,12 @@ def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, A
 
     Raises:
         RequestUnknown: there is no such request.
-        PaperWithheld: the viewer may not read it.
+        DocumentWithheld: the viewer may not read it.
         ArtifactChanged, FileUnfit: the files are not here, or not those that were produced.
     """
     with viewer.open_view() as look:
         if version not in _documents_of_request(look, number).reports:
-            raise PaperWithheld(number, f"the {version} version of the report")
+            raise DocumentWithheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
 
     # Without the map of texts: an embedder is more than whoever waits for requests should load.
@@ -76,13 +76,13 @@ def load_card(viewer: Viewer, number: int) -> str:
 
     Raises:
         RequestUnknown: there is no such request.
-        PaperWithheld: the viewer may not read it.
+        DocumentWithheld: the viewer may not read it.
         FileUnfit: the file is not here, or not the one that was produced.
     """
     with viewer.open_view() as look:
         made = artifacts.artifact_of(look.session, number)
         if not _documents_of_request(look, number).card or made is None:
-            raise PaperWithheld(number, "the card")
+            raise DocumentWithheld(number, "the card")
     path = viewer.home.path_inside("quarantine", made.folder, CARD)
     if measure(path) != files_of(made).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
@@ -96,7 +96,7 @@ def _documents_of_request(view: View, number: int) -> ReleaseDocuments:
     return readable_documents(view, state, made, view.session.get_one(Dataset, request.dataset_id))
 
 
-class PaperWithheld(Refused):
+class DocumentWithheld(Refused):
     """Somebody asked for a paper of a release that they may not read."""
 
     def __init__(self, number: int, what: str) -> None:

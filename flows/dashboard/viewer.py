@@ -57,14 +57,14 @@ class Viewer:
         Raises:
             PrincipalUnknown: the ledger does not know the key of this home.
             LoginMismatch: on PostgreSQL, this session's login is somebody else's.
-            LedgerUnreachable, LedgerUnsettled, SchemaOutdated: see `ReadOnlyDatabase.read`.
+            LedgerUnreachable, LedgerNotReadable, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
             seen, unread = (
                 rollback_guard.load_head(self.home),
                 "",
             )  # before the session begins, see `rollback_guard.require_seen`
-        except rollback_guard.MemoryUnusable as problem:
+        except rollback_guard.SeenFileUnusable as problem:
             seen, unread = None, problem.message
         with self.database.read() as session:
             actor = principals.acting_principal(session, self.public_key)

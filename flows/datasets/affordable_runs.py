@@ -55,7 +55,7 @@ def affordable_runs(
         read: the cohorts that they read, or 'newest'; None is all there are.
 
     Raises:
-        DatasetUnknown, ScopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
+        DatasetUnknown, EnvelopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
         RotationUnfit: the groups would not be of one size.
     """
     with workspace.database.read() as session:

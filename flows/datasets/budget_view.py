@@ -17,7 +17,7 @@ from models_db.errors import UsageError
 from models_db.services.catalogue import cohorts, datasets, internal_views, policies
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes, ledger
-from models_db.services.lifecycle.envelopes import ScopeTooLarge
+from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
@@ -94,11 +94,11 @@ class BudgetView:
         """What is left in an open envelope, or for requests without one.
 
         Raises:
-            ScopeUnknown: there is no such envelope.
+            EnvelopeUnknown: there is no such envelope.
         """
         known = {envelope.name: envelope for envelope in self.envelopes}
         if scope is not None and scope not in known:
-            raise envelopes.ScopeUnknown(scope, sorted(known))
+            raise envelopes.EnvelopeUnknown(scope, sorted(known))
         return self.balance.remaining if scope is None else known[scope].left
 
 
@@ -110,7 +110,7 @@ def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | Non
 
     Raises:
         DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
-        FiguresWithheld: the policy keeps the figures from the owner of this home.
+        BalancesWithheld: the policy keeps the figures from the owner of this home.
     """
     require_visible_balances(workspace, name)
     with workspace.database.read() as session:
@@ -172,10 +172,10 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
     """Reserve a part of what a dataset has left for the requests that will name it.
 
     Raises:
-        EnvelopeUnfit: a name or reason that could not be repeated.
-        NameNotPlain: the name could be taken for another one.
-        ScopeTooLarge, ScopeExists: it does not fit, or the name was used.
-        NotYourRole: only a steward opens one.
+        InvalidEnvelope: a name or reason that could not be repeated.
+        InvalidPlainName: the name could be taken for another one.
+        EnvelopeTooLarge, EnvelopeExists: it does not fit, or the name was used.
+        RoleRequired: only a steward opens one.
     """
     _require_plain_texts(scope, reason)
     require_plain_name("an envelope", scope)
@@ -183,7 +183,7 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
     with workspace.database.write() as session:
         dataset = datasets.find_dataset(session, name)
         if not cap.fits(ledger.balance(session, dataset.account_id).remaining):
-            raise ScopeTooLarge(name, scope, cap)
+            raise EnvelopeTooLarge(name, scope, cap)
         return envelopes.priced_envelope(envelopes.open_envelope(session, workspace.actor, dataset, scope, cap, reason))
 
 
@@ -191,9 +191,9 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
     """Close an envelope; what is left of it is free again. Returns it as it was.
 
     Raises:
-        EnvelopeUnfit: there is no reason.
-        ScopeUnknown: there is none open of that name.
-        NotYourRole: only a steward closes one.
+        InvalidEnvelope: there is no reason.
+        EnvelopeUnknown: there is none open of that name.
+        RoleRequired: only a steward closes one.
     """
     _require_plain_texts(scope, reason)
     with workspace.database.write() as session:
@@ -205,12 +205,12 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
 
 def _require_plain_texts(scope: str, reason: str) -> None:
     if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
-        raise EnvelopeUnfit(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
+        raise InvalidEnvelope(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
     if not reason.strip():
-        raise EnvelopeUnfit("An envelope is opened and closed for a reason.")
+        raise InvalidEnvelope("An envelope is opened and closed for a reason.")
 
 
-class EnvelopeUnfit(UsageError):
+class InvalidEnvelope(UsageError):
     """A name or a reason that a request or the record could not carry."""
 
     def __init__(self, message: str) -> None:

@@ -37,7 +37,7 @@ class ErasureTarget:
     """What is to be erased: a unit by its id, a version by its number, or everything; the id is in no repr.
 
     Raises:
-        TargetUnclear: none of them, or several.
+        InvalidErasureTarget: none of them, or several.
         UnitInvalid: the id is none.
     """
 
@@ -47,7 +47,7 @@ class ErasureTarget:
 
     def __post_init__(self) -> None:
         if sum((self.unit is not None, self.version is not None, self.everything)) != 1:
-            raise TargetUnclear
+            raise InvalidErasureTarget
         if self.unit is not None:
             object.__setattr__(self, "unit", normalise_unit(self.unit))
 
@@ -105,10 +105,10 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
     """Erase; the same call again finishes an erasure that was cut short.
 
     Raises:
-        DatasetUnknown, VersionUnknown, UnitsUnnamed, ReasonUnfit: there is nothing like that to erase.
-        NotYourRole: only a steward or an admin erases.
+        DatasetUnknown, DatasetVersionUnknown, UnitsNotNamed, InvalidErasureReason: there is nothing like that to erase.
+        RoleRequired: only a steward or an admin erases.
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
-        VersionsMoved: a version came in at the same moment.
+        VersionsChanged: a version came in at the same moment.
         StoreDiffers: a version holds something else than the ledger says.
         VersionMissing: a version of the dataset is in another home.
     """
@@ -166,7 +166,7 @@ def stored_versions(workspace: Workspace) -> Iterator[Finding]:
 
 def _require_reason(reason: str, target: ErasureTarget) -> None:
     if not reason.strip() or len(reason) > LONGEST_REASON or (target.unit and target.unit in reason):
-        raise ReasonUnfit
+        raise InvalidErasureReason
 
 
 def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:
@@ -198,14 +198,14 @@ def _find_version(session: Session, dataset: Dataset, number: int | None) -> Dat
     for version in datasets.list_versions(session, dataset):
         if version.number == number:
             return version
-    raise VersionUnknown(dataset.name, number)
+    raise DatasetVersionUnknown(dataset.name, number)
 
 
 def _unit_mark(workspace: Workspace, dataset: Dataset, target: ErasureTarget) -> str | None:
     if target.unit is None:
         return None
     if dataset.unit_field is None:
-        raise UnitsUnnamed(dataset.name)
+        raise UnitsNotNamed(dataset.name)
     return mark_of(load_key(overlap_key_path(workspace.home)), target.unit).hex()
 
 
@@ -305,7 +305,7 @@ def _erasure_scope(workspace: Workspace, session: Session, versions: list[Datase
     )
 
 
-class TargetUnclear(UsageError):
+class InvalidErasureTarget(UsageError):
     """None of the three things that can be erased, or several."""
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class TargetUnclear(UsageError):
         )
 
 
-class ReasonUnfit(UsageError):
+class InvalidErasureReason(UsageError):
     """A reason that the record could not carry; it is never part of the message."""
 
     def __init__(self) -> None:
@@ -326,7 +326,7 @@ class ReasonUnfit(UsageError):
         )
 
 
-class UnitsUnnamed(Refused):
+class UnitsNotNamed(Refused):
     """A unit is to be erased by its id, and the dataset names none."""
 
     def __init__(self, name: str) -> None:
@@ -337,7 +337,7 @@ class UnitsUnnamed(Refused):
         )
 
 
-class VersionUnknown(UsageError):
+class DatasetVersionUnknown(UsageError):
     """No version of that number."""
 
     def __init__(self, name: str, number: int) -> None:

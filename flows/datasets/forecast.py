@@ -34,7 +34,7 @@ def forecast_table(budget: BudgetView, delta: str, scope: str | None = None) -> 
     """What is left, counted in releases of `delta` and of growing epsilon.
 
     Raises:
-        ScopeUnknown: there is no such envelope.
+        EnvelopeUnknown: there is no such envelope.
         InvalidTarget: no release can have that delta.
     """
     left = budget.left(scope)

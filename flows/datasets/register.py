@@ -28,9 +28,9 @@ def register_dataset(
 
     Raises:
         InvalidTarget: no claim can be made from epsilon and delta.
-        NameNotPlain: the name could be taken for another one.
+        InvalidPlainName: the name could be taken for another one.
         DatasetExists: the name is taken.
-        Denied: only a steward or an admin registers one.
+        RuleViolated: only a steward or an admin registers one.
     """
     require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
@@ -47,8 +47,8 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
 
     Raises:
         DatasetUnknown: there is no `other`.
-        NameNotPlain, DatasetExists, Denied: as `register_dataset`.
-        NotAlike: its units are not those of `other`.
+        InvalidPlainName, DatasetExists, RuleViolated: as `register_dataset`.
+        AccountMismatch: its units are not those of `other`.
     """
     require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
@@ -99,10 +99,10 @@ def ingest(
 
     Raises:
         DatasetUnknown: there is no such dataset.
-        UnnamedUnitsAgain: it would put one person into two blocks.
-        NotYourRole, CohortUnfit, PopulationUnused: no cohort can be opened, or not by the owner of this home.
-        CohortsMoved: another version came in meanwhile, so that units may be of other cohorts.
-        ErasedMeanwhile: a unit was erased meanwhile.
+        UnitFieldRequired: it would put one person into two blocks.
+        RoleRequired, InvalidCohort, UnexpectedPopulation: no cohort can be opened, or not by the owner of this home.
+        CohortsChanged: another version came in meanwhile, so that units may be of other cohorts.
+        UnitErasedConcurrently: a unit was erased meanwhile.
         KeyMissing: this home has no key to recognise units with.
         UsageError: the corpus cannot be read as one.
         Refused: the ledger does not take the version.
@@ -122,7 +122,7 @@ def preview_ingest(
     """What `ingest` would do; neither the source nor the corpora are read.
 
     Raises:
-        DatasetUnknown, UnnamedUnitsAgain, NotYourRole, CohortUnfit, PopulationUnused: as `ingest`.
+        DatasetUnknown, UnitFieldRequired, RoleRequired, InvalidCohort, UnexpectedPopulation: as `ingest`.
     """
     dataset, growth = _load_preview(workspace, name, new_cohort, population)
     with workspace.database.read() as session:

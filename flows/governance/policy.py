@@ -87,7 +87,7 @@ def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
 
     Raises:
         DatasetUnknown: there is no such dataset.
-        ViewerBarred: it bars whoever has seen unprotected figures of the account, and the owner has.
+        ViewerExcluded: it bars whoever has seen unprotected figures of the account, and the owner has.
     """
     with workspace.database.read() as session:
         found, version = datasets.find_dataset(session, dataset), policies.policy_in_force(session)
@@ -112,7 +112,7 @@ def adopt_policy(session: Session, actor: Actor, policy: Policy) -> PolicyVersio
 
     Raises:
         NotMeasurable, InvalidTarget: it demands what cannot be.
-        NotYourRole: only an admin adopts.
+        RoleRequired: only an admin adopts.
     """
     require_satisfiable(policy)
     return policies.adopt(session, actor, terms_of(policy))
@@ -144,11 +144,11 @@ def require_visible_balances(workspace: Workspace, dataset: str) -> None:
     """Check that the owner of this home may be told what is left of a budget.
 
     Raises:
-        FiguresWithheld: the policy says otherwise.
+        BalancesWithheld: the policy says otherwise.
     """
     with workspace.database.read() as session:
         if hides_balances(session, workspace.actor):
-            raise FiguresWithheld(dataset)
+            raise BalancesWithheld(dataset)
 
 
 @contextmanager
@@ -175,7 +175,7 @@ class BudgetRefused(Refused):
         )
 
 
-class FiguresWithheld(Refused):
+class BalancesWithheld(Refused):
     """The policy keeps a budget's figures from analysts."""
 
     def __init__(self, dataset: str) -> None:

@@ -99,7 +99,7 @@ def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
     owner, an admin, adopts with the next request, and never falls back to the old one.
 
     Raises:
-        NotYourRole: only an admin adopts.
+        RoleRequired: only an admin adopts.
         FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is no policy, or demands what cannot be.
     """
     change, text = compare_policy(workspace, path), path.read_bytes()

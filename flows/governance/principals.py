@@ -81,8 +81,8 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
     """Sign and record that somebody may decide in the name of this home's owner; returns the delegation's number.
 
     Raises:
-        NobodyCalled, DatasetUnknown, SelfDelegation: not those names.
-        RoleMissing: the owner is no steward in their own right.
+        PrincipalNotFound, DatasetUnknown, SelfDelegation: not those names.
+        RoleDenied: the owner is no steward in their own right.
     """
     signature = workspace.key.sign(mandate.statement(workspace.actor.name))
     with workspace.database.write() as session:
@@ -102,12 +102,12 @@ def require_mandates(session: Session, request_id: int) -> None:
     """Check that whoever decided on a request in somebody's name had that person's signature for it.
 
     Raises:
-        MandateForged: a delegation is a row without one.
+        DelegationForged: a delegation is a row without one.
     """
     dataset_id = requests.find_request(session, request_id).dataset_id
     for approval, approver in gates.decisions_for_bundle(session, request_id):
         if approval.on_behalf_of is not None and not _is_mandated(session, approval, dataset_id):
-            raise MandateForged(request_id, approver.name, requests.principal_name(session, approval.on_behalf_of))
+            raise DelegationForged(request_id, approver.name, requests.principal_name(session, approval.on_behalf_of))
 
 
 def _is_mandated(session: Session, approval: Approval, dataset_id: int) -> bool:
@@ -125,8 +125,8 @@ def parse_period(since: str | None, until: str | None) -> tuple[str, str | None]
     """The first moment of a day and the first after another, in UTC; from now, and for good, where none is named.
 
     Raises:
-        NotADay: it is not written as a day.
-        PeriodUnfit: it ends before it begins, or has ended.
+        InvalidDate: it is not written as a day.
+        InvalidPeriod: it ends before it begins, or has ended.
     """
     now = utc_now()
     start = now if since is None else utc_now(datetime.combine(_parse_day(since), time(), UTC))
@@ -134,7 +134,7 @@ def parse_period(since: str | None, until: str | None) -> tuple[str, str | None]
         return start, None
     end = utc_now(datetime.combine(_parse_day(until) + timedelta(days=1), time(), UTC))
     if end <= max(start, now):
-        raise PeriodUnfit(since, until)
+        raise InvalidPeriod(since, until)
     return start, end
 
 
@@ -142,20 +142,20 @@ def _parse_day(written: str) -> date:
     try:
         day = date.fromisoformat(written)
     except ValueError:
-        raise NotADay(written) from None
+        raise InvalidDate(written) from None
     if day.year > LAST_YEAR:
-        raise NotADay(written)
+        raise InvalidDate(written)
     return day
 
 
-class NotADay(UsageError):
+class InvalidDate(UsageError):
     """A day that is not written as one."""
 
     def __init__(self, written: str) -> None:
         super().__init__(f"{written!r} is not a day.", "Write it as 2026-11-30; days are those of UTC.")
 
 
-class PeriodUnfit(UsageError):
+class InvalidPeriod(UsageError):
     """A grant or delegation for no day at all."""
 
     def __init__(self, since: str | None, until: str) -> None:
@@ -165,7 +165,7 @@ class PeriodUnfit(UsageError):
         )
 
 
-class MandateForged(Refused):
+class DelegationForged(Refused):
     """A decision in somebody's name, without that person's signature."""
 
     def __init__(self, request_id: int, taker: str, giver: str) -> None:

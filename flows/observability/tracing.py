@@ -80,7 +80,7 @@ def traced(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
     """Make one trace of each call of a function, where a collector is named.
 
     Raises:
-        TracesInTheClear, TelemetryMissing: before anything is done, they could not be sent.
+        UnencryptedCollector, TelemetryMissing: before anything is done, they could not be sent.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -249,17 +249,17 @@ def require_sendable(address: str) -> None:
     """Check that traces can be sent there, and that nobody on the way can read them.
 
     Raises:
-        TracesInTheClear: neither TLS nor this machine.
+        UnencryptedCollector: neither TLS nor this machine.
         TelemetryMissing: the extra is not installed.
     """
     parts = urlsplit(address)
     if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
-        raise TracesInTheClear
+        raise UnencryptedCollector
     if find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter") is None:
         raise TelemetryMissing
 
 
-class TracesInTheClear(UsageError):
+class UnencryptedCollector(UsageError):
     """A collector that is neither on this machine nor behind TLS; the address may hold a password."""
 
     def __init__(self) -> None:

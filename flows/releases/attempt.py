@@ -115,7 +115,7 @@ class RunningAttempt:
         One that an earlier attempt has armed is spent already.
 
         Raises:
-            Fenced: the attempt was swept away.
+            AttemptClosed: the attempt was swept away.
             OutcomeUnknown: nobody can tell now, or it was not armed; the run ends without reading.
         """
         if not self.resume_point or instalment >= self.resume_point.paid[sequence]:
@@ -216,7 +216,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     Reads the ledger and changes nothing; it needs neither model nor corpus, so it can be asked before either is loaded.
 
     Raises:
-        GateClosed, WrongState, StillRunning, ScopeClosed: it may not run now.
+        GateClosed, WrongState, StillRunning, EnvelopeClosed: it may not run now.
         ForgedApproval: an approval's signature does not fit.
         AmountsDiffer, AuthorisationDiffers: the claim, or the standing authorisation, has not the amounts of its text.
         PlanAltered: the ledger would hold it to another plan than the approved one.
@@ -303,8 +303,8 @@ def require_genuine(session: Session, request: Request) -> None:
 
     Raises:
         LedgerAltered: a row is not what its link tells.
-        ForgedApproval, MandateForged: a signature does not fit.
-        MotionAltered: the standing authorisation is not the one that was approved, or not for this request.
+        ForgedApproval, DelegationForged: a signature does not fit.
+        ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """
     require_rows_match_chain(session, request)
     for approval, approver in gates.decisions_for_bundle(session, request.id):
@@ -322,7 +322,7 @@ def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
     """If the block does not finish, the attempt is closed in the ledger and the reason is a name, never a text."""
     try:
         yield
-    except ledger.Fenced:
+    except ledger.AttemptClosed:
         raise  # somebody else has closed it
     except KeyboardInterrupt:
         run.abandon("Interrupted")

@@ -40,7 +40,7 @@ def commit_artifact(run: RunningAttempt, generated: Generated, metrics: Sequence
 
     Raises:
         DraftUnwritable, ValuesUnwritable: the home cannot be written.
-        Fenced: the attempt was swept away meanwhile.
+        AttemptClosed: the attempt was swept away meanwhile.
         OutcomeUnknown: the ledger has not answered, and has not kept it.
     """
     texts = [text.text for text in generated.texts]

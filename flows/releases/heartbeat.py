@@ -39,7 +39,7 @@ def _prolong_lease(run: RunningAttempt) -> None:
     """Prolong the lease.
 
     Raises:
-        Fenced: another attempt has it: this one was swept away, and nothing that it makes would be taken.
+        AttemptClosed: another attempt has it: this one was swept away, and nothing that it makes would be taken.
     """
     try:
         with run.workspace.database.write() as session:
@@ -47,4 +47,4 @@ def _prolong_lease(run: RunningAttempt) -> None:
     except AlmonerError:
         return
     if not mine:
-        raise ledger.Fenced
+        raise ledger.AttemptClosed

@@ -24,7 +24,7 @@ def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
     """What the request would charge, and what would stay.
 
     Raises:
-        ScopeUnknown: it names an envelope that is not open.
+        EnvelopeUnknown: it names an envelope that is not open.
         CohortUnknown: it names a cohort that is not open.
         EndpointUnknown, ExternalModelRefused: it names an external model that is not known, or not for its mechanism.
     """

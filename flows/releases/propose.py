@@ -73,10 +73,10 @@ def propose_release(
         PolicyDiffers: the policy of this home is not in force.
         PolicyForbids: the policy does not allow the request.
         BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
-        ScopeUnknown: it names an envelope that is not open.
+        EnvelopeUnknown: it names an envelope that is not open.
         LabelsNotKept: it declares labels, and the dataset's version was ingested without.
         NotExtendable, ParentDiffers, ValuesMissing: it extends a release, and cannot.
-        MotionUnknown, StandingExhausted, OwnAuthorisation: the standing authorisation does not cover it.
+        ProposalUnknown, AuthorisationExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
     priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)

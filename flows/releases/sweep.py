@@ -50,7 +50,7 @@ def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
             blocks = releases.planned_blocks(releases.find_request(session, lease.request_id))
             attempt = ledger.load_attempt(session, lease.request_id, lease.attempt, blocks)
             attempts.fail_attempt(session, workspace.actor, attempt, "Swept")
-    except ledger.Fenced:
+    except ledger.AttemptClosed:
         return False
     return True
 

@@ -47,7 +47,7 @@ def report_facts(
     Raises:
         WrongState: nothing was produced, or the internal version of governed data before the publish decision.
         ReleaseUndecided: the internal version, while a release of the account is running or waits at the publish gate.
-        FiguresWithheld: the policy keeps balances from whoever asks; the public version has none.
+        BalancesWithheld: the policy keeps balances from whoever asks; the public version has none.
         ArtifactChanged: the files are not those that were produced.
     """
     artifact = find_artifact(workspace, request_id)

@@ -18,7 +18,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services.catalogue import principals, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleIdle, SlotTaken
+from models_db.services.catalogue.schedules import ScheduleNotActive, SlotTaken
 from models_db.services.lifecycle import attempts
 from models_db.tables import ScheduleSlot
 from models_db.values.canonical_json import Json
@@ -106,7 +106,7 @@ class Poller:
         """Decide one slot, unless it is decided, and run what the schedule has to run.
 
         Raises:
-            SlotTaken, ScheduleIdle: somebody was faster, or the schedule is paused or over.
+            SlotTaken, ScheduleNotActive: somebody was faster, or the schedule is paused or over.
         """
         done, workspace = PollResult(), open_workspace(self.home)
         done.decided.append(slots.decide_slot(workspace, due_slot))
@@ -151,7 +151,7 @@ def _collect_problem(what: object, result: PollResult) -> Iterator[None]:
 
 
 def _decide_slot(workspace: Workspace, due_slot: DueSlot, result: PollResult) -> None:
-    with suppress(SlotTaken, ScheduleIdle):  # somebody else was faster
+    with suppress(SlotTaken, ScheduleNotActive):  # somebody else was faster
         result.decided.append(slots.decide_slot(workspace, due_slot))
 
 

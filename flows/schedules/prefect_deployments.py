@@ -74,7 +74,7 @@ def prefect_schedule(timing: Timing) -> "Schedule":
     """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only knocks.
 
     Raises:
-        ValueError, RuleUnfit: Prefect does not know such a rule, or nobody.
+        ValueError, InvalidScheduleRule: Prefect does not know such a rule, or nobody.
         ZoneUnknown: this machine does not know its time zone.
     """
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule

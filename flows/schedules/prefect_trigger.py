@@ -26,7 +26,7 @@ def run_due_slot(
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        SlotTaken, ScheduleIdle: somebody was faster, or it is paused or over.
+        SlotTaken, ScheduleNotActive: somebody was faster, or it is paused or over.
         And as `flows.schedules.slots.decide_slot`.
     """
     settings = PollerSettings(device, workers, backend=Where.of(runner, runner_address))

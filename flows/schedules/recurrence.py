@@ -54,7 +54,7 @@ class Recurrence:
         """The last moment that has come by `now`; None if none has.
 
         Raises:
-            RuleUnfit: the rule is none, however it came into the ledger.
+            InvalidScheduleRule: the rule is none, however it came into the ledger.
         """
         if now < self.starts_at:
             return None
@@ -123,14 +123,14 @@ def parse_interval(rule: str) -> timedelta:
     """The length of an interval such as `6h`.
 
     Raises:
-        RuleUnfit: it is none, or longer than ten years.
+        InvalidScheduleRule: it is none, or longer than ten years.
     """
     found = _INTERVAL.fullmatch(rule)
     if found is None:
-        raise RuleUnfit("interval", rule, "it is no whole number of m, h, d or w")
+        raise InvalidScheduleRule("interval", rule, "it is no whole number of m, h, d or w")
     step = int(found[1]) * INTERVAL_UNITS[found[2]]
     if step > _LONGEST_STEP:
-        raise RuleUnfit("interval", rule, "it is longer than ten years")
+        raise InvalidScheduleRule("interval", rule, "it is longer than ten years")
     return step
 
 
@@ -141,7 +141,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         start: a date or time on the clock of `zone`; None is the next full minute, of an interval one step from then.
 
     Raises:
-        ZoneUnknown, StartUnfit, RuleUnfit.
+        ZoneUnknown, InvalidStartTime, InvalidScheduleRule.
     """
     rule = " ".join(rule.split())
     where, begins = _load_zone(zone), now.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -150,7 +150,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
     if start is not None:
         begins = _parse_start(start, where)
         if begins.year > _LAST_YEAR:
-            raise StartUnfit(start)
+            raise InvalidStartTime(start)
     made = Timing(kind, rule, zone, utc_now(begins))
     _require_valid_rule(made, now)
     return made
@@ -159,19 +159,19 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
 def _require_valid_rule(timing: Timing, now: datetime) -> None:
     """Check that the rule is one, and that some moment of it is still to come."""
     if len(timing.rule) > _LONGEST_RULE:
-        raise RuleUnfit(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
+        raise InvalidScheduleRule(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
     if timing.kind == "cron" and len(timing.rule.split()) != 5:
-        raise RuleUnfit(
+        raise InvalidScheduleRule(
             timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
         )
     if timing.kind == "rrule" and (found := _TOO_OFTEN.search(timing.rule)):
-        raise RuleUnfit(timing.kind, timing.rule, f"{found[0]!r} is too often for it; use --cron or --every")
+        raise InvalidScheduleRule(timing.kind, timing.rule, f"{found[0]!r} is too often for it; use --cron or --every")
     try:
         coming = Recurrence.of_timing(timing).next_slots(now, 1)
     except _RULE_ERRORS:
-        raise RuleUnfit(timing.kind, timing.rule, "it cannot be read") from None
+        raise InvalidScheduleRule(timing.kind, timing.rule, "it cannot be read") from None
     if not coming:
-        raise RuleUnfit(timing.kind, timing.rule, "it never comes")
+        raise InvalidScheduleRule(timing.kind, timing.rule, "it never comes")
 
 
 def _load_zone(name: str) -> ZoneInfo:
@@ -186,7 +186,7 @@ def _parse_start(written: str, zone: ZoneInfo) -> datetime:
         found = datetime.fromisoformat(written)
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
-        raise StartUnfit(written) from None
+        raise InvalidStartTime(written) from None
 
 
 def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[datetime]:
@@ -195,32 +195,32 @@ def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[d
     try:
         return CronSim(rule, at, reverse=reverse)
     except CronSimError:
-        raise RuleUnfit("cron", rule, "it cannot be read") from None
+        raise InvalidScheduleRule("cron", rule, "it cannot be read") from None
 
 
 def _rrule_times(rule: str, start: datetime) -> Any:
     """The times of a recurrence rule on a wall clock.
 
     Raises:
-        RuleUnfit: it is none, or one that stands still: dateutil would look for its next time for ever.
+        InvalidScheduleRule: it is none, or one that stands still: dateutil would look for its next time for ever.
     """
     from dateutil.rrule import rrule, rrulestr  # only schedules need it
 
     if "\n" in rule or "DTSTART" in rule.upper():
-        raise RuleUnfit("rrule", rule, "one RRULE; --start says when it begins")
+        raise InvalidScheduleRule("rrule", rule, "one RRULE; --start says when it begins")
     if _UNTIL_IN_UTC.search(rule):
-        raise RuleUnfit("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
+        raise InvalidScheduleRule("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
     try:
         stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
         found = None if stands else rrulestr(rule, dtstart=start)
     except _RULE_ERRORS:
-        raise RuleUnfit("rrule", rule, "it cannot be read") from None
+        raise InvalidScheduleRule("rrule", rule, "it cannot be read") from None
     if not isinstance(found, rrule):
-        raise RuleUnfit("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")
+        raise InvalidScheduleRule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")
     return found
 
 
-class RuleUnfit(UsageError):
+class InvalidScheduleRule(UsageError):
     """A rule that says no times."""
 
     def __init__(self, kind: str, rule: str, reason: str) -> None:
@@ -240,7 +240,7 @@ class ZoneUnknown(UsageError):
         )
 
 
-class StartUnfit(UsageError):
+class InvalidStartTime(UsageError):
     """A beginning that is no time."""
 
     def __init__(self, written: str) -> None:

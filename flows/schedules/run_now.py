@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from flows.schedules.poller import Poller, PollerSettings, PollResult
-from flows.schedules.recurrence import Recurrence, StartUnfit
+from flows.schedules.recurrence import InvalidStartTime, Recurrence
 from flows.schedules.slots import DueSlot, find_due_slot
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
@@ -22,9 +22,9 @@ def run_schedule_now(
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        NotASlot: it is due at no such moment, or not yet.
+        NoSuchSlot: it is due at no such moment, or not yet.
         NothingDue: nothing is due, and nothing is to be run.
-        SlotTaken, ScheduleIdle: it is decided, or the schedule is paused or over.
+        SlotTaken, ScheduleNotActive: it is decided, or the schedule is paused or over.
         And as `flows.schedules.slots.decide_slot`.
     """
     workspace = open_workspace(home)
@@ -45,14 +45,14 @@ def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
     try:
         found = datetime.fromisoformat(written)
     except ValueError:
-        raise StartUnfit(written) from None
+        raise InvalidStartTime(written) from None
     at = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
     if at > now or Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(at) != at:
-        raise NotASlot(schedule.id, written)
+        raise NoSuchSlot(schedule.id, written)
     return utc_now(at)
 
 
-class NotASlot(UsageError):
+class NoSuchSlot(UsageError):
     """A moment at which a schedule is not due, or not yet."""
 
     def __init__(self, number: int, written: str) -> None:

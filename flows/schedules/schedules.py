@@ -105,9 +105,9 @@ def create_schedule(
     """Make a schedule that draws on a standing authorisation.
 
     Raises:
-        ReasonNeeded, RuleUnfit, ZoneUnknown, StartUnfit: it says no times, or not why.
-        MotionUnknown, NotForSchedules: there is no such authorisation, or it is over.
-        RoleMissing: only an analyst makes one.
+        ProposalReasonMissing, InvalidScheduleRule, ZoneUnknown, InvalidStartTime: it says no times, or not why.
+        ProposalUnknown, AuthorisationNotSchedulable: there is no such authorisation, or it is over.
+        RoleDenied: only an analyst makes one.
     """
     require_reason(reason)
     now = datetime.now(UTC)
@@ -139,7 +139,7 @@ def _live_authorisation(session: Session, standing: int) -> Proposal:
     state = proposals.state_of(session, motion)
     if motion.kind != "standing" or state not in LIVE_STATES or str(motion.until) <= utc_now():
         told = f"is {state}" if motion.kind == "standing" else f"is a {motion.kind} motion"
-        raise NotForSchedules(standing, "is over" if told == "is carried" else told)
+        raise AuthorisationNotSchedulable(standing, "is over" if told == "is carried" else told)
     return motion
 
 
@@ -147,9 +147,9 @@ def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -
     """Pause (`paused`), resume (`resumed`) or end (`ended`) a schedule; returns it as it is then.
 
     Raises:
-        ReasonNeeded: there is none.
-        ScheduleUnknown, ScheduleIdle: there is none, or it is not where that begins.
-        RoleMissing: only a steward or who made it.
+        ProposalReasonMissing: there is none.
+        ScheduleUnknown, ScheduleNotActive: there is none, or it is not where that begins.
+        RoleDenied: only a steward or who made it.
     """
     require_reason(reason)
     with workspace.database.write() as session:
@@ -219,7 +219,7 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
     return SlotRow(slot.slot, slot.request_id, state, "", "")
 
 
-class NotForSchedules(Refused):
+class AuthorisationNotSchedulable(Refused):
     """No standing authorisation that anything could be drawn on."""
 
     def __init__(self, number: int, told: str) -> None:

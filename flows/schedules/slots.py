@@ -23,7 +23,7 @@ from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.services.audit.stored_text import configuration_of
 from models_db.services.catalogue import principals, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleIdle, SlotTaken, Timing
+from models_db.services.catalogue.schedules import ScheduleNotActive, SlotTaken, Timing
 from models_db.services.lifecycle.attempts import StillRunning
 from models_db.services.lifecycle.proposals import OwnAuthorisation
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
@@ -32,7 +32,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
 from models_db.values.requests import ReleaseRequest
-from models_db.writes.database_errors import ClockWentBack, Denied
+from models_db.writes.database_errors import ClockWentBack, RuleViolated
 from tasks.common.task_errors import TaskFailed
 from tasks.generation.decoding.journal import JournalInUse
 from tasks.inference.backends.endpoints import EndpointUnknown
@@ -41,7 +41,7 @@ from tasks.pricing.quote import written_request
 from tasks.workers.backend_settings import HERE, Where
 
 LOCAL_REFUSALS = (
-    PolicyDiffers, OwnAuthorisation, Denied, SlotTaken, ScheduleIdle, UnknownModel, EndpointUnknown, EnvironmentProblem,
+    PolicyDiffers, OwnAuthorisation, RuleViolated, SlotTaken, ScheduleNotActive, UnknownModel, EndpointUnknown, EnvironmentProblem,
 )  # fmt: skip
 """Refusals that say something of who asks, or of this home, and nothing of the slot."""
 LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
@@ -102,7 +102,7 @@ def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | 
     """The newest moment of a schedule that has come and is not decided; older ones are not caught up.
 
     Raises:
-        ZoneUnknown, RuleUnfit: this machine cannot read the schedule.
+        ZoneUnknown, InvalidScheduleRule: this machine cannot read the schedule.
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
@@ -143,8 +143,8 @@ def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        SlotTaken, ScheduleIdle: it is decided, or the schedule is paused or over.
-        PolicyDiffers, OwnAuthorisation, RoleMissing, Denied: whoever asks may not; the slot stays open.
+        SlotTaken, ScheduleNotActive: it is decided, or the schedule is paused or over.
+        PolicyDiffers, OwnAuthorisation, RoleDenied, RuleViolated: whoever asks may not; the slot stays open.
         EnvironmentProblem: something is missing here; the slot stays open.
     """
     with workspace.database.read() as session:

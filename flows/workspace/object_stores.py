@@ -25,11 +25,11 @@ def buckets_of(home: ProjectHome) -> Buckets:
 
     Raises:
         FileUnreadable, FileInvalid: it is none; what was written is not repeated.
-        StoresOpen: others may read or change it, and so send data elsewhere.
+        StoresFileExposed: others may read or change it, and so send data elsewhere.
     """
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise StoresOpen(str(path))
+        raise StoresFileExposed(str(path))
     said = read_sections(path, "a word", PAGE)
     if said.keys() - {"buckets"}:
         raise FileInvalid(path.name, ["it begins with `buckets:`, and has nothing beside it"], PAGE)
@@ -104,7 +104,7 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
             return file.read()
 
 
-class StoresOpen(EnvironmentProblem):
+class StoresFileExposed(EnvironmentProblem):
     """Settings of buckets that others may read or change."""
 
     def __init__(self, path: str) -> None:

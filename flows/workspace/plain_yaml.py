@@ -26,7 +26,7 @@ _PROBLEM_TEXTS = {
 """What PyYAML says of a mistake and what is said here; whatever else it says may quote the file."""
 
 
-class YamlUnfit(ValueError):
+class InvalidYaml(ValueError):
     """Text that is no plain YAML; the message says why and in which line, and quotes nothing."""
 
 
@@ -98,14 +98,14 @@ def parse_yaml(text: str) -> object:
     """The one document in `text`, as plain data; None where there is none.
 
     Raises:
-        YamlUnfit: it is not plain YAML.
+        InvalidYaml: it is not plain YAML.
     """
     try:
         return yaml.load(text, _PlainLoader)  # noqa: S506  # a SafeLoader
     except yaml.YAMLError as problem:
-        raise YamlUnfit(_problem_text(problem)) from None
+        raise InvalidYaml(_problem_text(problem)) from None
     except (RecursionError, ValueError, OverflowError):
-        raise YamlUnfit("not YAML") from None
+        raise InvalidYaml("not YAML") from None
 
 
 def _refusal_at(reason: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:

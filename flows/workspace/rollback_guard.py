@@ -67,7 +67,7 @@ class RollbackGuardedDatabase(Database):
                 record_links(session)  # the head is theirs
                 seen = read_head(session)
         # The commit stands whatever happens here: a home that cannot be written only remembers less.
-        with contextlib.suppress(HomeForgetful):
+        with contextlib.suppress(SeenFileUnwritable):
             save_head(self._home, seen)
 
 
@@ -84,34 +84,34 @@ def save_head(home: ProjectHome, seen: SeenHeads | None, *, durable: bool = Fals
     """Remember it in place of what was remembered before; `durable` waits for the disk.
 
     Raises:
-        HomeForgetful: the home cannot be written.
+        SeenFileUnwritable: the home cannot be written.
     """
     if seen is None:
         return
     try:
         write_over(home.seen, _encode_heads(seen), 0o600, durable=durable)
     except OSError as problem:
-        raise HomeForgetful(home, problem) from None
+        raise SeenFileUnwritable(home, problem) from None
 
 
 def load_head(home: ProjectHome) -> SeenHeads | None:
     """What the home remembers; None if nothing (an empty file is what a power cut can leave).
 
     Raises:
-        MemoryUnusable: the file is not ours or cannot be read.
+        SeenFileUnusable: the file is not ours or cannot be read.
     """
     try:
         data = home.seen.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as problem:
-        raise MemoryUnusable(home, problem.strerror or "it cannot be read") from None
+        raise SeenFileUnusable(home, problem.strerror or "it cannot be read") from None
     if not data.strip(b"\0\n"):
         return None
     try:
         return _decode_heads(parse_json(data, most_bytes=MOST_FILE_BYTES))
     except (ValueError, KeyError, TypeError):
-        raise MemoryUnusable(home, "it is not in its format") from None
+        raise SeenFileUnusable(home, "it is not in its format") from None
 
 
 def missing_links(session: Session, seen: SeenHeads) -> str:
@@ -150,7 +150,7 @@ def check_rollback(home: ProjectHome, database: Database) -> str:
     """For those who only read: how the ledger contradicts what the home has seen, or why that cannot be told."""
     try:
         seen = load_head(home)
-    except MemoryUnusable as problem:
+    except SeenFileUnusable as problem:
         return problem.message
     if seen is None:
         return ""
@@ -163,7 +163,7 @@ def require_same_ledger(home: ProjectHome, database: Database) -> None:
     """The same before a schema is made or upgraded: nothing may be built where a known ledger is missing.
 
     Raises:
-        LedgerRolledBack, MemoryUnusable: see `require_seen` and `load_head`.
+        LedgerRolledBack, SeenFileUnusable: see `require_seen` and `load_head`.
     """
     seen = load_head(home)
     if seen is None:
@@ -211,7 +211,7 @@ class LedgerRolledBack(Refused):
         )
 
 
-class MemoryUnusable(EnvironmentProblem):
+class SeenFileUnusable(EnvironmentProblem):
     """What the home remembers of its ledger is unreadable."""
 
     def __init__(self, home: ProjectHome, reason: str) -> None:
@@ -223,7 +223,7 @@ class MemoryUnusable(EnvironmentProblem):
         )
 
 
-class HomeForgetful(EnvironmentProblem):
+class SeenFileUnwritable(EnvironmentProblem):
     """The home cannot be written, so it cannot remember its ledger."""
 
     def __init__(self, home: ProjectHome, problem: OSError) -> None:

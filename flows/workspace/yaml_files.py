@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from flows.workspace.plain_yaml import YamlUnfit, parse_yaml
+from flows.workspace.plain_yaml import InvalidYaml, parse_yaml
 from models_db.errors import UsageError
 from models_db.values.requests import FileInvalid
 from tasks.common.files import write_over
@@ -65,7 +65,7 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         raise FileUnreadable(path, problem.strerror or type(problem).__name__) from None
     except UnicodeDecodeError:
         raise FileUnreadable(path, "it is not UTF-8 text") from None
-    except YamlUnfit as unfit:
+    except InvalidYaml as unfit:
         raise FileInvalid(what, [str(unfit)], page) from None
 
 

@@ -139,7 +139,7 @@ class Database:
         self.engine.dispose()
 
 
-class DatabaseUnsupported(EnvironmentProblem):
+class UnsupportedDatabase(EnvironmentProblem):
     """An address that is neither SQLite's nor PostgreSQL's; it may hold a password, so it is not repeated."""
 
     def __init__(self) -> None:
@@ -206,9 +206,9 @@ def _supported_url(url: str) -> str:
     try:
         kind = make_url(url).drivername
     except (ArgumentError, ValueError):
-        raise DatabaseUnsupported from None
+        raise UnsupportedDatabase from None
     if kind not in ("sqlite", "postgresql+psycopg"):
-        raise DatabaseUnsupported
+        raise UnsupportedDatabase
     return url
 
 

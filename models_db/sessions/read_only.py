@@ -43,14 +43,14 @@ class ReadOnlyDatabase(Database):
 
         Raises:
             LedgerUnreachable, SchemaOutdated: see `Database.read`.
-            LedgerUnsettled: the file alone is not the whole ledger, or it was written meanwhile.
+            LedgerNotReadable: the file alone is not the whole ledger, or it was written meanwhile.
         """
         self._as_it_lies = False
         before = _file_state(self.file)
         with super().read() as session:
             yield session
         if self._as_it_lies and _file_state(self.file) != before:
-            raise LedgerUnsettled(self._url_without_password, "was written while it was read")
+            raise LedgerNotReadable(self._url_without_password, "was written while it was read")
 
     def _read_sqlite(self) -> Engine:
         engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, creator=self._connect)
@@ -69,7 +69,7 @@ class ReadOnlyDatabase(Database):
                 raise
         wal = Path(f"{self.file}-wal")
         if wal.exists() and wal.stat().st_size:
-            raise LedgerUnsettled(
+            raise LedgerNotReadable(
                 self._url_without_password, "has changes in its -wal file that cannot be read without write access"
             )
         self._as_it_lies = True
@@ -114,7 +114,7 @@ def _read_only_postgresql(url: str) -> Engine:
     )
 
 
-class LedgerUnsettled(EnvironmentProblem):
+class LedgerNotReadable(EnvironmentProblem):
     """The ledger's file cannot be read as a whole from where nothing can be written."""
 
     def __init__(self, url: str, reason: str) -> None:

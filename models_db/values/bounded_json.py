@@ -16,7 +16,7 @@ MOST_DIGITS = 400
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-class JsonUnfit(ValueError):
+class InvalidJson(ValueError):
     """Text that is no JSON within bounds; the message says why, and where as far as is known, and quotes nothing."""
 
 
@@ -27,21 +27,21 @@ def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_D
         halves: whether text may hold half of a surrogate pair, which no file can hold; the caller looks for it then.
 
     Raises:
-        JsonUnfit: it is no JSON, or beyond a bound.
+        InvalidJson: it is no JSON, or beyond a bound.
     """
     text = _decode_text(source, most_bytes)
     if nesting_depth(text, most_depth) > most_depth:
-        raise JsonUnfit(f"it is nested deeper than {most_depth} levels")
+        raise InvalidJson(f"it is nested deeper than {most_depth} levels")
     try:
         found = _DECODER.decode(text)
         if not halves and "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()
     except json.JSONDecodeError as problem:
-        raise JsonUnfit(f"line {problem.lineno}: it is not JSON") from None
+        raise InvalidJson(f"line {problem.lineno}: it is not JSON") from None
     except UnicodeEncodeError:
-        raise JsonUnfit("half of a surrogate pair stands in it") from None
+        raise InvalidJson("half of a surrogate pair stands in it") from None
     except RecursionError:
-        raise JsonUnfit("it is nested too deeply") from None
+        raise InvalidJson("it is nested too deeply") from None
     return found
 
 
@@ -61,21 +61,21 @@ def nesting_depth(text: str, enough: int) -> int:
 
 def _decode_text(given: str | bytes, most_bytes: int) -> str:
     if len(given) > most_bytes:
-        raise JsonUnfit(f"it is longer than {most_bytes:,} bytes")
+        raise InvalidJson(f"it is longer than {most_bytes:,} bytes")
     try:
         text = given if isinstance(given, str) else given.decode()
         size = len(text.encode())
     except UnicodeError:
-        raise JsonUnfit("it is not UTF-8 text") from None
+        raise InvalidJson("it is not UTF-8 text") from None
     if size > most_bytes:
-        raise JsonUnfit(f"it is longer than {most_bytes:,} bytes")
+        raise InvalidJson(f"it is longer than {most_bytes:,} bytes")
     return text
 
 
 def _with_digit_bound(read: Callable[[str], Any]) -> Callable[[str], Any]:
     def number(digits: str) -> Any:
         if len(digits) > MOST_DIGITS:
-            raise JsonUnfit(f"a number has more than {MOST_DIGITS} digits")
+            raise InvalidJson(f"a number has more than {MOST_DIGITS} digits")
         return read(digits)
 
     return number
@@ -84,18 +84,18 @@ def _with_digit_bound(read: Callable[[str], Any]) -> Callable[[str], Any]:
 def _parse_finite(digits: str) -> float:
     found = float(digits)
     if found in (float("inf"), float("-inf")):
-        raise JsonUnfit("a number is too large")
+        raise InvalidJson("a number is too large")
     return found
 
 
 def _refuse_constant(_: str) -> None:
-    raise JsonUnfit("NaN and Infinity are not JSON")
+    raise InvalidJson("NaN and Infinity are not JSON")
 
 
 def _require_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise JsonUnfit("a key is there twice")
+        raise InvalidJson("a key is there twice")
     return made
 
 

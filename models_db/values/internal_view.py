@@ -46,7 +46,7 @@ class ViewingRecord:
         return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL_CLAIM}
 
 
-class ViewerBarred(Refused):
+class ViewerExcluded(Refused):
     """The policy bars whoever has seen unprotected figures of an account from this step."""
 
     def __init__(self, people: Sequence[str], dataset: str, step: str) -> None:

@@ -17,13 +17,13 @@ def require_plain_name(what: str, name: str) -> None:
     """Check that `name` is one that nobody can take for another.
 
     Raises:
-        NameNotPlain: it is not.
+        InvalidPlainName: it is not.
     """
     if not 0 < len(name) <= LONGEST_PLAIN_NAME or _NAME.fullmatch(name) is None:
-        raise NameNotPlain(what)
+        raise InvalidPlainName(what)
 
 
-class NameNotPlain(UsageError):
+class InvalidPlainName(UsageError):
     """A name that could be taken for another one, or for a path."""
 
     def __init__(self, what: str) -> None:

@@ -30,7 +30,7 @@ def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> Non
     """Record mechanisms, their holds, an entry HOLD for each of these, and the link.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     with translate_refusals(session):
         if on_postgresql(session):
@@ -46,7 +46,7 @@ def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int,
     """Record entries, each a hold and what happens to it, and the link.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     with translate_refusals(session):
         if on_postgresql(session):

@@ -19,7 +19,8 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
         rows: the values of each row, of the same columns in every one of them.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said; then none of them is recorded.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said; then none of them is
+        recorded.
     """
     if not rows:
         return

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
-from models_db.values.names import NameNotPlain
+from models_db.values.names import InvalidPlainName
 
 _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
@@ -30,7 +30,7 @@ _PLAIN_NAME_GUARDS = {"a dataset has a plain name": "a dataset", "an envelope ha
 _UNIQUE_CODES = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505")
 
 
-class Denied(Refused):
+class RuleViolated(Refused):
     """The ledger's own rules forbid this change; nothing was changed."""
 
     def __init__(self, rule: str) -> None:
@@ -50,11 +50,11 @@ class AlreadyRecorded(Refused):
         )
 
 
-class OverCap(Refused):
+class CapExceeded(Refused):
     """A counter would pass its cap; the services turn this into a `BudgetExceeded` with figures."""
 
 
-class RoleMissing(Denied):
+class RoleDenied(RuleViolated):
     """Whoever asked has not the role for it."""
 
     def __init__(self, rule: str) -> None:
@@ -62,7 +62,7 @@ class RoleMissing(Denied):
         self.advice = "See your roles with `almoner user list`; an admin grants them: `almoner user grant NAME ROLE`."
 
 
-class DelegationTooLong(Denied):
+class DelegationTooLong(RuleViolated):
     """A delegation would last longer than the policy lets one last."""
 
     def __init__(self, rule: str) -> None:
@@ -85,7 +85,8 @@ def translate_database_errors() -> Iterator[None]:
     """Turn a refusal of the database inside the block into a named error.
 
     Raises:
-        OverCap, Denied, RoleMissing, NameNotPlain, AlreadyRecorded, ClockWentBack: by what the database said.
+        CapExceeded, RuleViolated, RoleDenied, InvalidPlainName, AlreadyRecorded, ClockWentBack: by what the database
+        said.
     """
     try:
         yield
@@ -94,13 +95,13 @@ def translate_database_errors() -> Iterator[None]:
     except OperationalError as refusal:
         if _NO_JSON not in str(refusal.orig):
             raise
-        raise Denied(_PLAN_GUARD) from None
+        raise RuleViolated(_PLAN_GUARD) from None
 
 
 def _error_for(refusal: BaseException | None) -> AlmonerError:
     said = str(refusal)
     if any(name in said for name in _CAP_GUARDS):
-        return OverCap("The account's cap would be passed.")
+        return CapExceeded("The account's cap would be passed.")
     if found := _GUARD.search(said):
         rule = found.group(1).strip()
         if rule == _DELEGATION_GUARD:
@@ -110,12 +111,12 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         if rule.endswith(_DUPLICATE_GUARD):
             return AlreadyRecorded()
         if rule in _PLAIN_NAME_GUARDS:
-            return NameNotPlain(_PLAIN_NAME_GUARDS[rule])
-        return RoleMissing(rule) if _ROLE_GUARDS.match(rule) else Denied(rule)
+            return InvalidPlainName(_PLAIN_NAME_GUARDS[rule])
+        return RoleDenied(rule) if _ROLE_GUARDS.match(rule) else RuleViolated(rule)
     if (
         getattr(refusal, "sqlite_errorcode", None) in _UNIQUE_CODES
         or getattr(refusal, "sqlstate", None) in _UNIQUE_CODES
     ):
         return AlreadyRecorded()
     named = _CONSTRAINT.search(said)
-    return Denied(named.group() if named else "a constraint of the schema")
+    return RuleViolated(named.group() if named else "a constraint of the schema")

@@ -18,7 +18,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 from models_db.database.base import Base, utc_now
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.tables import Lease
-from models_db.writes.database_errors import ClockWentBack, Denied, translate_database_errors
+from models_db.writes.database_errors import ClockWentBack, RuleViolated, translate_database_errors
 from models_db.writes.json_depth import require_shallow
 from models_db.writes.pending_links import add_pending
 
@@ -32,7 +32,7 @@ def insert_row(session: Session, row: Row) -> Row:
     """Insert one row; it comes back with its number.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     insert_rows(session, [row])
     return row
@@ -42,7 +42,7 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
     """Insert rows of one table, one after the other.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     if not rows:
         return
@@ -76,12 +76,12 @@ def translate_refusals(session: Session) -> Iterator[None]:
     """Turn what the database refuses inside the block into a named error.
 
     Raises:
-        Denied, OverCap, AlreadyRecorded, ClockWentBack: what the database said.
+        RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.
     """
     try:
         with translate_database_errors():
             yield
-    except Denied:
+    except RuleViolated:
         _require_clock(session)  # roles and approvals that have not begun yet are denied, too
         raise
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 
 MOST_JSON_DEPTH = 32
 JSON_TEXT_COLUMNS = {
@@ -30,11 +30,11 @@ def require_shallow(table: str, row: Mapping[str, Any]) -> None:
     """Check the JSON texts of a row.
 
     Raises:
-        Denied: one is nested deeper than DEPTH.
+        RuleViolated: one is nested deeper than DEPTH.
     """
     for column in JSON_TEXT_COLUMNS.get(table, ()):
         if isinstance(text := row.get(column), str) and _nesting_depth(text) > MOST_JSON_DEPTH:
-            raise Denied(UNBOUNDED_TEXT)
+            raise RuleViolated(UNBOUNDED_TEXT)
 
 
 def _nesting_depth(text: str) -> int:

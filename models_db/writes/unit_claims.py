@@ -40,7 +40,7 @@ def claim_units(session: Session, account_id: int, units: Iterable[ClaimedUnit],
         by: who claims them; PostgreSQL knows by itself.
 
     Raises:
-        Denied: another account holds one of them, or one is neither known in that cohort nor new in the newest.
+        RuleViolated: another account holds one of them, or one is neither known in that cohort nor new in the newest.
     """
     postgresql = session.get_bind().dialect.name == "postgresql"
     claim = None if postgresql else _open_claim(session, account_id, by)

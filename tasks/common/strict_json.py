@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models_db.values.bounded_json import JsonUnfit, parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 
 MOST_BYTES = 16 << 20
 """Of one text that is to be an object."""
@@ -15,6 +15,6 @@ def parsed(raw: str) -> dict[str, Any] | None:
     """
     try:
         found = parse_json(raw, most_bytes=MOST_BYTES)
-    except JsonUnfit:
+    except InvalidJson:
         return None
     return found if isinstance(found, dict) else None

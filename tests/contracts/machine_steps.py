@@ -371,7 +371,7 @@ class Steps:
             lambda s: envelopes.close_envelope(s, self.world.steward, self.clinic(s), name, "the study is over")
         )
         if name in self.paper.closed:
-            with pytest.raises(envelopes.ScopeUnknown):
+            with pytest.raises(envelopes.EnvelopeUnknown):
                 act()
         else:
             self.step(True, act)

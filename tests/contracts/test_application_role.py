@@ -23,7 +23,7 @@ from models_db.services.lifecycle import ledger
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers, PostgreSQL
 from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
 from tests.contracts.step_lies import STEP_LIES
@@ -340,7 +340,7 @@ def test_people_work_under_their_own_logins(postgresql_database: Database, postg
     by["runner"].hold(running, planned(Amount(10), Amount(5)))
     by["runner"].arm(running)
     by["runner"].produce(running)
-    with pytest.raises(Denied, match=r"nobody approves|only a steward"):
+    with pytest.raises(RuleViolated, match=r"nobody approves|only a steward"):
         by["runner"].decide(request_id, "publish", by=by["runner"].runner)
     by["steward"].decide(request_id, "publish")
     with by["runner"].database.read() as session:
@@ -379,7 +379,7 @@ def test_the_actor_of_a_link_is_the_login(postgresql_database: Database, postgre
     world.dataset()
     by = as_people(world, postgresql)
     pretended = replace(by["analyst"], analyst=Actor(world.analyst.id, "analyst"))
-    with pytest.raises(Denied, match="own login"):
+    with pytest.raises(RuleViolated, match="own login"):
         pretended.request()
     for each in by.values():
         each.database.dispose()

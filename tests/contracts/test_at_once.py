@@ -7,11 +7,11 @@ import pytest
 
 from models_db.database.prepared_statements import PreparedStatement
 from models_db.services.lifecycle import attempts, ledger
-from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
+from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.tables import Lease
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.support import PROVENANCE, World, fetch, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(3, 1), Amount(4)), planned(Amount(5), mechanism="noisy_count"))
@@ -121,9 +121,9 @@ def test_what_is_armed_or_not_held_is_refused_by_name(world: World, whole: bool)
     hold(world, attempt, whole)
     arm(world, attempt, 0, whole)
     before = snapshot(world.database)
-    with pytest.raises(Fenced):
+    with pytest.raises(AttemptClosed):
         arm(world, attempt, 0, whole)
-    with pytest.raises(Denied, match="nothing is held"):
+    with pytest.raises(RuleViolated, match="nothing is held"):
         arm(world, attempt, 2, whole)
     assert snapshot(world.database) == before
 
@@ -140,7 +140,7 @@ def test_arming_prolongs_the_lease_of_its_holder_only(world: World, whole: bool)
     arm(world, attempt, 0, whole, "mine")
     assert ends(world.database, request_id) > first
     before = snapshot(world.database)
-    with pytest.raises(Fenced):
+    with pytest.raises(AttemptClosed):
         arm(world, attempt, 1, whole, "another's")
     assert snapshot(world.database) == before
 
@@ -158,8 +158,8 @@ def test_what_arrives_after_the_end_of_its_attempt_changes_nothing(world: World,
     for ended in (attempt, late):
         world.fail(ended)
     before = snapshot(world.database)
-    with pytest.raises(Fenced):
+    with pytest.raises(AttemptClosed):
         arm(world, attempt, 0, whole)
-    with pytest.raises(Denied, match="only the running attempt"):
+    with pytest.raises(RuleViolated, match="only the running attempt"):
         hold(world, late, whole)
     assert snapshot(world.database) == before

@@ -12,7 +12,7 @@ from models_db.database.base import Base, utc_now
 from models_db.services.catalogue import policies
 from models_db.sessions.database import Database
 from models_db.tables import StoredEvaluation
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from models_db.writes.json_depth import JSON_TEXT_COLUMNS, MOST_JSON_DEPTH, UNBOUNDED_TEXT
 from tests.conftest import Ledgers
@@ -93,11 +93,11 @@ def test_json_is_bounded_in_depth(bounded: Session, table: str, column: str) -> 
 @pytest.mark.parametrize("body", [DEEP, "[" * 3000 + "]" * 3000, LONG_NUMBER, '{"a":"' + "x" * 10**6 + '"}'])
 def test_the_services_refuse_by_name(world: World, body: str) -> None:
     """Also on SQLite, where the door looks at the depth."""
-    with pytest.raises(Denied, match=UNBOUNDED_TEXT), world.database.write() as session:
+    with pytest.raises(RuleViolated, match=UNBOUNDED_TEXT), world.database.write() as session:
         policies.adopt(session, world.admin, terms(body=body))
     world.dataset()
     world.produced("clinic")
-    with pytest.raises(Denied, match=UNBOUNDED_TEXT), world.database.write() as session:
+    with pytest.raises(RuleViolated, match=UNBOUNDED_TEXT), world.database.write() as session:
         insert_row(
             session,
             StoredEvaluation(artifact_id=1, metric="m", exposure="public", result=body * 20, created_at=utc_now()),

@@ -21,7 +21,7 @@ from models_db.services.lifecycle.gates import GateClosed
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import ClockWentBack, Denied
+from models_db.writes.database_errors import ClockWentBack, RuleViolated
 from tests.contracts.moving_clock import MovingClock
 from tests.support import SOON, TEN, World, append_link, execute, fetch, planned, snapshot, terms
 
@@ -167,7 +167,7 @@ def test_an_expired_approval_is_not_revived_by_a_back_dated_arm(database: Databa
     world.hold(attempt, planned(TEN))
     before = utc_now()
     clock.ahead += HOUR
-    with pytest.raises(Denied, match="spend gate"):
+    with pytest.raises(RuleViolated, match="spend gate"):
         world.arm(attempt)
     if database.is_sqlite:  # any command at the true time closes the way back
         written(database, lambda s: append_link(s, world.admin, "time.passed", {}))
@@ -275,7 +275,7 @@ def test_what_was_held_in_another_window_is_not_armed_as_if_in_this(database: Da
         " JOIN invocation i ON i.id = h.invocation_id WHERE i.idem_key = 'by hand'",
         request=attempt.request_id, at=utc_now(), runner=world.runner.id, opens=utc_now(soon),
     )  # fmt: skip
-    with pytest.raises(Denied, match="spend gate"):
+    with pytest.raises(RuleViolated, match="spend gate"):
         world.arm(attempt)
 
 
@@ -298,7 +298,7 @@ def test_a_clock_that_was_far_ahead_and_is_right_again(sqlite_database: Database
         assert verify_chain.verify_chain(session).sound
         assert requests.state_of(session, request) == "submitted"
     clock.ahead = timedelta(days=400, minutes=1)
-    with pytest.raises((Denied, GateClosed)):  # by then the request's time is over
+    with pytest.raises((RuleViolated, GateClosed)):  # by then the request's time is over
         world.start(request)
 
 

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from models_db.errors import AlmonerError
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import cohorts, datasets
-from models_db.services.catalogue.cohorts import CohortPlan, CohortsMoved, CohortUnfit, PopulationUnused
-from models_db.services.catalogue.datasets import NotAlike, Registration, UnitsOverlap
-from models_db.services.catalogue.principals import NotYourRole
+from models_db.services.catalogue.cohorts import CohortPlan, CohortsChanged, InvalidCohort, UnexpectedPopulation
+from models_db.services.catalogue.datasets import AccountMismatch, Registration, UnitsOverlap
+from models_db.services.catalogue.principals import RoleRequired
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.values.amounts import Amount
@@ -131,7 +131,7 @@ def test_a_new_cap_is_that_of_all_cohorts(world: World) -> None:
 def test_only_a_steward_opens_one(world: World) -> None:
     world.dataset("clinic")
     for actor in (world.analyst, world.runner):
-        with world.database.read() as session, pytest.raises(NotYourRole):
+        with world.database.read() as session, pytest.raises(RoleRequired):
             cohorts.plan_cohorts(session, actor, datasets.find_dataset(session, "clinic"), opens=True)
 
 
@@ -143,20 +143,20 @@ def test_no_cohort_without_names_or_budget_or_data(world: World) -> None:
         wanted = Registration("empty", "id", "text", True, None, None)
         datasets.register(session, world.steward, wanted, account)
     for name in ("nameless", "library", "empty"):
-        refused(world, CohortUnfit, lambda: world.growth(name, opens=True))  # noqa: B023
-    refused(world, PopulationUnused, lambda: world.growth("empty", declared=5))
+        refused(world, InvalidCohort, lambda: world.growth(name, opens=True))  # noqa: B023
+    refused(world, UnexpectedPopulation, lambda: world.growth("empty", declared=5))
 
 
 def test_people_of_two_names_get_no_second_budget(world: World) -> None:
     account = world.account()
     world.dataset("clinic", account_id=account)
     world.dataset("ward", account_id=account, unit_field="user_id")
-    refused(world, CohortUnfit, lambda: grow(world, "c"))
+    refused(world, InvalidCohort, lambda: grow(world, "c"))
     other = world.account()
     world.dataset("harbour", account_id=other)
     grow(world, "h", dataset="harbour")
     for unit_field in ("user_id", None):
-        refused(world, NotAlike, lambda: world.dataset("port", account_id=other, unit_field=unit_field))  # noqa: B023
+        refused(world, AccountMismatch, lambda: world.dataset("port", account_id=other, unit_field=unit_field))  # noqa: B023
 
 
 def test_a_version_that_was_written_before_another_is_refused(world: World) -> None:
@@ -164,11 +164,11 @@ def test_a_version_that_was_written_before_another_is_refused(world: World) -> N
     before = world.growth()
     opening = world.growth(opens=True)
     world.version("clinic", marks("b"))
-    told = refused(world, CohortsMoved, lambda: world.version("clinic", marks("b"), growth=opening))
+    told = refused(world, CohortsChanged, lambda: world.version("clinic", marks("b"), growth=opening))
     assert "Ingest again" in told.advice
     grow(world, "c")
     for stale in (before, opening, CohortPlan()):
-        refused(world, CohortsMoved, lambda: world.version("clinic", marks("c"), growth=stale))  # noqa: B023
+        refused(world, CohortsChanged, lambda: world.version("clinic", marks("c"), growth=stale))  # noqa: B023
 
 
 def test_a_unit_of_another_account_opens_nothing(world: World) -> None:
@@ -190,7 +190,7 @@ def test_a_cohort_that_a_version_names_wrongly_is_refused(world: World) -> None:
             )  # fmt: skip
 
     for mark, cohort in (("clinic-unit", 2), ("c", 1), ("d", 1), ("d", 3)):
-        refused(world, CohortsMoved, lambda: recorded(mark, cohort))  # noqa: B023
+        refused(world, CohortsChanged, lambda: recorded(mark, cohort))  # noqa: B023
     recorded("d", 2)
 
 
@@ -211,7 +211,7 @@ def test_two_versions_at_once(world: World, other_opens: bool) -> None:
         opening(world, first),
         lambda: world.version("clinic", marks("y"), growth=second),
     )
-    assert outcome == CohortsMoved.__name__
+    assert outcome == CohortsChanged.__name__
     assert known(world) == {"clinic-unit": 1, "x": 2}
 
 
@@ -223,7 +223,7 @@ def test_a_cohort_is_opened_while_somebody_ingests(world: World) -> None:
         opening(world, first),
         lambda: world.version("clinic", marks("x"), growth=second),
     )
-    assert outcome == CohortsMoved.__name__
+    assert outcome == CohortsChanged.__name__
     assert known(world) == {"clinic-unit": 1, "x": 1}
 
 

@@ -18,7 +18,7 @@ from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
 from models_db.services.lifecycle.gates import GateDecision
-from models_db.services.lifecycle.ledger import BudgetExceeded, Fenced
+from models_db.services.lifecycle.ledger import AttemptClosed, BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.contracts.meeting import meanwhile
@@ -94,7 +94,7 @@ def test_a_sweeper_meets_the_end_of_the_run(world: World, sweeper_first: bool) -
             lambda session: artifacts.record_artifact(session, world.runner, attempt, {"f": "0"}, 1, "q", []),
             lambda: world.fail(attempt),
         )
-    assert outcome == Fenced.__name__
+    assert outcome == AttemptClosed.__name__
     assert world.state(attempt.request_id) == ("approved" if sweeper_first else "produced")
     assert world.balance().spent == Amount(10)
 
@@ -108,7 +108,7 @@ def test_a_sweeper_meets_a_run_that_arms(world: World) -> None:
         lambda session: attempts.fail_attempt(session, world.runner, attempt, "swept"),
         lambda: world.arm(attempt),
     )
-    assert outcome == Fenced.__name__
+    assert outcome == AttemptClosed.__name__
     assert world.balance().remaining == Amount(1000, 100)
 
 

@@ -9,8 +9,8 @@ from models_db.services.catalogue.datasets import (
     DatasetUnknown,
     NothingIngested,
     Registration,
+    UnitFieldRequired,
     UnitsOverlap,
-    UnnamedUnitsAgain,
 )
 from models_db.values.amounts import Amount
 from tests.support import World, fetch, snapshot
@@ -137,7 +137,7 @@ def test_unnamed_units_come_once_into_several_blocks(
     with world.database.read() as session:
         dataset = datasets.find_dataset(session, "clinic")
         if refused:
-            with pytest.raises(UnnamedUnitsAgain):
+            with pytest.raises(UnitFieldRequired):
                 datasets.require_version_allowed(session, dataset)
         else:
             datasets.require_version_allowed(session, dataset)

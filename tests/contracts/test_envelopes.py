@@ -10,13 +10,13 @@ import pytest
 from models_db.database.base import utc_now
 from models_db.policies.pacing import pacing_window
 from models_db.services.catalogue import datasets, policies, requests
-from models_db.services.catalogue.principals import NotYourRole
+from models_db.services.catalogue.principals import RoleRequired
 from models_db.services.lifecycle import envelopes
-from models_db.services.lifecycle.envelopes import ScopeClosed, ScopeExists, ScopeTooLarge, ScopeUnknown
+from models_db.services.lifecycle.envelopes import EnvelopeClosed, EnvelopeExists, EnvelopeTooLarge, EnvelopeUnknown
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.support import FAR, World, execute, fetch, plan_of, planned, terms, unguarded
 
 WINDOWS = "SELECT opens_at, closes_at, rho_cap, rho_held + rho_spent FROM account WHERE kind = 'pacing' ORDER BY id"
@@ -161,7 +161,7 @@ def test_the_database_keeps_an_envelope_without_the_services(world: World, monke
     opened(world, "study", 600)
     attempt = world.running()
     monkeypatch.setattr(Amount, "fits", lambda self, room: True)
-    with pytest.raises((BudgetExceeded, Denied)):
+    with pytest.raises((BudgetExceeded, RuleViolated)):
         world.hold(attempt, planned(Amount(401)))
     assert world.balance().held == Amount()
 
@@ -171,7 +171,7 @@ def test_an_envelope_must_fit_beside_the_others_and_what_is_spent(world: World) 
     spend(world, 300)
     opened(world, "study", 600, 50)
     for rho, delta in ((101, 0), (0, 51)):
-        with pytest.raises(ScopeTooLarge, match="has left"):
+        with pytest.raises(EnvelopeTooLarge, match="has left"):
             opened(world, "another", rho, delta)
     opened(world, "another", 100, 50)
     assert world.balance().remaining == Amount()
@@ -182,13 +182,13 @@ def test_names_are_not_used_twice_and_closed_ones_are_gone(world: World) -> None
     opened(world, "study", 10)
     waiting = request_in(world, "study")
     closed(world, "study")
-    with pytest.raises(ScopeExists):
+    with pytest.raises(EnvelopeExists):
         opened(world, "study", 10)
     opened(world, "other", 10)
-    with pytest.raises(ScopeUnknown, match="'study'") as unknown:
+    with pytest.raises(EnvelopeUnknown, match="'study'") as unknown:
         request_in(world, "study")
     assert "other" in unknown.value.advice
-    with pytest.raises(ScopeClosed, match="'study'"):
+    with pytest.raises(EnvelopeClosed, match="'study'"):
         world.hold(world.start(waiting), planned(Amount(1)))
 
 
@@ -210,9 +210,9 @@ def test_only_a_steward_opens_and_closes(world: World) -> None:
     for actor in (world.analyst, world.runner):
         with world.database.write() as session:
             dataset = datasets.find_dataset(session, "clinic")
-            with pytest.raises(NotYourRole):
+            with pytest.raises(RoleRequired):
                 envelopes.open_envelope(session, actor, dataset, "more", Amount(1), "because")
-            with pytest.raises(NotYourRole):
+            with pytest.raises(RoleRequired):
                 envelopes.close_envelope(session, actor, dataset, "study", "because")
     assert fetch(world.database, "SELECT count(*) FROM account WHERE kind = 'scope'") == [(1,)]
     assert fetch(world.database, "SELECT count(*) FROM scope_end") == [(0,)]

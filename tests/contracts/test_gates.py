@@ -13,7 +13,7 @@ from models_db.services.lifecycle.gates import GateClosed, GateDecision, Nothing
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.support import FAR, SOON, TEN, World, any_amounts, fetch, later, plan_of, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
@@ -73,7 +73,7 @@ def test_the_database_counts_by_the_rule_too(database: Database) -> None:
     world = governed(database, rule("clinic", spend_approvals=2))
     request_id = world.request("clinic")
     world.decide(request_id)
-    with pytest.raises(Denied, match="the spend gate is not passed"), database.write() as session:
+    with pytest.raises(RuleViolated, match="the spend gate is not passed"), database.write() as session:
         requests.record_transition(session, world.runner, request_id, "submitted", "approved")
 
 
@@ -90,18 +90,18 @@ def test_a_release_costs_no_more_than_the_rule_says(database: Database, asked: A
     world = governed(database, rule("clinic", rho_max=50, delta_max=5), rho_max=200)
     attempt = world.running("clinic")
     if refused:
-        with pytest.raises(Denied, match="allows a release less"):
+        with pytest.raises(RuleViolated, match="allows a release less"):
             world.hold(attempt, planned(asked))
     else:
         world.hold(attempt, planned(asked))
     world.hold(world.running("harbour"), planned(Amount(200)))
-    with pytest.raises(Denied, match="allows a release less"):
+    with pytest.raises(RuleViolated, match="allows a release less"):
         world.hold(world.running("harbour"), planned(Amount(201)))
 
 
 def test_a_release_of_several_mechanisms_is_one_release(database: Database) -> None:
     world = governed(database, rho_max=50)
-    with pytest.raises(Denied, match="allows a release less"):
+    with pytest.raises(RuleViolated, match="allows a release less"):
         world.hold(world.running(), planned(Amount(30)), planned(Amount(21)))
     attempt = world.running()
     world.hold(attempt, planned(Amount(30)), planned(Amount(20)))
@@ -135,7 +135,7 @@ def test_a_rejection_after_an_approval_of_ones_own_counts(clinic: World) -> None
 def test_an_approval_is_given_again_after_it_expired(clinic: World) -> None:
     request_id = clinic.request()
     clinic.decide(request_id, valid=HOUR)
-    with pytest.raises(Denied, match="approved it already"):
+    with pytest.raises(RuleViolated, match="approved it already"):
         clinic.decide(request_id)
     with later(2 * HOUR):
         with pytest.raises(GateClosed):
@@ -150,14 +150,14 @@ def test_what_expired_arms_nothing(clinic: World) -> None:
     attempt = clinic.start(request_id)
     clinic.hold(attempt, planned(TEN, TEN))
     clinic.arm(attempt)
-    with later(2 * HOUR), pytest.raises(Denied, match="the spend gate is not passed"):
+    with later(2 * HOUR), pytest.raises(RuleViolated, match="the spend gate is not passed"):
         clinic.arm(attempt, instalment=1)
 
 
 def test_the_database_starts_no_request_that_expired(clinic: World) -> None:
     request_id = clinic.request(valid=HOUR)
     clinic.decide(request_id)
-    with later(2 * HOUR), pytest.raises(Denied, match="has expired"), clinic.database.write() as session:
+    with later(2 * HOUR), pytest.raises(RuleViolated, match="has expired"), clinic.database.write() as session:
         requests.record_transition(session, clinic.runner, request_id, "approved", "running")
 
 
@@ -174,7 +174,7 @@ def test_an_approval_is_taken_back_and_the_request_waits_again(clinic: World) ->
         clinic.take_back(request_id)
     assert clinic.decide(request_id) == "approved"
     clinic.start(request_id)
-    with pytest.raises(Denied, match="only before it is used"):
+    with pytest.raises(RuleViolated, match="only before it is used"):
         clinic.take_back(request_id)
 
 
@@ -189,7 +189,7 @@ def test_a_taken_back_approval_does_not_return_by_its_signature(clinic: World) -
                     == expected
                 )
             else:
-                with pytest.raises(Denied, match="was taken back"):
+                with pytest.raises(RuleViolated, match="was taken back"):
                     gates.record_decision(session, clinic.steward, decision, "the same", amount_check=any_amounts)
         if expected:
             clinic.take_back(request_id)
@@ -213,7 +213,7 @@ def test_a_publish_approval_is_taken_back_until_it_is_published(clinic: World) -
         publish(clinic, request_id)
     clinic.decide(request_id, "publish")
     publish(clinic, request_id)
-    with pytest.raises(Denied, match="only before it is used"):
+    with pytest.raises(RuleViolated, match="only before it is used"):
         clinic.take_back(request_id, gate="publish")
 
 
@@ -241,7 +241,7 @@ def test_a_request_is_made_under_the_policy_in_force(clinic: World) -> None:
     with clinic.database.write() as session:
         found = datasets.find_dataset(session, "clinic")
         version = datasets.newest_version(session, found)
-    with pytest.raises(Denied, match="under the policy in force"), clinic.database.write() as session:
+    with pytest.raises(RuleViolated, match="under the policy in force"), clinic.database.write() as session:
         requests.submit(session, clinic.analyst, found, version, old, body, FAR)
     assert clinic.decide(waiting) == "approved"  # as its own policy has it
     assert clinic.decide(clinic.request()) == "submitted"

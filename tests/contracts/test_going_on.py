@@ -7,7 +7,7 @@ from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.queries import health
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.contracts.test_ledger import counters, recomputed
 from tests.support import PROVENANCE, World, mechanisms_of, planned
 
@@ -85,7 +85,7 @@ def test_what_is_paid_is_not_armed_again(world: World, instalment: int) -> None:
     second = going_on(world, first.request_id, 1, 2)
     if instalment == 0:
         world.arm(second, 1, 0)
-    with pytest.raises((Denied, ledger.Fenced)):
+    with pytest.raises((RuleViolated, ledger.AttemptClosed)):
         world.arm(second, 1, instalment)
     assert counters(world) == [(30, 35, 1, 2)] * 2
 

@@ -15,13 +15,13 @@ from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
 from models_db.services.lifecycle.attempts import StillRunning
-from models_db.services.lifecycle.envelopes import ScopeTooLarge
+from models_db.services.lifecycle.envelopes import EnvelopeTooLarge
 from models_db.services.lifecycle.gates import GateClosed, GateDecision, NothingToWithdraw
-from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced
-from models_db.services.lifecycle.proposals import CapTooLow, MotionDecided, StandingExhausted
+from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded
+from models_db.services.lifecycle.proposals import AuthorisationExhausted, CapTooLow, ProposalDecided
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import Denied, RoleMissing
+from models_db.writes.database_errors import RoleDenied, RuleViolated
 from tests.contracts.meeting import meanwhile
 from tests.support import PROVENANCE, SOON, TEN, World, any_amounts, fetch, planned, terms
 
@@ -113,7 +113,7 @@ def test_an_approval_is_withdrawn_while_a_run_starts(world: World, withdrawn_fir
         assert refusal in (GateClosed.__name__, WrongState.__name__)
     else:
         refusal = meanwhile(world.database, start, alone(world.database, withdraw))
-        assert refusal in (Denied.__name__, NothingToWithdraw.__name__)
+        assert refusal in (RuleViolated.__name__, NothingToWithdraw.__name__)
     assert world.state(request) == ("submitted" if withdrawn_first else "running")
 
 
@@ -148,7 +148,7 @@ def test_a_policy_is_adopted_while_a_request_is_made(world: World) -> None:
         policies.adopt(session, world.admin, terms(spend_approvals=2))
 
     outcome = meanwhile(world.database, adopt, world.request)
-    assert outcome == ("done" if world.database.is_sqlite else Denied.__name__)
+    assert outcome == ("done" if world.database.is_sqlite else RuleViolated.__name__)
     needed = fetch(world.database, "SELECT spend_approvals FROM policy_version p JOIN request r ON r.policy_id = p.id")
     assert needed in ([], [(2,)])
 
@@ -157,10 +157,10 @@ def test_a_policy_is_adopted_while_a_request_is_made(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "refusal"), [("steward", "steward", Denied), ("runner", "runner", RoleMissing)]
+    ("name", "role", "refusal"), [("steward", "steward", RuleViolated), ("runner", "runner", RoleDenied)]
 )
 def test_a_role_is_taken_away_while_an_instalment_is_armed(
-    world: World, name: str, role: str, refusal: type[Denied]
+    world: World, name: str, role: str, refusal: type[RuleViolated]
 ) -> None:
     world.dataset()
     attempt = held(world)
@@ -194,7 +194,7 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
         lambda session: principals.end_delegation(session, world.steward, given),
         lambda: world.arm(attempt),
     )
-    assert outcome == Denied.__name__
+    assert outcome == RuleViolated.__name__
     assert world.balance().spent == Amount()
 
 
@@ -204,14 +204,14 @@ def test_a_standing_authorisation_is_ended_while_an_instalment_is_armed(world: W
     attempt = world.start(world.routine(standing))
     world.hold(attempt, planned(TEN))
     ending = deciding(world, standing, "motion", "reject")
-    assert meanwhile(world.database, ending, lambda: world.arm(attempt)) == Denied.__name__
+    assert meanwhile(world.database, ending, lambda: world.arm(attempt)) == RuleViolated.__name__
     assert world.balance().spent == Amount()
 
 
 def test_one_instalment_is_armed_once(world: World) -> None:
     world.dataset()
     attempt = held(world)
-    assert meanwhile(world.database, arming(world, attempt), lambda: world.arm(attempt)) == Fenced.__name__
+    assert meanwhile(world.database, arming(world, attempt), lambda: world.arm(attempt)) == AttemptClosed.__name__
     assert world.balance().spent == TEN
 
 
@@ -226,7 +226,7 @@ def test_an_attempt_is_settled_once(world: World, outcomes: tuple[str, str]) -> 
         lambda session: ledger.settle(session, world.runner, attempt, first),
         lambda: world.settle(attempt, second),
     )
-    assert outcome == Fenced.__name__
+    assert outcome == AttemptClosed.__name__
     assert fetch(world.database, "SELECT kind FROM entry WHERE kind IN ('COMMIT', 'FORFEIT')") == [(first,)]
 
 
@@ -256,7 +256,7 @@ def test_an_envelope_is_opened_while_something_is_held(world: World, opened_firs
     if opened_first:
         assert meanwhile(world.database, open_, alone(world.database, hold)) == BudgetExceeded.__name__
     else:
-        assert meanwhile(world.database, hold, alone(world.database, open_)) == ScopeTooLarge.__name__
+        assert meanwhile(world.database, hold, alone(world.database, open_)) == EnvelopeTooLarge.__name__
     balance = world.balance()
     assert (balance.held.rho, balance.reserved.rho) == ((0, 600) if opened_first else (500, 0))
 
@@ -264,7 +264,7 @@ def test_an_envelope_is_opened_while_something_is_held(world: World, opened_firs
 def test_two_envelopes_are_opened_at_once(world: World) -> None:
     world.dataset(cap=Amount(1000, 100))
     second = alone(world.database, opening(world, "two", 600))
-    assert meanwhile(world.database, opening(world, "one", 600), second) == ScopeTooLarge.__name__
+    assert meanwhile(world.database, opening(world, "one", 600), second) == EnvelopeTooLarge.__name__
 
 
 def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
@@ -285,7 +285,7 @@ def test_two_runs_open_the_same_window(database: Database, share: int, outcome: 
     assert used == [(120 if outcome == "done" else 60,)]
 
 
-@pytest.mark.parametrize(("uses", "outcome"), [(1, StandingExhausted.__name__), (2, "done")])
+@pytest.mark.parametrize(("uses", "outcome"), [(1, AuthorisationExhausted.__name__), (2, "done")])
 def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, outcome: str) -> None:
     world.dataset()
     standing = world.standing(runs=uses)
@@ -299,7 +299,7 @@ def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, ou
 # --- motions and publications
 
 
-@pytest.mark.parametrize(("needed", "outcome"), [(1, MotionDecided.__name__), (2, "done")])
+@pytest.mark.parametrize(("needed", "outcome"), [(1, ProposalDecided.__name__), (2, "done")])
 def test_two_stewards_carry_one_motion(database: Database, needed: int, outcome: str) -> None:
     world = World.create(database, motion_approvals=needed)
     other = world.person("second steward")
@@ -317,7 +317,7 @@ def test_one_carries_while_one_rejects(world: World) -> None:
     motion = world.cap(Amount(2000, 100), carry=False)
     second = alone(world.database, deciding(world, motion, "motion", by=other))
     reject = deciding(world, motion, "motion", "reject")
-    assert meanwhile(world.database, reject, second) == MotionDecided.__name__
+    assert meanwhile(world.database, reject, second) == ProposalDecided.__name__
     assert world.balance().cap.rho == 1000
 
 
@@ -348,7 +348,7 @@ def test_an_approval_ends_while_it_is_published(world: World, how: str) -> None:
     world.decide(request, "publish")
     second = alone(world.database, publishing(world, request))
     refusal = meanwhile(world.database, taken_back(world, request, how), second)
-    assert refusal in (WrongState.__name__, GateClosed.__name__, Denied.__name__)
+    assert refusal in (WrongState.__name__, GateClosed.__name__, RuleViolated.__name__)
     assert fetch(world.database, "SELECT id FROM publication") == []
 
 
@@ -359,5 +359,5 @@ def test_an_approval_cannot_end_once_it_is_published(world: World, how: str) -> 
     world.decide(request, "publish")
     second = alone(world.database, taken_back(world, request, how))
     refusal = meanwhile(world.database, publishing(world, request), second)
-    assert refusal in (WrongState.__name__, Denied.__name__, NothingToWithdraw.__name__)
+    assert refusal in (WrongState.__name__, RuleViolated.__name__, NothingToWithdraw.__name__)
     assert world.state(request) == "published"

@@ -4,13 +4,13 @@ import pytest
 
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets, principals
-from models_db.services.catalogue.datasets import NameUnfit, Registration
-from models_db.services.catalogue.principals import NameTaken, PersonNameUnfit
+from models_db.services.catalogue.datasets import InvalidDatasetText, Registration
+from models_db.services.catalogue.principals import InvalidPersonName, NameTaken
 from models_db.services.lifecycle import envelopes
 from models_db.tables import Principal
 from models_db.values.amounts import Amount
-from models_db.values.names import NameNotPlain, require_plain_name
-from models_db.writes.database_errors import Denied
+from models_db.values.names import InvalidPlainName, require_plain_name
+from models_db.writes.database_errors import RuleViolated
 from models_db.writes.insert import insert_row
 from tests.contracts.name_cases import FIT, NOT_PLAIN, PLAIN, UNFIT
 from tests.support import World, snapshot
@@ -24,7 +24,7 @@ def clinic(world: World) -> World:
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
 def test_the_database_and_the_commands_know_the_same_names(name: str) -> None:
-    with pytest.raises(NameNotPlain):
+    with pytest.raises(InvalidPlainName):
         require_plain_name("a dataset", name)
 
 
@@ -50,7 +50,7 @@ def test_no_service_records_a_dataset_of_such_a_name(clinic: World) -> None:
     account = clinic.account()
     before = snapshot(clinic.database)
     for name in NOT_PLAIN:
-        with pytest.raises((NameNotPlain, NameUnfit)):
+        with pytest.raises((InvalidPlainName, InvalidDatasetText)):
             register(clinic, name, account)
     assert snapshot(clinic.database) == before
 
@@ -58,7 +58,7 @@ def test_no_service_records_a_dataset_of_such_a_name(clinic: World) -> None:
 def test_no_service_opens_an_envelope_of_such_a_name(clinic: World) -> None:
     before = snapshot(clinic.database)
     for name in filter(None, NOT_PLAIN):
-        with pytest.raises(NameNotPlain):
+        with pytest.raises(InvalidPlainName):
             open_scope(clinic, name)
     assert snapshot(clinic.database) == before
 
@@ -66,10 +66,10 @@ def test_no_service_opens_an_envelope_of_such_a_name(clinic: World) -> None:
 def test_no_service_enrols_anybody_of_such_a_name(clinic: World) -> None:
     before = snapshot(clinic.database)
     for name in UNFIT:
-        with pytest.raises(PersonNameUnfit), clinic.database.write() as session:
+        with pytest.raises(InvalidPersonName), clinic.database.write() as session:
             principals.enrol(session, clinic.admin, name, "key of anna")
     for name in ("Steward", "STEWARD", "ste\u00adward"):
-        with pytest.raises((NameTaken, PersonNameUnfit)), clinic.database.write() as session:
+        with pytest.raises((NameTaken, InvalidPersonName)), clinic.database.write() as session:
             principals.enrol(session, clinic.admin, name, "key of anna")
     assert snapshot(clinic.database) == before
 
@@ -82,5 +82,5 @@ def test_names_of_people_keep_their_signs(clinic: World) -> None:
 @pytest.mark.parametrize("name", [" anna", "an\u202ena", "Steward"])
 def test_a_row_of_a_person_past_the_service_is_denied(clinic: World, name: str) -> None:
     row = Principal(name=name, public_key="k" * 64, created_at=utc_now(), created_by=clinic.admin.id)
-    with pytest.raises(Denied, match="the name of a person"), clinic.database.write() as session:
+    with pytest.raises(RuleViolated, match="the name of a person"), clinic.database.write() as session:
         insert_row(session, row)

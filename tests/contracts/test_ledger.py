@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 from models_db.services.audit import log, verify_chain
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.gates import GateClosed
-from models_db.services.lifecycle.ledger import Attempt, BudgetExceeded, Fenced, InvocationPlan, Provenance
+from models_db.services.lifecycle.ledger import Attempt, AttemptClosed, BudgetExceeded, InvocationPlan, Provenance
 from models_db.sessions.database import Database
 from models_db.tables import Invocation
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.support import PROVENANCE, World, execute, fetch, later, mechanisms_of, planned, snapshot
 
 PLAN = (planned(Amount(10, 1), Amount(20), Amount(30)), planned(Amount(5), mechanism="noisy_count"))
@@ -197,7 +197,7 @@ def test_a_deterministic_generator_is_refused(world: World) -> None:
     attempt = world.running()
     before = snapshot(world.database)
     seeded = Provenance("cpu", "c" * 64, {}, rng_kind="seeded")
-    with pytest.raises(Denied, match="randomness of the operating system"), world.database.write() as session:
+    with pytest.raises(RuleViolated, match="randomness of the operating system"), world.database.write() as session:
         ledger.hold(session, world.runner, attempt, PLAN, seeded)
     assert snapshot(world.database) == before
 
@@ -209,7 +209,7 @@ def test_nothing_is_held_for_a_request_that_does_not_run(world: World) -> None:
         attempt = ledger.load_attempt(session, request_id, 1, (0,))
     for _ in ("submitted", "approved"):
         before = snapshot(world.database)
-        with pytest.raises(Denied, match="only the running attempt"):
+        with pytest.raises(RuleViolated, match="only the running attempt"):
             world.hold(attempt, *PLAN)
         assert snapshot(world.database) == before
         if world.state(request_id) == "submitted":
@@ -238,17 +238,17 @@ class TestOrder:
     def test_arming_what_is_not_held(self, world: World) -> None:
         world.dataset()
         attempt = world.running()
-        self.refused(world, Denied, "arm", attempt)
+        self.refused(world, RuleViolated, "arm", attempt)
         world.hold(attempt, *PLAN)
-        self.refused(world, Denied, "arm", attempt, 0, 3)
-        self.refused(world, Denied, "arm", attempt, 2, 0)
+        self.refused(world, RuleViolated, "arm", attempt, 0, 3)
+        self.refused(world, RuleViolated, "arm", attempt, 2, 0)
 
     def test_arming_twice(self, world: World) -> None:
         world.dataset()
         attempt = world.running()
         world.hold(attempt, *PLAN)
         world.arm(attempt)
-        self.refused(world, Fenced, "arm", attempt)
+        self.refused(world, AttemptClosed, "arm", attempt)
 
     @pytest.mark.parametrize("outcome", ["COMMIT", "FORFEIT"])
     def test_after_settling(self, world: World, outcome: str) -> None:
@@ -257,10 +257,10 @@ class TestOrder:
         world.hold(attempt, *PLAN)
         world.arm(attempt)
         world.settle(attempt, outcome)
-        self.refused(world, Fenced, "arm", attempt, 0, 0)
-        self.refused(world, Fenced, "arm", attempt, 0, 1)
-        self.refused(world, Fenced, "settle", attempt, "COMMIT")
-        self.refused(world, Fenced, "settle", attempt, "FORFEIT")
+        self.refused(world, AttemptClosed, "arm", attempt, 0, 0)
+        self.refused(world, AttemptClosed, "arm", attempt, 0, 1)
+        self.refused(world, AttemptClosed, "settle", attempt, "COMMIT")
+        self.refused(world, AttemptClosed, "settle", attempt, "FORFEIT")
 
     def test_a_swept_run_that_comes_back(self, world: World) -> None:
         """Swept after arming, before arming, and before holding: whatever it tries, it is fenced, at once and later."""
@@ -273,11 +273,11 @@ class TestOrder:
             world.fail(attempt)
         for _ in ("swept", "started again"):
             for attempt in (armed, held):
-                self.refused(world, Fenced, "arm", attempt, 0, 1)
-            self.refused(world, Denied, "hold", begun, *PLAN)
+                self.refused(world, AttemptClosed, "arm", attempt, 0, 1)
+            self.refused(world, RuleViolated, "hold", begun, *PLAN)
             for attempt in (armed, held, begun):
-                self.refused(world, Fenced, "fail", attempt)
-                self.refused(world, Fenced, "produce", attempt)
+                self.refused(world, AttemptClosed, "fail", attempt)
+                self.refused(world, AttemptClosed, "produce", attempt)
             if world.state(armed.request_id) == "approved":
                 for attempt in (armed, held, begun):
                     world.start(attempt.request_id)
@@ -291,7 +291,7 @@ def test_an_approval_that_expires_during_the_run_stops_it(world: World) -> None:
     world.hold(attempt, *PLAN)
     world.arm(attempt, 0, 0)
     before = snapshot(world.database)
-    with later(timedelta(hours=2)), pytest.raises(Denied, match="the spend gate is not passed"):
+    with later(timedelta(hours=2)), pytest.raises(RuleViolated, match="the spend gate is not passed"):
         world.arm(attempt, 0, 1)
     assert snapshot(world.database) == before
     world.fail(attempt)

@@ -21,7 +21,7 @@ from models_db.tables import Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.events import PrivacyEvent
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers
 from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 
@@ -107,7 +107,7 @@ def test_an_approval_bounds_what_is_held(world: World, held: list[Any], scope: s
     request = world.request(plan=plan_of([0], ["token_draw"], Amount(7, 1), 3), scope=scope)
     world.decide(request)
     attempt = world.start(request)
-    with pytest.raises(Denied, match=r"approved for (other mechanisms|less than this)"):
+    with pytest.raises(RuleViolated, match=r"approved for (other mechanisms|less than this)"):
         world.hold(attempt, *held)
     assert world.balance().held == Amount()
     world.hold(attempt, planned(Amount(7, 1), Amount(7, 1), Amount(7, 1)))
@@ -118,7 +118,7 @@ def test_a_block_outside_the_plan_is_not_held(world: World) -> None:
     request = world.request(plan=plan_of([0, 2]))
     world.decide(request)
     attempt = world.start(request)
-    with pytest.raises(Denied, match="approved for less than this"):
+    with pytest.raises(RuleViolated, match="approved for less than this"):
         world.hold(attempt, planned(TEN))
 
 
@@ -129,7 +129,7 @@ def test_a_request_is_run_as_often_as_its_policy_says(database: Database) -> Non
     world.decide(request)
     for _ in range(2):
         world.fail(world.start(request))
-    with pytest.raises(Denied, match="no further attempt"):
+    with pytest.raises(RuleViolated, match="no further attempt"):
         world.start(request)
 
 

@@ -12,18 +12,18 @@ from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import attempts, envelopes, gates, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.proposals import (
+    AuthorisationExhausted,
     AuthorisationTerms,
     CapTooLow,
-    MotionAltered,
-    MotionDecided,
     OwnAuthorisation,
-    StandingExhausted,
+    ProposalAltered,
+    ProposalDecided,
 )
 from models_db.sessions.database import Database
 from models_db.tables import PolicyVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
-from models_db.writes.database_errors import Denied, RoleMissing
+from models_db.writes.database_errors import RoleDenied, RuleViolated
 from tests.support import FAR, LATE, World, any_amounts, event_of, execute, fetch, planned, terms
 
 WEEK = timedelta(days=7)
@@ -130,14 +130,14 @@ def test_two_of_two_approve_and_one_rejects(world: World) -> None:
     second = two.person("second")
     first, other = propose_cap(two, cap(2000)), propose_cap(two, cap(3000))
     assert decide(two, first) == "open"
-    with pytest.raises(Denied, match="already"):
+    with pytest.raises(RuleViolated, match="already"):
         decide(two, first)
     assert decide(two, first, by=second) == "carried"
     assert decide(two, other) == "open"
     assert decide(two, other, "reject", by=second) == "rejected"
     assert two.balance().cap == Amount(2000, 100)
     for number in (first, other):
-        with pytest.raises(MotionDecided):
+        with pytest.raises(ProposalDecided):
             decide(two, number, by=two.person(f"third {number}"))
 
 
@@ -165,15 +165,15 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
             gates.record_decision(session, world.steward, decision, "another signature", amount_check=any_amounts)
             == "carried"
         )
-    with pytest.raises(Denied, match="taken back only before it is used"):
+    with pytest.raises(RuleViolated, match="taken back only before it is used"):
         take_back(second)
 
 
 def test_who_proposes_does_not_decide_and_not_everybody_proposes(world: World) -> None:
     world.dataset()
-    with pytest.raises(Denied, match="requested"):
+    with pytest.raises(RuleViolated, match="requested"):
         decide(world, propose_cap(world, cap(2000), by=world.steward))
-    with pytest.raises(RoleMissing):
+    with pytest.raises(RoleDenied):
         propose_cap(world, cap(2000), by=world.runner)
 
 
@@ -190,7 +190,7 @@ def test_a_motion_tells_no_hour(world: World) -> None:
 def test_runs_are_drawn_one_by_one_and_a_failed_one_counts(world: World) -> None:
     world.dataset()
     number = propose_standing(world, runs=2)
-    with pytest.raises(StandingExhausted, match="waits for approvals"):
+    with pytest.raises(AuthorisationExhausted, match="waits for approvals"):
         submit(world, number)
     decide(world, number)
     first, second = submit(world, number), submit(world, number)
@@ -199,9 +199,9 @@ def test_runs_are_drawn_one_by_one_and_a_failed_one_counts(world: World) -> None
     world.arm(attempt)
     world.fail(attempt)
     assert world.start(first).number == 2
-    with pytest.raises(StandingExhausted, match="all 2 runs are used"):
+    with pytest.raises(AuthorisationExhausted, match="all 2 runs are used"):
         world.start(second)
-    with pytest.raises(StandingExhausted, match="all 2 runs are used"):
+    with pytest.raises(AuthorisationExhausted, match="all 2 runs are used"):
         submit(world, number)
     assert fetch(world.database, "SELECT number, request_id, attempt FROM standing_use ORDER BY id") == [
         (1, first, 1),
@@ -222,7 +222,7 @@ def test_what_differs_is_named(world: World, changes: dict[str, Json], said: str
     world.dataset()
     number = propose_standing(world)
     decide(world, number)
-    with pytest.raises(StandingExhausted, match=said) as other:
+    with pytest.raises(AuthorisationExhausted, match=said) as other:
         submit(world, number, **changes)
     assert other.value.facts["differs"] == sorted(changes)
 
@@ -231,11 +231,11 @@ def test_it_covers_no_more_than_it_says(world: World, monkeypatch: pytest.Monkey
     world.dataset()
     number = propose_standing(world, rho=9)
     decide(world, number)
-    with pytest.raises(StandingExhausted, match=r"a run costs rho 0\.00000000001 .* allows rho 0\.000000000009"):
+    with pytest.raises(AuthorisationExhausted, match=r"a run costs rho 0\.00000000001 .* allows rho 0\.000000000009"):
         submit(world, number)
     monkeypatch.setattr(proposals, "_require_covered", lambda motion, cost: None)
     attempt = world.start(submit(world, number))
-    with pytest.raises(Denied, match="allows a release less than this"):  # the database looks again
+    with pytest.raises(RuleViolated, match="allows a release less than this"):  # the database looks again
         world.hold(attempt, planned(Amount(5), Amount(5)))
 
 
@@ -243,7 +243,7 @@ def test_after_its_last_day_it_covers_nothing(world: World) -> None:
     world.dataset()
     number = propose_standing(world, until="2020-06-30T23:59:59.000000Z")
     decide(world, number)
-    with pytest.raises(StandingExhausted, match="ran until 2020-06-30"):
+    with pytest.raises(AuthorisationExhausted, match="ran until 2020-06-30"):
         submit(world, number)
 
 
@@ -255,9 +255,9 @@ def test_a_steward_ends_it_and_what_runs_arms_no_more(world: World) -> None:
     world.hold(attempt, planned(Amount(4), Amount(4)))
     world.arm(attempt)
     assert decide(world, number, "reject", by=world.person("second")) == "ended"
-    with pytest.raises(Denied, match="the spend gate is not passed"):
+    with pytest.raises(RuleViolated, match="the spend gate is not passed"):
         world.arm(attempt, instalment=1)
-    with pytest.raises(StandingExhausted, match="stewards have ended it"):
+    with pytest.raises(AuthorisationExhausted, match="stewards have ended it"):
         submit(world, number)
     assert world.balance().spent == Amount(4)
 
@@ -280,7 +280,7 @@ def test_no_cap_motion_is_a_standing_authorisation(world: World) -> None:
     world.dataset()
     number = propose_cap(world, cap(2000))
     decide(world, number)
-    with pytest.raises(StandingExhausted, match="motion 1 is none"):
+    with pytest.raises(AuthorisationExhausted, match="motion 1 is none"):
         submit(world, number)
 
 
@@ -294,7 +294,7 @@ def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
     with world.database.read() as session:
         proposals.require_authorisation_intact(session, requests.find_request(session, request))
     execute(world.database, "DROP TRIGGER motion_no_update", "UPDATE motion SET runs = 99")
-    with world.database.read() as session, pytest.raises(MotionAltered):
+    with world.database.read() as session, pytest.raises(ProposalAltered):
         proposals.require_authorisation_intact(session, requests.find_request(session, request))
 
 

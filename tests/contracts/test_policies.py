@@ -9,7 +9,7 @@ from models_db.policies.policy import Policy
 from models_db.policies.rules import PolicyTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import policies, principals
-from models_db.services.catalogue.principals import NotYourRole
+from models_db.services.catalogue.principals import RoleRequired
 from models_db.sessions.database import Database
 from models_db.values.requests import parse_model
 from models_db.writes.database_errors import AlreadyRecorded
@@ -90,9 +90,9 @@ def test_whoever_is_no_admin_adopts_nothing_and_leaves_no_trace(database: Databa
         for role in roles:
             principals.grant(session, founder, "other", role, "to work")
     before = snapshot(database)
-    with pytest.raises(NotYourRole):
+    with pytest.raises(RoleRequired):
         adopt(database, other, terms(attempts=3))
-    with pytest.raises(NotYourRole):
+    with pytest.raises(RoleRequired):
         adopt(database, other, terms())
     assert snapshot(database) == before
 

@@ -18,7 +18,7 @@ from models_db.services.lifecycle.gates import GateClosed, GateDecision
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from tests.conftest import Ledgers
 from tests.support import LATE, SOON, World, fetch, later, planned, snapshot
 
@@ -179,7 +179,7 @@ def test_two_of_two(database: Database) -> None:
         world.start(request_id)
     assert (closed.value.facts["given"], closed.value.facts["needed"]) == (1, 2)
     before = snapshot(database)
-    with pytest.raises(Denied, match="that person has approved it already"):
+    with pytest.raises(RuleViolated, match="that person has approved it already"):
         world.decide(request_id)
     assert snapshot(database) == before
     assert world.decide(request_id, by=other) == "approved"
@@ -215,7 +215,7 @@ def test_who_may_decide(database: Database, several_roles: bool) -> None:
     if several_roles:
         assert world.decide(request_id, by=world.analyst) == "approved"
         return
-    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+    with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
         world.decide(request_id, by=world.analyst)
     assert snapshot(database) == before
     world.decide(request_id)
@@ -223,14 +223,14 @@ def test_who_may_decide(database: Database, several_roles: bool) -> None:
     world.hold(attempt, planned(Amount(1)))
     world.arm(attempt)
     world.produce(attempt)
-    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+    with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
         world.decide(request_id, "publish", by=world.runner)
 
 
 def test_an_approval_is_for_exact_bytes(world: World) -> None:
     one, two = world.request(), world.request()
     decision = GateDecision(one, "spend", world.subject(two, "spend"), "approve", "because", SOON)
-    with pytest.raises(Denied, match="not for what is waiting"), world.database.write() as session:
+    with pytest.raises(RuleViolated, match="not for what is waiting"), world.database.write() as session:
         gates.record_decision(session, world.steward, decision, "signature")
 
 
@@ -239,14 +239,14 @@ def test_a_decision_needs_a_reason(world: World, reason: str) -> None:
     request_id = world.request()
     before = snapshot(world.database)
     decision = GateDecision(request_id, "spend", world.subject(request_id, "spend"), "approve", reason, SOON)
-    with pytest.raises(Denied, match="ck_approval_reason"), world.database.write() as session:
+    with pytest.raises(RuleViolated, match="ck_approval_reason"), world.database.write() as session:
         gates.record_decision(session, world.steward, decision, "signature")
     assert snapshot(world.database) == before
 
 
 def test_an_expired_approval_is_none(world: World) -> None:
     request_id = world.request()
-    with pytest.raises(Denied, match="the approval has expired"):
+    with pytest.raises(RuleViolated, match="the approval has expired"):
         world.decide(request_id, valid=timedelta(seconds=-1))
     world.decide(request_id, valid=timedelta(hours=1))
     with later(timedelta(hours=2)):
@@ -321,11 +321,11 @@ def test_internal_metrics_wait_for_the_decision(world: World) -> None:
     world.hold(attempt, planned(Amount(10)))
     world.arm(attempt)
     before = snapshot(world.database)
-    with pytest.raises(Denied, match="internal metrics wait"):
+    with pytest.raises(RuleViolated, match="internal metrics wait"):
         world.produce(attempt, [("overlap", "internal", {"longest": 3})])
     assert snapshot(world.database) == before
     artifact = world.produce(attempt, [("length", "public", {"mean": 3})])
-    with pytest.raises(Denied), world.database.write() as session:
+    with pytest.raises(RuleViolated), world.database.write() as session:
         artifacts.record_metrics(session, artifact, [("overlap", "internal", {"longest": 3})])
     world.decide(attempt.request_id, "publish")
     publish(world, attempt.request_id)
@@ -341,7 +341,7 @@ def test_a_charged_metric_names_its_charge(world: World) -> None:
     attempt = world.running()
     world.hold(attempt, planned(Amount(10)))
     world.arm(attempt)
-    with pytest.raises(Denied):
+    with pytest.raises(RuleViolated):
         world.produce(attempt, [("count", "charged", {"n": 3})])
 
 

@@ -7,12 +7,12 @@ import pytest
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.catalogue import datasets, policies, principals
-from models_db.services.catalogue.principals import DelegationUnknown, NotYourRole, RoleNotHeld, RoleUnknown
+from models_db.services.catalogue.principals import DelegationUnknown, RoleNotHeld, RoleRequired, RoleUnknown
 from models_db.services.lifecycle import artifacts, ledger
 from models_db.services.lifecycle.gates import GateClosed
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
-from models_db.writes.database_errors import ClockWentBack, Denied, RoleMissing
+from models_db.writes.database_errors import ClockWentBack, RoleDenied, RuleViolated
 from tests.support import PROVENANCE, TEN, World, fetch, later, planned, snapshot, terms
 
 HOUR = timedelta(hours=1)
@@ -40,7 +40,7 @@ def test_a_role_begins_and_ends_on_its_day(clinic: World) -> None:
     dora = clinic.person("dora", "auditor")
     clinic.grant("dora", "steward", valid_from=at(HOUR), valid_to=at(3 * HOUR))
     request_id = clinic.request()
-    with pytest.raises(RoleMissing, match="only a steward decides"):
+    with pytest.raises(RoleDenied, match="only a steward decides"):
         clinic.decide(request_id, by=dora)
     with later(2 * HOUR):
         assert roles(clinic, "dora") == {"auditor", "steward"}
@@ -58,7 +58,7 @@ def test_what_a_role_approved_lapses_with_it(clinic: World) -> None:
     clinic.revoke("steward", "steward")
     with pytest.raises(GateClosed):
         clinic.start(request_id)
-    with pytest.raises(Denied, match="the spend gate is not passed"):
+    with pytest.raises(RuleViolated, match="the spend gate is not passed"):
         clinic.arm(running)
     clinic.grant("steward", "steward")
     clinic.arm(running)
@@ -80,48 +80,48 @@ def test_who_lost_the_role_goes_no_further(clinic: World, role: str) -> None:
     attempt = clinic.running()
     clinic.hold(attempt, planned(TEN))
     clinic.revoke(role, role)
-    with pytest.raises(RoleMissing):
+    with pytest.raises(RoleDenied):
         clinic.request() if role == "analyst" else clinic.arm(attempt)
 
 
 def test_nobody_gives_or_takes_roles_but_an_admin(clinic: World) -> None:
     before = snapshot(clinic.database)
-    with pytest.raises(NotYourRole), clinic.database.write() as session:
+    with pytest.raises(RoleRequired), clinic.database.write() as session:
         principals.grant(session, clinic.steward, "steward", "runner", "because")
-    with pytest.raises((NotYourRole, RoleMissing)), clinic.database.write() as session:
+    with pytest.raises((RoleRequired, RoleDenied)), clinic.database.write() as session:
         principals.revoke(session, clinic.steward, "runner", "runner", "because")
-    with pytest.raises(NotYourRole), clinic.database.write() as session:
+    with pytest.raises(RoleRequired), clinic.database.write() as session:
         principals.enrol(session, clinic.steward, "friend", "key of a friend")
-    with pytest.raises(NotYourRole), clinic.database.write() as session:
+    with pytest.raises(RoleRequired), clinic.database.write() as session:
         policies.adopt(session, clinic.steward, terms(several_roles=True))
     assert snapshot(clinic.database) == before
 
 
 def test_the_last_admin_stays(clinic: World) -> None:
     before = snapshot(clinic.database)
-    with pytest.raises(Denied, match="a ledger keeps an admin"):
+    with pytest.raises(RuleViolated, match="a ledger keeps an admin"):
         clinic.revoke("admin", "admin")
     assert snapshot(clinic.database) == before
     clinic.person("eve", "admin")
     clinic.revoke("admin", "admin")
     assert roles(clinic, "admin") == {"analyst", "runner", "steward", "auditor"}
-    with pytest.raises(NotYourRole):
+    with pytest.raises(RoleRequired):
         clinic.grant("admin", "admin")
 
 
 def test_an_admin_who_may_leave_is_no_last_admin(clinic: World) -> None:
     clinic.person("eve", "auditor")
     clinic.grant("eve", "admin", valid_to=at(HOUR))
-    with pytest.raises(Denied, match="a ledger keeps an admin"):
+    with pytest.raises(RuleViolated, match="a ledger keeps an admin"):
         clinic.revoke("admin", "admin")
 
 
 def test_an_admin_decides_nothing_where_roles_are_separate(clinic: World) -> None:
     request_id = clinic.request()
-    with pytest.raises(Denied, match="an admin does not approve"):
+    with pytest.raises(RuleViolated, match="an admin does not approve"):
         clinic.decide(request_id, by=clinic.admin)
     clinic.grant("steward", "admin")
-    with pytest.raises(Denied, match="an admin does not approve"):
+    with pytest.raises(RuleViolated, match="an admin does not approve"):
         clinic.decide(request_id)
     clinic.revoke("steward", "admin")
     assert clinic.decide(request_id) == "approved"
@@ -132,14 +132,14 @@ def test_a_role_and_a_grant_have_their_names(clinic: World) -> None:
         clinic.grant("steward", "king")
     with pytest.raises(RoleNotHeld):
         clinic.revoke("steward", "runner")
-    with pytest.raises(Denied, match="ck_role_grant_dates"):
+    with pytest.raises(RuleViolated, match="ck_role_grant_dates"):
         clinic.grant("steward", "runner", valid_from=at(HOUR), valid_to=at(-HOUR))
 
 
 def test_only_a_steward_or_an_admin_registers(clinic: World) -> None:
     account_id = clinic.account()
     wanted = datasets.Registration("ward", "id", "text", True, None, None)
-    with pytest.raises(RoleMissing, match="only a steward or an admin"), clinic.database.write() as session:
+    with pytest.raises(RoleDenied, match="only a steward or an admin"), clinic.database.write() as session:
         datasets.register(session, clinic.analyst, wanted, account_id)
     with clinic.database.write() as session:
         datasets.register(session, clinic.admin, wanted, account_id)
@@ -159,19 +159,19 @@ def test_a_delegate_decides_for_one_dataset_and_a_time(clinic: World) -> None:
     clinic.dataset("harbour")
     dora = clinic.person("dora", "auditor")
     here, there, early = clinic.request(), clinic.request("harbour"), clinic.request()
-    with pytest.raises(RoleMissing, match="only a steward decides"):
+    with pytest.raises(RoleDenied, match="only a steward decides"):
         clinic.decide(here, by=dora)
-    with pytest.raises(Denied, match="nobody has delegated"):
+    with pytest.raises(RuleViolated, match="nobody has delegated"):
         clinic.decide(here, by=dora, on_behalf_of="steward")
     clinic.delegate(clinic.steward, "dora", begin=1, days=2)
-    with pytest.raises(Denied, match="nobody has delegated"):
+    with pytest.raises(RuleViolated, match="nobody has delegated"):
         clinic.decide(early, by=dora, on_behalf_of="steward")
     with later(timedelta(days=2)):
-        with pytest.raises(Denied, match="nobody has delegated"):
+        with pytest.raises(RuleViolated, match="nobody has delegated"):
             clinic.decide(there, by=dora, on_behalf_of="steward")
         assert clinic.decide(here, by=dora, on_behalf_of="steward") == "approved"
     with later(timedelta(days=4)):
-        with pytest.raises(Denied, match="nobody has delegated"):
+        with pytest.raises(RuleViolated, match="nobody has delegated"):
             clinic.decide(early, by=dora, on_behalf_of="steward")
         with pytest.raises(GateClosed):  # what rests on it has ended with it
             clinic.start(here)
@@ -180,13 +180,13 @@ def test_a_delegate_decides_for_one_dataset_and_a_time(clinic: World) -> None:
 def test_a_lent_vote_is_not_lent_on(clinic: World) -> None:
     dora, eve = clinic.person("dora", "auditor"), clinic.person("eve", "auditor")
     clinic.delegate(clinic.steward, "dora")
-    with pytest.raises(RoleMissing, match="only a steward delegates"):
+    with pytest.raises(RoleDenied, match="only a steward delegates"):
         clinic.delegate(dora, "eve")
-    with pytest.raises(Denied, match="nobody has delegated"):
+    with pytest.raises(RuleViolated, match="nobody has delegated"):
         clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
     clinic.grant("dora", "steward")
     clinic.delegate(dora, "eve")  # her own vote, not the one she was lent
-    with pytest.raises(Denied, match="nobody has delegated"):
+    with pytest.raises(RuleViolated, match="nobody has delegated"):
         clinic.decide(clinic.request(), by=eve, on_behalf_of="steward")
     assert clinic.decide(clinic.request(), by=eve, on_behalf_of="dora") == "approved"
 
@@ -196,7 +196,7 @@ def test_who_requests_or_runs_decides_for_nobody(clinic: World, name: str) -> No
     clinic.delegate(clinic.steward, name)
     attempt = clinic.produced()
     actor = getattr(clinic, name)
-    with pytest.raises(Denied, match="nobody approves what they requested or ran"):
+    with pytest.raises(RuleViolated, match="nobody approves what they requested or ran"):
         clinic.decide(attempt.request_id, "publish", by=actor, on_behalf_of="steward")
 
 
@@ -208,7 +208,7 @@ def test_whose_vote_was_used_runs_nothing(clinic: World) -> None:
     clinic.grant("steward", "runner")
     attempt = clinic.start(request_id)
     for actor in (clinic.steward, dora):
-        with pytest.raises(Denied, match="nobody runs what they approved"), clinic.database.write() as session:
+        with pytest.raises(RuleViolated, match="nobody runs what they approved"), clinic.database.write() as session:
             ledger.hold(session, actor, attempt, [planned(TEN)], PROVENANCE)
 
 
@@ -220,7 +220,7 @@ def test_principal_and_delegate_are_one_voice(database: Database) -> None:
     request_id = world.request()
     assert world.decide(request_id, by=dora, on_behalf_of="steward") == "submitted"
     for by, for_whom in ((world.steward, None), (dora, None), (dora, "steward")):
-        with pytest.raises(Denied, match="approved it already"):
+        with pytest.raises(RuleViolated, match="approved it already"):
             world.decide(request_id, by=by, on_behalf_of=for_whom)
     assert world.decide(request_id, by=world.person("third")) == "approved"
 
@@ -241,7 +241,7 @@ def test_a_delegation_is_taken_back_by_those_it_binds(clinic: World) -> None:
         principals.end_delegation(session, clinic.steward, number)
     with pytest.raises(GateClosed):
         clinic.start(request_id)
-    with pytest.raises(Denied, match="the spend gate is not passed"):
+    with pytest.raises(RuleViolated, match="the spend gate is not passed"):
         clinic.arm(attempt)
 
 
@@ -253,7 +253,7 @@ def test_a_vote_ends_with_its_owners_role(clinic: World) -> None:
     clinic.revoke("steward", "steward")
     with pytest.raises(GateClosed):
         clinic.start(request_id)
-    with pytest.raises(RoleMissing, match="only a steward decides"):
+    with pytest.raises(RoleDenied, match="only a steward decides"):
         clinic.decide(clinic.request(), by=dora, on_behalf_of="steward")
 
 
@@ -264,7 +264,7 @@ def test_a_clock_that_went_back_is_refused(clinic: World) -> None:
     """On PostgreSQL a few minutes are allowed for, because transactions overlap."""
     request_id = clinic.request()
     before = snapshot(clinic.database)
-    with later(-HOUR), pytest.raises((ClockWentBack, RoleMissing)):
+    with later(-HOUR), pytest.raises((ClockWentBack, RoleDenied)):
         clinic.decide(request_id)
     assert snapshot(clinic.database) == before
     attempt = clinic.running()

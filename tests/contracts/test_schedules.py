@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.catalogue import datasets, policies, requests, schedules
-from models_db.services.catalogue.schedules import ScheduleIdle, ScheduleUnknown, SlotTaken, Timing
+from models_db.services.catalogue.schedules import ScheduleNotActive, ScheduleUnknown, SlotTaken, Timing
 from models_db.services.lifecycle import proposals
 from models_db.services.verification import verify_rows
 from models_db.sessions.database import Database
-from models_db.writes.database_errors import Denied, RoleMissing
+from models_db.writes.database_errors import RoleDenied, RuleViolated
 from tests.contracts.meeting import meanwhile
 from tests.contracts.moving_clock import MovingClock
 from tests.support import PATIENCE, ROUTINE, World, fetch, snapshot
@@ -107,36 +107,40 @@ def test_the_database_says_so_too(clinic: World) -> None:
     """Without the question before: what decides is the guard."""
     number = made(clinic)
     skip(clinic, number, minute(5))
-    for slot, refusal in ((minute(5), SlotTaken), (minute(4), SlotTaken), (utc_now(datetime.now(UTC) + HOUR), Denied)):
+    for slot, refusal in (
+        (minute(5), SlotTaken),
+        (minute(4), SlotTaken),
+        (utc_now(datetime.now(UTC) + HOUR), RuleViolated),
+    ):
         with pytest.raises(refusal), clinic.database.write() as session:
             schedules.record_slot(session, clinic.analyst, schedules.find_schedule(session, number), slot, skipped="x")
     change(clinic, number, "paused")
-    with pytest.raises(ScheduleIdle), clinic.database.write() as session:
+    with pytest.raises(ScheduleNotActive), clinic.database.write() as session:
         schedules.record_slot(session, clinic.analyst, schedules.find_schedule(session, number), minute(6), skipped="x")
 
 
 def test_who_may_do_what(clinic: World) -> None:
     number = made(clinic)
-    with pytest.raises(RoleMissing):
+    with pytest.raises(RoleDenied):
         change(clinic, number, "paused", by="runner")
     change(clinic, number, "paused", by="analyst")
     change(clinic, number, "resumed", by="analyst")
     change(clinic, number, "paused")
-    with pytest.raises(RoleMissing):
+    with pytest.raises(RoleDenied):
         change(clinic, number, "resumed", by="analyst")
-    with pytest.raises(ScheduleIdle):
+    with pytest.raises(ScheduleNotActive):
         change(clinic, number, "paused")
     change(clinic, number, "resumed")
     change(clinic, number, "ended", by="analyst")
     for kind in ("paused", "resumed", "ended"):
-        with pytest.raises(ScheduleIdle):
+        with pytest.raises(ScheduleNotActive):
             change(clinic, number, kind)
     with pytest.raises(ScheduleUnknown):
         change(clinic, 99, "paused")
     again = made(clinic, standing=1)
     with clinic.database.read() as session:
         row = schedules.find_schedule(session, again)
-    with pytest.raises(RoleMissing), clinic.database.write() as session:
+    with pytest.raises(RoleDenied), clinic.database.write() as session:
         schedules.record_slot(session, clinic.runner, row, minute(1), skipped="x")
 
 
@@ -167,7 +171,7 @@ def test_one_pauses_while_another_decides(clinic: World) -> None:
     def pause(session: object) -> None:
         schedules.record_change(session, clinic.steward, number, "paused", "because")  # type: ignore[arg-type]
 
-    assert meanwhile(clinic.database, pause, lambda: ask(clinic, number, minute(1))) == ScheduleIdle.__name__
+    assert meanwhile(clinic.database, pause, lambda: ask(clinic, number, minute(1))) == ScheduleNotActive.__name__
     assert decided(clinic) == []
 
 
@@ -261,5 +265,5 @@ def test_on_postgresql_the_servers_clock_says_what_has_come(postgresql_database:
     world = World.create(postgresql_database)
     world.dataset()
     number = made(world)
-    with pytest.raises(Denied, match="before it has come"):
+    with pytest.raises(RuleViolated, match="before it has come"):
         skip(world, number, utc_now(datetime.now(UTC) + HOUR))

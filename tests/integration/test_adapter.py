@@ -99,9 +99,9 @@ def test_an_interrupted_training_can_be_forgotten(school: Almoner, monkeypatch: 
 @pytest.mark.parametrize(
     ("option", "error"),
     [
-        ("--name Words/../x", "NameNotPlain"),
-        ("--name ..", "NameNotPlain"),
-        ("--name wоrds", "NameNotPlain"),
+        ("--name Words/../x", "InvalidPlainName"),
+        ("--name ..", "InvalidPlainName"),
+        ("--name wоrds", "InvalidPlainName"),
         ("--name words --soft-tokens 0", "FileInvalid"),
         ("--name words --dimensions 400", "TooFewDocuments"),
         ("--name words --centres 60", "TooFewDocuments"),

@@ -138,7 +138,7 @@ def test_json_stands_alone_on_stdout_and_the_screen_beside_it(team: Team) -> Non
 def test_the_requester_is_refused_before_anything_is_read(team: Team) -> None:
     team.at(team.root).type("user grant anna steward --reason 'a second role'")
     anna = team.at(team.home("anna"))
-    refused(anna, SPEND, "Denied", piped="clinic\n")
+    refused(anna, SPEND, "RuleViolated", piped="clinic\n")
     told = anna.type(SPEND, expected=1, piped=None)
     assert "nobody approves what they requested or ran" in told.err
     assert SCREEN not in told.err
@@ -342,7 +342,7 @@ def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
     assert stranger.ask(line, expected=1, piped="clinic\n")["error"] == "SignerUnknown"
     own = team.at(team.root, ledger=False)  # root asked for it, and is a steward by name
     own.ask(line, piped="clinic\n")
-    refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --confirm clinic", "Denied")
+    refused(team.at(team.root), f"approve 1 --gate spend --import {folder / 'x.json'} --confirm clinic", "RuleViolated")
 
 
 def proposed_cap(team: Team) -> int:
@@ -360,14 +360,14 @@ def proposed_cap(team: Team) -> int:
 def test_a_motion_is_decided_like_a_request(any_team: Team) -> None:
     number = proposed_cap(any_team)
     line = f"approve {number} --gate motion --reason 'the study goes on'"
-    refused(any_team.at(any_team.root), line, "Denied", piped="clinic\n")  # root proposed it
+    refused(any_team.at(any_team.root), line, "RuleViolated", piped="clinic\n")  # root proposed it
     sue = any_team.at(any_team.home("sue"))
     refused(sue, line, "ConfirmationMissing")
     told = sue.type(line, piped="clinic\n")
     assert "It RAISES what the dataset may ever lose" in told.err
     assert "the motion is carried." in told.out
     assert sue.ask("budget show clinic")["epsilon_cap"] == "12"
-    refused(sue, line, "MotionDecided", piped="clinic\n")
+    refused(sue, line, "ProposalDecided", piped="clinic\n")
 
 
 def test_a_motion_is_signed_elsewhere_too(team: Team) -> None:
@@ -384,21 +384,21 @@ def test_a_motion_can_be_rejected(team: Team) -> None:
 
 
 def test_a_motion_is_not_confused_with_a_request(team: Team) -> None:
-    refused(team.at(team.home("sue")), "approve 1 --gate motion --reason fine", "MotionUnknown", piped="clinic\n")
+    refused(team.at(team.home("sue")), "approve 1 --gate motion --reason fine", "ProposalUnknown", piped="clinic\n")
 
 
 WRONG_FORMS = (
-    ("approve 1 --gate spend --export {f}/c.json --confirm clinic", "OptionForeign"),
+    ("approve 1 --gate spend --export {f}/c.json --confirm clinic", "UnexpectedOption"),
     ("approve 1 --gate spend --confirm clinic", "OptionMissing"),
     ("approve 1 --gate spend", "OptionMissing"),
     ("approve --gate spend --reason x", "OptionMissing"),
     ("approve 1 --reason x", "OptionMissing"),
-    ("approve 1 --gate spend --reason x --export {f}/a.json", "OptionForeign"),
-    ("approve 1 --gate spend --import {f}/a.json --reason x --confirm clinic", "OptionForeign"),
-    ("approve 1 --gate spend --import {f}/a.json --export {f}/b.json", "OptionForeign"),
-    ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "OptionForeign"),
-    ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
-    ("approve --gate spend --from {f}/a.json --reason x --export {f}/b.json", "OptionForeign"),
+    ("approve 1 --gate spend --reason x --export {f}/a.json", "UnexpectedOption"),
+    ("approve 1 --gate spend --import {f}/a.json --reason x --confirm clinic", "UnexpectedOption"),
+    ("approve 1 --gate spend --import {f}/a.json --export {f}/b.json", "UnexpectedOption"),
+    ("approve 1 --gate spend --import {f}/a.json --on-behalf-of tom", "UnexpectedOption"),
+    ("approve 1 --from {f}/a.json --reason x --export {f}/b.json", "UnexpectedOption"),
+    ("approve --gate spend --from {f}/a.json --reason x --export {f}/b.json", "UnexpectedOption"),
     ("approve --from {f}/a.json --reason x", "FileUnreadable"),
     ("approve --from {f}/a.json", "OptionMissing"),
     ("approve --from {f}/a.json --export {f}/b.json", "OptionMissing"),
@@ -408,7 +408,7 @@ WRONG_FORMS = (
     ("approve 1 --gate spend --export {f}/none/a.json", "FileUnwritable"),
     ("withdraw-approval 1 --gate spend --reason x", "NothingToWithdraw"),
     ("withdraw-approval 1 --gate publish --reason x", "NothingToWithdraw"),
-    ("withdraw-approval 1 --gate spend --reason ' '", "ReasonMissing"),
+    ("withdraw-approval 1 --gate spend --reason ' '", "DecisionReasonMissing"),
     ("withdraw-approval 9 --gate spend --reason x", "RequestUnknown"),
 )
 
@@ -442,7 +442,7 @@ def test_a_used_approval_stays(any_team: Team) -> None:
     team = any_team
     team.at(team.home("sue")).type(SPEND, piped="clinic\n")
     team.at(team.root).type("run 1")
-    refused(team.at(team.home("sue")), "withdraw-approval 1 --gate spend --reason 'too late'", "Denied")
+    refused(team.at(team.home("sue")), "withdraw-approval 1 --gate spend --reason 'too late'", "RuleViolated")
 
 
 def test_nobody_takes_back_the_approval_of_another(team: Team) -> None:
@@ -455,7 +455,7 @@ def test_a_delegate_decides_in_the_name_of_a_steward(any_team: Team) -> None:
     team = any_team
     tom = team.enrol("tom")
     sue = team.at(team.home("sue"))
-    refused(team.at(tom), f"{SPEND} --on-behalf-of sue", "Denied", piped="clinic\n")
+    refused(team.at(tom), f"{SPEND} --on-behalf-of sue", "RuleViolated", piped="clinic\n")
     workspace = open_workspace(team.at(sue).home)
     mandate = principals.Mandate("clinic", "tom", day(-1), day(9), "on leave")
     with workspace.database.write() as session:

@@ -75,7 +75,7 @@ def test_a_request_is_attacked_on_its_twin(twin: Almoner) -> None:
 def test_governed_data_are_refused_with_the_way(twin: Almoner) -> None:
     for line in ("attack run 1", "attack run 1 --on clinic"):
         refused = twin.ask(line, expected=1)
-        assert refused["error"] == "TwinGoverned"
+        assert refused["error"] == "TwinNotPublic"
         assert "--on NAME" in refused["advice"]
     assert not (twin.home.root / "attacks").exists()
     twin.type("dataset register tiny --public --epsilon 8 --delta 1e-6")

@@ -298,7 +298,7 @@ def test_a_link_in_an_archive_or_a_home_is_refused(almoner: Almoner) -> None:
         archive.addfile(info)
     (almoner.home.keys / "link").symlink_to("/etc/passwd")
     told = almoner.ask(f"backup --to {almoner.folder / 'more.tar'}", expected=3)
-    assert (told["error"], told["facts"]["file"]) == ("HomeMoved", "keys/link")
+    assert (told["error"], told["facts"]["file"]) == ("HomeChanged", "keys/link")
     assert not (almoner.folder / "more.tar").exists()
     lost(almoner)
     assert almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=1)["error"] == "BackupDamaged"
@@ -333,7 +333,7 @@ def test_what_is_there_is_never_written_over(almoner: Almoner) -> None:
     assert almoner.ask(f"backup --to {file}", expected=2)["error"] == "FileUnwritable"
     assert file.read_bytes() == whole
     told = almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=2)
-    assert told["error"] == "HomeTaken"
+    assert told["error"] == "HomeNotEmpty"
     assert "--old-home" in told["advice"]
     assert sorted(path.name for path in almoner.folder.iterdir() if path.name.startswith(".")) == []
 
@@ -343,7 +343,7 @@ def test_who_restores_says_why_nothing_is_missing(almoner: Almoner) -> None:
     file = taken(almoner)
     lost(almoner)
     for given in ("", '--reason " "'):
-        assert almoner.ask(f"restore {file} {given}", expected=2)["error"] == "ReasonNeeded"
+        assert almoner.ask(f"restore {file} {given}", expected=2)["error"] == "RestoreReasonMissing"
     assert not almoner.home.root.exists()
 
 
@@ -375,7 +375,7 @@ def test_the_place_of_the_ledger_must_fit(
     file = taken(almoner)
     lost(almoner)
     monkeypatch.setenv("ALMONER_DATABASE_URL", postgresql.uri)
-    assert almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=2)["error"] == "LedgerElsewhere"
+    assert almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=2)["error"] == "LedgerLocationMismatch"
     assert not almoner.home.root.exists()
 
 

@@ -144,12 +144,12 @@ def test_a_host_of_somebody_else_is_turned_away(client: TestClient, host: str) -
 def test_errors_are_pages_and_json_with_names(client: TestClient) -> None:
     for path, status, name in (
         ("/nowhere", 404, "NoPage"), ("/datasets/nobody", 404, "DatasetUnknown"),
-        ("/releases/9999", 404, "RequestUnknown"), ("/releases/x", 400, "NumberUnfit"),
-        ("/audit?since=soon", 400, "SearchUnfit"), ("/audit?request=x", 400, "SearchUnfit"),
-        ("/releases?state=lost", 400, "StateUnknown"), ("/releases?dataset=nobody", 404, "DatasetUnknown"),
-        ("/approvals?after=-1", 400, "NumberUnfit"), (f"/?q={'x' * 301}", 400, "ParameterUnfit"),
-        ("/releases/5/report?version=secret", 400, "VersionUnknown"), ("/releases/²", 400, "NumberUnfit"),
-        ("/audit?before=99999999999999999999", 400, "NumberUnfit"), ("/audit?until=9999-99-99", 400, "SearchUnfit"),
+        ("/releases/9999", 404, "RequestUnknown"), ("/releases/x", 400, "InvalidNumber"),
+        ("/audit?since=soon", 400, "InvalidSearch"), ("/audit?request=x", 400, "InvalidSearch"),
+        ("/releases?state=lost", 400, "RequestStateUnknown"), ("/releases?dataset=nobody", 404, "DatasetUnknown"),
+        ("/approvals?after=-1", 400, "InvalidNumber"), (f"/?q={'x' * 301}", 400, "InvalidParameter"),
+        ("/releases/5/report?version=secret", 400, "ReportVersionUnknown"), ("/releases/²", 400, "InvalidNumber"),
+        ("/audit?before=99999999999999999999", 400, "InvalidNumber"), ("/audit?until=9999-99-99", 400, "InvalidSearch"),
     ):  # fmt: skip
         found = client.get(path)
         assert (found.status_code, name in found.text) == (status, True), path
@@ -381,7 +381,7 @@ def test_what_a_run_produced_is_for_stewards(own: Home) -> None:
     assert (said["reports"], said["card"]) == ([], False)
     for paper in ("report?version=public", "report?version=steward", "report?version=internal", "card"):
         found = client.get(f"/releases/1/{paper}", headers={"accept": "application/json"})
-        assert (found.status_code, found.json()["error"]) == (403, "PaperWithheld"), paper
+        assert (found.status_code, found.json()["error"]) == (403, "DocumentWithheld"), paper
 
 
 def test_a_quiet_policy_keeps_figures_from_analysts(own: Home) -> None:

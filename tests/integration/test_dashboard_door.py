@@ -68,7 +68,7 @@ def test_without_the_token_there_is_a_form_and_nothing_else(client: TestClient) 
         assert (found.status_code, found.headers["location"], found.text) == (303, "/login", ""), path
     for path in ("/index.json", "/datasets/clinic.json"):
         found = client.get(path)
-        assert (found.status_code, found.json()["error"]) == (401, "TokenNeeded")
+        assert (found.status_code, found.json()["error"]) == (401, "TokenRequired")
         assert found.headers["www-authenticate"] == "Bearer"
     for path in ("/login", "/healthz", "/style.css", "/favicon.svg"):
         found = client.get(path)
@@ -261,12 +261,12 @@ def typed(home: Home, *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--bind", "0.0.0.0"], "TokenNeeded"),
-        (["--bind", "192.0.2.7"], "TokenNeeded"),
-        (["--bind", "192.0.2.7", "--token-env", "ALMONER_TEST_TOKEN"], "TlsNeeded"),
-        (["--bind", "ledger.example"], "AddressUnfit"),
-        (["--tls-cert", "cert.pem"], "TlsHalf"),
-        (["--token-file", "nowhere"], "TokenUnfit"),
+        (["--bind", "0.0.0.0"], "TokenRequired"),
+        (["--bind", "192.0.2.7"], "TokenRequired"),
+        (["--bind", "192.0.2.7", "--token-env", "ALMONER_TEST_TOKEN"], "TlsRequired"),
+        (["--bind", "ledger.example"], "InvalidListenAddress"),
+        (["--tls-cert", "cert.pem"], "IncompleteTls"),
+        (["--token-file", "nowhere"], "InvalidAccessToken"),
     ],
 )
 def test_the_command_refuses_an_open_door(
@@ -282,12 +282,12 @@ def test_the_command_refuses_an_open_door(
 def test_the_command_says_what_it_cannot_do(home: Home, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, said = typed(home, "--port", str(taken.getsockname()[1]))
-    assert (code, "NotListening" in said) == (3, True)
+    assert (code, "AddressNotAvailable" in said) == (3, True)
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("no certificate")
     files = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
     code, said = typed(home, "--port", str(free_port()), *files)
-    assert (code, "NotListening" in said) == (3, True)
+    assert (code, "AddressNotAvailable" in said) == (3, True)
     done = CliRunner().invoke(app, ["dashboard", "--home", str(tmp_path / "none")])
     assert (done.exit_code, "HomeMissing" in done.output) == (3, True)
 

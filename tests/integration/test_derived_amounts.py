@@ -68,7 +68,7 @@ def test_a_motion_without_a_number_is_named_and_stops_no_list(almoner: Almoner, 
     propose(workspace, replace(HONEST, epsilon="1:30"))
     assert almoner.ask("motion list")[0]["problem"].startswith("AmountsDiffer: Motion 1 says epsilon 1:30")
     for line in ("motion show 1", 'approve 1 --gate motion --reason "agreed"', 'reject 1 --gate motion --reason "no"'):
-        refused(almoner, line, "MotionUnreadable")
+        refused(almoner, line, "ProposalUnreadable")
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -220,7 +220,7 @@ def test_a_request_reads_the_newest_version_that_is_left(almoner: Almoner) -> No
     almoner.type(f"release request {almoner.request_file(**SMALL)}")
     assert almoner.ask("release show 1")["canonical"]["dataset"]["version"] == 1
     assert almoner.ask(f"dataset erase clinic --version 2 {REASON}")["erasure"] == 1
-    assert almoner.ask(f"dataset erase clinic --version 3 {REASON}", 2)["error"] == "VersionUnknown"
+    assert almoner.ask(f"dataset erase clinic --version 3 {REASON}", 2)["error"] == "DatasetVersionUnknown"
     healthy(almoner)
 
 
@@ -245,7 +245,7 @@ def test_an_analyst_does_not_erase(almoner: Almoner) -> None:
     before = almoner.everything()
     for option in ("", "--dry-run"):
         told = almoner.ask(f"dataset erase clinic {TARGETS['unit']} {REASON} {option}", 1)
-        assert told["error"] == "NotYourRole"
+        assert told["error"] == "RoleRequired"
     assert almoner.everything() == before
 
 
@@ -302,15 +302,15 @@ def test_a_store_that_was_changed_is_found_and_not_made_right(almoner: Almoner) 
 
 
 REFUSALS: list[tuple[str, int, str]] = [
-    (f"--unit {UNIT} --all {REASON}", 2, "TargetUnclear"),
-    (f"--version 1 --unit {UNIT} {REASON}", 2, "TargetUnclear"),
-    (REASON, 2, "TargetUnclear"),
-    (f"--version 9 {REASON}", 2, "VersionUnknown"),
+    (f"--unit {UNIT} --all {REASON}", 2, "InvalidErasureTarget"),
+    (f"--version 1 --unit {UNIT} {REASON}", 2, "InvalidErasureTarget"),
+    (REASON, 2, "InvalidErasureTarget"),
+    (f"--version 9 {REASON}", 2, "DatasetVersionUnknown"),
     (f'--unit " " {REASON}', 2, "UnitInvalid"),
-    (f'--unit {UNIT} --reason "{UNIT} asked" --confirm clinic', 2, "ReasonUnfit"),
-    ('--all --reason " " --confirm clinic', 2, "ReasonUnfit"),
-    ('--all --reason " " --dry-run', 2, "ReasonUnfit"),
-    ("--all --confirm clinic", 2, "ReasonUnfit"),
+    (f'--unit {UNIT} --reason "{UNIT} asked" --confirm clinic', 2, "InvalidErasureReason"),
+    ('--all --reason " " --confirm clinic', 2, "InvalidErasureReason"),
+    ('--all --reason " " --dry-run', 2, "InvalidErasureReason"),
+    ("--all --confirm clinic", 2, "InvalidErasureReason"),
     ('--all --reason "agreed" --confirm " "', 2, "ConfirmationMissing"),
     ('--all --reason "agreed" --confirm ward', 1, "ConfirmationWrong"),
     ('--all --reason "agreed"', 2, "ConfirmationMissing"),
@@ -331,7 +331,7 @@ def test_units_without_names_are_erased_by_version_alone(almoner: Almoner) -> No
     almoner.type("init")
     almoner.type("dataset register clinic --epsilon 8 --delta 1e-6")
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
-    assert erase(almoner, "unit", 1)["error"] == "UnitsUnnamed"
+    assert erase(almoner, "unit", 1)["error"] == "UnitsNotNamed"
     healthy(almoner)
     erase(almoner, "version")
     assert left_of(almoner, "version") == {}

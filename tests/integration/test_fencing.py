@@ -53,7 +53,7 @@ def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
     almoner.approved()
     plan = instalments(almoner)
     when(InvisibleInkRule, "next_tokens", 3, lambda: sweep_the_living(almoner))
-    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert balance(almoner).spent == total_amount(plan[:2])
     assert almoner.state() == "approved"
     is_clean(almoner, left=True)
@@ -66,7 +66,7 @@ def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any)
     almoner = any_almoner
     almoner.approved()
     when(flows.releases.commit, "write_draft", 1, lambda: sweep_the_living(almoner))
-    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert fetch(almoner.database, "SELECT * FROM artifact") == []
     assert sorted(folder.name for folder in almoner.home.quarantine.iterdir()) == ["1-1", "1-unfinished"]
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
@@ -89,7 +89,7 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
         when(InvisibleInkRule, "next_tokens", 3, another)
     else:
         when(flows.releases.commit, "write_draft", 1, another)
-    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert produced["state"] == almoner.state() == "produced"
     wasted = total_amount(plan[:2] if late == "while generating" else plan)
     assert balance(almoner).spent == wasted + total_amount(plan)
@@ -114,7 +114,7 @@ def test_a_swept_run_that_fails_does_not_end_the_one_that_came_after(
         raise failure
 
     when(InvisibleInkRule, "next_tokens", 3, fail_late)
-    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert almoner.state() == "produced"
     assert almoner.ask("doctor")["ok"] is True
 
@@ -155,7 +155,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
     monkeypatch.setattr(flows.releases.execute, "prepare_bench", prepared)
     monkeypatch.setattr(flows.releases.execute, "generate_texts", written)
     almoner.approved()
-    assert almoner.ask("run 1", expected=1)["error"] == "Fenced"
+    assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     first, second, third, fourth = expiries
     assert first < second < third == fourth  # type: ignore[operator]
 

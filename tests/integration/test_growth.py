@@ -212,7 +212,7 @@ def test_a_dry_run_says_what_it_would_do_and_reads_nothing(almoner: Almoner) -> 
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [("--unit patient_id", "CohortUnfit"), ("", "CohortUnfit"), ("--unit patient_id --public", "CohortUnfit")],
+    [("--unit patient_id", "InvalidCohort"), ("", "InvalidCohort"), ("--unit patient_id --public", "InvalidCohort")],
 )
 def test_where_no_cohort_can_be_opened(almoner: Almoner, options: str, error: str) -> None:
     """Nothing before it; people without names; no budget."""
@@ -237,7 +237,7 @@ def test_cohorts_that_are_not_there_are_refused(almoner: Almoner) -> None:
         file = almoner.request_file(**SMALL, cohorts=cohorts)
         assert almoner.ask(f"release request {file} --dry-run", expected=2)["error"] == error
     file = almoner.notes_file("later.jsonl", LATER)
-    assert almoner.ask(f"dataset ingest clinic {file} --population 4", expected=2)["error"] == "PopulationUnused"
+    assert almoner.ask(f"dataset ingest clinic {file} --population 4", expected=2)["error"] == "UnexpectedPopulation"
 
 
 def test_a_declared_population_is_that_of_the_cohort(almoner: Almoner) -> None:

@@ -139,7 +139,7 @@ def test_a_killed_run_leaves_envelope_window_and_authorisation_right(any_almoner
     found = counters(almoner)
     assert found["block"] == found["scope"] == found["pacing"] == (0, whole.rho, 0, whole.delta)
     file = almoner.folder / "request.yaml"
-    assert almoner.ask(f"release request {file} --standing 1", expected=1)["error"] == "StandingExhausted"
+    assert almoner.ask(f"release request {file} --standing 1", expected=1)["error"] == "AuthorisationExhausted"
     assert almoner.ask("doctor")["ok"] is True
 
 

@@ -20,8 +20,8 @@ import migrations.runner
 import migrations.upgrade as upgrading
 from migrations.protections import ProtectionLost
 from migrations.schema_inventory import (
-    NoScratchSchema,
     SchemaItem,
+    ScratchSchemaForbidden,
     compare_items,
     expected_items,
     schema_differences,
@@ -364,7 +364,7 @@ def test_a_role_that_may_create_no_schema_is_told_so(postgresql_database: Databa
     execute(postgresql_database, "CREATE ROLE keeper LOGIN")
     try:
         keeper = Database(postgresql_database.url.replace("//postgres:", "//keeper:"))
-        with pytest.raises(NoScratchSchema), keeper.read() as session:
+        with pytest.raises(ScratchSchemaForbidden), keeper.read() as session:
             schema_differences(session.connection())
     finally:
         execute(postgresql_database, "DROP ROLE keeper")

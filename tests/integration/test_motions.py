@@ -95,7 +95,7 @@ def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> Non
     assert low["facts"]["taken_rho"] == spent
     assert spent in low["message"]
     refused(root, 'dataset cap clinic --epsilon 9.0 --delta 1e-6 --reason "again"', "CapUnchanged")
-    refused(root, 'dataset cap clinic --epsilon 10 --delta 1e-6 --reason " "', "ReasonNeeded")
+    refused(root, 'dataset cap clinic --epsilon 10 --delta 1e-6 --reason " "', "ProposalReasonMissing")
 
 
 def test_a_lower_cap_must_leave_room_for_envelopes_also_when_it_is_carried(team: Team) -> None:
@@ -131,7 +131,7 @@ def test_motions_are_listed_shown_and_rejected_by_one(team: Team) -> None:
         ("sue", "reject"),
     ]
     assert root.ask("budget show clinic")["epsilon_cap"] == "8"
-    refused(root, "motion show 2", "MotionUnknown")
+    refused(root, "motion show 2", "ProposalUnknown")
 
 
 # --- standing authorisations
@@ -147,7 +147,7 @@ def authorised(team: Team) -> Team:
     assert (looked["motion"], looked["runs"], looked["until"], looked["approvals_needed"]) == (None, 3, "2099-12-31", 2)
     assert looked["rho_each"] == looked["price"]["rho"]
     assert root.ask(line)["motion"] == 1
-    refused(root, f"release request {file} --standing 1", "StandingExhausted")
+    refused(root, f"release request {file} --standing 1", "AuthorisationExhausted")
     carried(team, 1)
     return team
 
@@ -163,7 +163,7 @@ def test_three_runs_are_authorised_and_no_fourth(authorised: Team) -> None:
         root.type(f"run {number}")
         (row,) = root.ask("standing list")
         assert (row["used"], row["runs"], row["state"]) == (number, 3, "carried")
-    last = refused(root, f"release request {file} --standing 1", "StandingExhausted")
+    last = refused(root, f"release request {file} --standing 1", "AuthorisationExhausted")
     assert "all 3 runs are used" in last["message"]
     root.type('approve 2 --gate publish --reason "names nobody"')
     root.type(f"publish 2 --to {root.folder / 'out'}")
@@ -180,7 +180,7 @@ def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
     for number in (1, 2, 3):
         root.type(f"run {number}")
     told = root.type("run 4 --json", expected=1).json
-    assert (told["error"], root.state(4)) == ("StandingExhausted", "approved")
+    assert (told["error"], root.state(4)) == ("AuthorisationExhausted", "approved")
     assert fetch(root.database, "SELECT count(*) FROM standing_use") == [(3,)]
 
 
@@ -195,7 +195,9 @@ def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
 def test_another_configuration_is_told_by_its_fields(authorised: Team, changes: Any, named: list[str]) -> None:
     root = authorised.root
     root.type('budget scope open clinic study --epsilon 3 --delta 1e-6 --reason "a study"')
-    told = refused(root, f"release request {root.request_file(**(SMALL | changes))} --standing 1", "StandingExhausted")
+    told = refused(
+        root, f"release request {root.request_file(**(SMALL | changes))} --standing 1", "AuthorisationExhausted"
+    )
     assert told["facts"]["differs"] == named
     assert all(f"`{name}`" in told["message"] for name in named)
 
@@ -203,7 +205,7 @@ def test_another_configuration_is_told_by_its_fields(authorised: Team, changes: 
 def test_another_version_of_almoner_ends_it(authorised: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.releases.pricing.code_digest", lambda: "c" * 64)
     root = authorised.root
-    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
+    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
     assert told["facts"]["differs"] == ["code"]
     assert "almoner itself has changed" in told["message"]
 
@@ -212,7 +214,7 @@ def test_another_policy_ends_it(authorised: Team) -> None:
     root = authorised.root
     text = root.home.policy.read_text().replace("attempts: 5", "attempts: 4")
     root.type(f"policy adopt {root.write('other.yaml', text)}")
-    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
+    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
     assert told["facts"]["differs"] == ["policy"]
 
 
@@ -221,12 +223,12 @@ def test_one_steward_ends_it_and_a_waiting_request_goes_no_further(authorised: T
     root.type(f"release request {root.request_file(**SMALL)} --standing 1")
     sue = authorised.at(authorised.home("sue"))
     assert sue.ask('standing end 1 --reason "the study is over"')["state"] == "ended"
-    refused(sue, 'standing end 1 --reason "again"', "NotStanding")
+    refused(sue, 'standing end 1 --reason "again"', "AuthorisationNotInForce")
     authorised.at(root)
     told = root.type("run 1 --json", expected=1).json
-    assert told["error"] == "StandingExhausted"
+    assert told["error"] == "AuthorisationExhausted"
     assert "ended" in told["message"]
-    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
+    told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
     assert "stewards have ended it" in told["message"]
     assert root.ask("standing show 1")["state"] == "ended"
 
@@ -234,7 +236,7 @@ def test_one_steward_ends_it_and_a_waiting_request_goes_no_further(authorised: T
 @pytest.mark.parametrize("until", ["2020-01-01", "tomorrow", "2099-13-01"])
 def test_a_last_day_is_a_day_to_come(team: Team, until: str) -> None:
     file = team.root.request_file(**SMALL)
-    refused(team.root, f"standing propose {file} --runs 3 --until {until} --reason monthly", "UntilUnfit")
+    refused(team.root, f"standing propose {file} --runs 3 --until {until} --reason monthly", "InvalidEndDate")
 
 
 def test_less_than_a_run_costs_covers_none(team: Team) -> None:
@@ -252,7 +254,7 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
         proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))
     told = refused(team.at(team.home("sue")), 'approve 1 --gate motion --reason "agreed"', "AuthorisationDiffers")
     assert "it allows rho 0.000000000005" in told["message"]
-    refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "StandingExhausted")
+    refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
 
 
 # --- envelopes
@@ -275,7 +277,7 @@ def test_an_envelope_is_reserved_used_and_closed(team: Team) -> None:
 
     too_much = refused(root, f"release request {root.request_file(scope='study')}", "BudgetExceeded")
     assert "in the envelope 'study'" in too_much["message"]
-    unknown = refused(root, f"release request {root.request_file(**SMALL, scope='studies')}", "ScopeUnknown")
+    unknown = refused(root, f"release request {root.request_file(**SMALL, scope='studies')}", "EnvelopeUnknown")
     assert unknown["facts"]["known"] == ["study"]
 
     file = root.request_file(**SMALL, scope="study")
@@ -295,12 +297,12 @@ def test_an_envelope_is_reserved_used_and_closed(team: Team) -> None:
     assert after["envelopes"] == []
     assert float(after["rho_left"]) + float(spent) == pytest.approx(float(after["rho_cap"]))
     told = root.type("run 2 --json", expected=1).json
-    assert (told["error"], root.state(2)) == ("ScopeClosed", "approved")
-    refused(root, 'budget scope close clinic study --reason "over"', "ScopeUnknown")
-    refused(root, 'budget scope open clinic study --epsilon 1 --delta 1e-6 --reason "again"', "ScopeExists")
-    refused(root, 'budget scope open clinic more --epsilon 8 --delta 1e-6 --reason "all"', "ScopeTooLarge")
-    refused(root, 'budget scope open clinic STUDY --epsilon 1 --delta 1e-6 --reason "all"', "NameNotPlain")
-    refused(root, 'budget scope open clinic " x" --epsilon 1 --delta 1e-6 --reason "all"', "EnvelopeUnfit")
+    assert (told["error"], root.state(2)) == ("EnvelopeClosed", "approved")
+    refused(root, 'budget scope close clinic study --reason "over"', "EnvelopeUnknown")
+    refused(root, 'budget scope open clinic study --epsilon 1 --delta 1e-6 --reason "again"', "EnvelopeExists")
+    refused(root, 'budget scope open clinic more --epsilon 8 --delta 1e-6 --reason "all"', "EnvelopeTooLarge")
+    refused(root, 'budget scope open clinic STUDY --epsilon 1 --delta 1e-6 --reason "all"', "InvalidPlainName")
+    refused(root, 'budget scope open clinic " x" --epsilon 1 --delta 1e-6 --reason "all"', "InvalidEnvelope")
 
 
 def test_an_envelope_pays_what_no_other_may_have(team: Team) -> None:
@@ -331,8 +333,8 @@ def test_forecasts_look_into_the_envelope(team: Team, fitting: Callable[[Almoner
     assert 0 < inside < outside
     root.type('budget scope close clinic study --reason "over"')
     assert inside + outside <= fitting(root, "") <= inside + outside + 1
-    refused(root, "budget forecast clinic --scope study", "ScopeUnknown")
-    refused(root, "budget simulate clinic --epsilon 1 --scope study", "ScopeUnknown")
+    refused(root, "budget forecast clinic --scope study", "EnvelopeUnknown")
+    refused(root, "budget simulate clinic --epsilon 1 --scope study", "EnvelopeUnknown")
 
 
 def test_windows_are_shown_and_counted(team: Team) -> None:
@@ -371,7 +373,7 @@ def test_a_retraction_is_decided_and_carried_by_the_next_bundle(team: Team, type
     first = released(root, 1)
     spent = root.ask("budget show clinic")["rho_spent"]
     assert root.ask(f'{typed} 1 --reason "a text names a street"')["motion"] == 1
-    refused(root, f'{typed} 1 --reason "a street"', "RetractionWaits")
+    refused(root, f'{typed} 1 --reason "a street"', "RetractionPending")
     assert root.state(1) == "published"
     assert [m["state"] for m in root.ask("release show 1")["motions"]] == ["open"]
     carried(team, 1)
@@ -422,7 +424,7 @@ def test_the_same_people_get_no_second_budget(almoner: Almoner, derived: Callabl
     assert almoner.ask("budget show derived")["sharing"] == ["clinic", "derived"]
     account = "SELECT count(DISTINCT account_id) FROM dataset WHERE name <> 'again'"
     assert fetch(almoner.database, account) == [(1,)]
-    refused(almoner, "dataset register more --shares-account-with clinic --epsilon 1 --delta 1e-6", "SharedClaim")
+    refused(almoner, "dataset register more --shares-account-with clinic --epsilon 1 --delta 1e-6", "UnexpectedClaim")
 
 
 def test_the_very_file_gets_no_second_budget_under_other_ids(almoner: Almoner) -> None:

@@ -114,7 +114,7 @@ def test_a_webhook_is_told_what_waits_was_skipped_and_failed(
     assert (told[0]["reason"], told[0]["request"], told[0]["schedule"]) == ("PlanChanged", 1, 1)
     assert (told[1]["gate"], told[2]["gate"], told[3]["gate"]) == ("publish", "spend", "motion")
     assert float(told[2]["rho"]) > 0
-    assert told[4]["skipped"] == "StandingExhausted"
+    assert told[4]["skipped"] == "AuthorisationExhausted"
     almoner.type("notify send")
     assert len(receiver.seen) == 5
 
@@ -197,7 +197,7 @@ def test_a_line_that_a_full_disk_has_torn_takes_no_other_with_it(almoner: Almone
 )
 def test_what_is_no_channel(almoner: Almoner, options: str) -> None:
     almoner.ingested()
-    assert almoner.ask(f"notify add bad {options}", expected=2)["error"] in ("FileInvalid", "OneChannel")
+    assert almoner.ask(f"notify add bad {options}", expected=2)["error"] in ("FileInvalid", "ChannelTypeConflict")
     assert almoner.ask("notify list") == []
 
 

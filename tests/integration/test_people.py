@@ -98,23 +98,23 @@ def test_a_role_that_was_taken_away_is_gone(circle: Circle) -> None:
     assert told["ended"] == 1
     assert circle.at("root").ask("user list")["people"][1]["roles"] == []
     refused(circle.at("root"), 'user revoke sue steward --reason "again"', "RoleNotHeld")
-    refused(circle.at("root"), 'user revoke root admin --reason "tired"', "Denied")  # a ledger keeps an admin
+    refused(circle.at("root"), 'user revoke root admin --reason "tired"', "RuleViolated")  # a ledger keeps an admin
     kinds = [link["kind"] for link in circle.at("root").ask("audit log --actor root")]
     assert kinds[-1] == "role.revoked"
 
 
 REFUSED = (
     ("user add bob --key nothing", "NotAPublicKey", 2),
-    ("user add ' bob' --key {key}", "PersonNameUnfit", 2),
+    ("user add ' bob' --key {key}", "InvalidPersonName", 2),
     ("user add ROOT --key {key}", "NameTaken", 1),
     ("user add bob --key {taken}", "NameTaken", 1),
     ("user add bob --key {key} --role king", "RoleUnknown", 2),
-    ("user add bob --key {key} --reason ' '", "ReasonNeeded", 2),
-    ("user grant nobody steward --reason x", "NobodyCalled", 2),
+    ("user add bob --key {key} --reason ' '", "RoleReasonMissing", 2),
+    ("user grant nobody steward --reason x", "PrincipalNotFound", 2),
     ("user grant root king --reason x", "RoleUnknown", 2),
-    ("user grant root steward --reason x --until 2020-01-01", "PeriodUnfit", 2),
-    ("user grant root steward --reason x --from soon", "NotADay", 2),
-    ("user delegate nobody --dataset clinic --until 2090-01-01 --reason x", "NobodyCalled", 2),
+    ("user grant root steward --reason x --until 2020-01-01", "InvalidPeriod", 2),
+    ("user grant root steward --reason x --from soon", "InvalidDate", 2),
+    ("user delegate nobody --dataset clinic --until 2090-01-01 --reason x", "PrincipalNotFound", 2),
     ("user delegate root --dataset clinic --until 2090-01-01 --reason x", "SelfDelegation", 2),
     ("user delegate root --dataset other --until 2090-01-01 --reason x", "DatasetUnknown", 2),
     ("user undelegate 7", "DelegationUnknown", 2),
@@ -132,9 +132,9 @@ def test_what_cannot_be_is_refused_by_name(circle: Circle) -> None:
 def test_only_admins_change_people(circle: Circle) -> None:
     key = circle.at("bob").ask("init")["public_key"]
     sue = circle.joined("sue", "steward", "analyst", "runner", "auditor")
-    refused(sue, f"user add bob --key {key}", "NotYourRole")
-    refused(sue, "user grant sue admin --reason mine", "NotYourRole")
-    refused(sue, "user revoke root admin --reason mine", "NotYourRole")
+    refused(sue, f"user add bob --key {key}", "RoleRequired")
+    refused(sue, "user grant sue admin --reason mine", "RoleRequired")
+    refused(sue, "user revoke root admin --reason mine", "RoleRequired")
 
 
 def waiting(circle: Circle) -> None:
@@ -150,7 +150,7 @@ def waiting(circle: Circle) -> None:
 def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
     waiting(circle)
     line = 'approve 1 --gate spend --reason "for sue" --on-behalf-of sue'
-    assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "Denied"
+    assert circle.at("dora").ask(line, expected=1, piped="clinic\n")["error"] == "RuleViolated"
     given = circle.at("sue").ask(f'user delegate dora --dataset clinic --until {SOON} --reason "a holiday"')
     listed = circle.at("root").ask("user list")["delegations"]
     assert [(d["number"], d["from"], d["to"], d["dataset"], d["signed"]) for d in listed] == [
@@ -165,7 +165,7 @@ def test_a_delegate_decides_in_the_stewards_name(circle: Circle) -> None:
 def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None:
     waiting(circle)
     number = circle.at("sue").ask(f"user delegate dora --dataset clinic --until {SOON} --reason x")["delegation"]
-    refused(circle.at("tom"), f"user undelegate {number}", "Denied")
+    refused(circle.at("tom"), f"user undelegate {number}", "RuleViolated")
     circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
     circle.at("sue").type(f"user undelegate {number}")
     assert circle.at("root").ask("user list")["delegations"] == []
@@ -175,7 +175,7 @@ def test_a_delegation_that_was_taken_back_counts_no_more(circle: Circle) -> None
 def test_nobody_passes_a_delegation_on_or_gives_what_they_have_not(circle: Circle) -> None:
     waiting(circle)
     circle.at("sue").type(f"user delegate dora --dataset clinic --until {SOON} --reason x")
-    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {SOON} --reason x", "RoleMissing")
+    refused(circle.at("dora"), f"user delegate anna --dataset clinic --until {SOON} --reason x", "RoleDenied")
     circle.at("sue").type(f"user delegate anna --dataset clinic --until {SOON} --reason x")
     refused(circle.at("sue"), f"user delegate dora --dataset clinic --until {LATE} --reason x", "DelegationTooLong")
     told = circle.at("anna").ask("approve 1 --gate spend --reason x --on-behalf-of sue", expected=1, piped="clinic\n")
@@ -193,5 +193,5 @@ def test_a_delegation_nobody_signed_opens_no_gate(circle: Circle) -> None:
     assert root.ask("user list")["delegations"][0]["signed"] is False
     circle.at("dora").type('approve 1 --gate spend --reason "for sue" --on-behalf-of sue', piped="clinic\n")
     told = circle.at("root").ask("run 1", expected=1)
-    assert told["error"] == "MandateForged"
+    assert told["error"] == "DelegationForged"
     assert fetch(circle.root.database, "SELECT count(*) FROM hold") == [(0,)]

@@ -259,7 +259,7 @@ def test_only_an_admin_adopts_and_others_ask_under_the_policy_in_force(almoner: 
     almoner.type(f"policy adopt {almoner.home.policy}")
     only(almoner, "analyst", "runner")
     file = almoner.write("new.yaml", {"version": 1, "several_roles": True})
-    refused(almoner, f"policy adopt {file}", "NotYourRole")
+    refused(almoner, f"policy adopt {file}", "RoleRequired")
     almoner.type(f"release request {request_file(almoner)}")
     set_rules(almoner, attempts=100)
     for option in ("", " --dry-run"):
@@ -314,7 +314,7 @@ def test_quiet_refusals_tell_analysts_no_figure(almoner: Almoner, roles: tuple[s
         assert leaks == []
         told = refused(almoner, f"release request {named['request']}", "BudgetRefused")
         assert told["facts"] == {"dataset": "clinic"}
-        refused(almoner, "budget show clinic", "FiguresWithheld")
+        refused(almoner, "budget show clinic", "BalancesWithheld")
     else:
         assert set(leaks) >= {QUIET_LINES[0], QUIET_LINES[3]}
 
@@ -335,7 +335,7 @@ def test_a_quiet_policy_cannot_be_made_loud_in_a_home_of_ones_own(almoner: Almon
     almoner.type(f"policy adopt {almoner.home.policy}")
     only(almoner, "analyst")
     set_rules(almoner, refusals="full")
-    refused(almoner, "budget show clinic", "FiguresWithheld")
+    refused(almoner, "budget show clinic", "BalancesWithheld")
 
 
 def test_a_run_that_cannot_be_afforded_is_refused_quietly(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +416,7 @@ def test_there_has_to_be_something_to_override(almoner: Almoner) -> None:
     told = almoner.ask('approve 1 --gate publish --override "just in case"', 2)
     assert told["error"] == "NothingToOverride"
     both = almoner.ask('approve 1 --gate publish --override "a" --reason "b"', 2)
-    assert both["error"] == "OptionForeign"
+    assert both["error"] == "UnexpectedOption"
     almoner.type('approve 1 --gate publish --reason "names nobody"')
 
 

@@ -51,27 +51,27 @@ CASES: dict[str, list[Case]] = {
         ("dataset ingest clinic {folder}/none.jsonl", 2, "SourceMissing"),
     ],
     "ingested": [
-        (f"{REGISTER} --epsilon 8 --delta 1e-6 --shares-account-with clinic", 2, "SharedClaim"),
+        (f"{REGISTER} --epsilon 8 --delta 1e-6 --shares-account-with clinic", 2, "UnexpectedClaim"),
         (f"{REGISTER} --shares-account-with other", 2, "DatasetUnknown"),
-        (REGISTER, 2, "ClaimNeeded"),
-        (f"{REGISTER} --epsilon 8", 2, "ClaimNeeded"),
+        (REGISTER, 2, "ClaimRequired"),
+        (f"{REGISTER} --epsilon 8", 2, "ClaimRequired"),
         (f"{REGISTER} --epsilon 0 --delta 1e-6", 2, "InvalidTarget"),
         (f"{REGISTER} --epsilon 8 --delta 1", 2, "InvalidTarget"),
         (f"{REGISTER} --epsilon a-lot --delta 1e-6", 2, "InexactNumber"),
         (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{folder}}/none.yaml", 2, "FileUnreadable"),
         (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{bad_yaml}}", 2, "FileInvalid"),
         (f"{REGISTER} --epsilon 8 --delta 1e-6 --public-metadata {{dated_yaml}}", 2, "FileInvalid"),
-        (f"{REGISTER} --epsilon 8 --delta 1e-6 --text ''", 2, "NameUnfit"),
-        ("dataset register '' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
-        ("dataset register ' clinic' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
-        ("dataset register 'a\nb' --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
-        (f"dataset register {'x' * 101} --unit id --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
-        ("dataset register CLINIC --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
-        ("dataset register сlinic --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
-        ("dataset register .. --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
-        ("dataset register ../evil --unit id --epsilon 8 --delta 1e-6", 2, "NameNotPlain"),
-        ("dataset register /etc/x --shares-account-with clinic --unit id", 2, "NameNotPlain"),
-        ("dataset register clinic2 --unit '' --epsilon 8 --delta 1e-6", 2, "NameUnfit"),
+        (f"{REGISTER} --epsilon 8 --delta 1e-6 --text ''", 2, "InvalidDatasetText"),
+        ("dataset register '' --unit id --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
+        ("dataset register ' clinic' --unit id --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
+        ("dataset register 'a\nb' --unit id --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
+        (f"dataset register {'x' * 101} --unit id --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
+        ("dataset register CLINIC --unit id --epsilon 8 --delta 1e-6", 2, "InvalidPlainName"),
+        ("dataset register сlinic --unit id --epsilon 8 --delta 1e-6", 2, "InvalidPlainName"),
+        ("dataset register .. --unit id --epsilon 8 --delta 1e-6", 2, "InvalidPlainName"),
+        ("dataset register ../evil --unit id --epsilon 8 --delta 1e-6", 2, "InvalidPlainName"),
+        ("dataset register /etc/x --shares-account-with clinic --unit id", 2, "InvalidPlainName"),
+        ("dataset register clinic2 --unit '' --epsilon 8 --delta 1e-6", 2, "InvalidDatasetText"),
         ("dataset register clinic --unit id --epsilon 8 --delta 1e-6", 1, "DatasetExists"),
         ("dataset register clinic --shares-account-with clinic", 1, "DatasetExists"),
         ("dataset ingest other {notes}", 2, "DatasetUnknown"),
@@ -102,29 +102,29 @@ CASES: dict[str, list[Case]] = {
         ("approve 1 --gate spend --reason x", 2, "RequestUnknown"),
         ("approve 1 --gate publish --reason x", 2, "RequestUnknown"),
         ("run 1", 2, "RequestUnknown"),
-        ("run everything", 2, "NotARun"),
+        ("run everything", 2, "InvalidRunId"),
         ("publish 1 --to {folder}/out", 2, "RequestUnknown"),
         ("evaluate 1 --internal", 2, "RequestUnknown"),
         ("evaluate 1", 2, "NothingToDo"),
         ("audit checkpoint --to {notes}", 2, "FileUnwritable"),
         ("audit export --to {folder}/none/record.jsonl", 2, "FileUnwritable"),
         ("audit export --to {notes}", 2, "FileUnwritable"),
-        ("audit log --since yesterday", 2, "NotATime"),
-        ("audit log --until 2026-13-01", 2, "NotATime"),
+        ("audit log --since yesterday", 2, "InvalidTime"),
+        ("audit log --until 2026-13-01", 2, "InvalidTime"),
         ("policy check {folder}/none.yaml", 2, "FileUnreadable"),
         ("policy check {bad_yaml}", 2, "FileInvalid"),
         ("policy adopt {list_yaml}", 2, "FileInvalid"),
         ("policy adopt {request} --dry-run", 2, "FileInvalid"),
         ("models pull gpt", 2, "UnknownModel"),
-        ("demo --keep {folder}", 2, "FolderUnfit"),
+        ("demo --keep {folder}", 2, "InvalidDemoFolder"),
     ],
     "submitted": [
         ("run 1", 1, "GateClosed"),
         ("publish 1 --to {folder}/out", 1, "WrongState"),
         ("approve 1 --gate publish --reason x", 1, "WrongState"),
         ("reject 1 --gate publish --reason x", 1, "WrongState"),
-        ("approve 1 --gate spend --reason ' '", 2, "ReasonMissing"),
-        ("reject 1 --reason ''", 2, "ReasonMissing"),
+        ("approve 1 --gate spend --reason ' '", 2, "DecisionReasonMissing"),
+        ("reject 1 --reason ''", 2, "DecisionReasonMissing"),
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
     "rejected": [
@@ -139,7 +139,7 @@ CASES: dict[str, list[Case]] = {
         ("release withdraw 1", 1, "WrongState"),
     ],
     "approved": [
-        ("approve 1 --gate spend --reason 'twice'", 1, "Denied"),
+        ("approve 1 --gate spend --reason 'twice'", 1, "RuleViolated"),
         ("approve 1 --gate publish --reason 'too soon'", 1, "WrongState"),
         ("publish 1 --to {folder}/out", 1, "WrongState"),
         ("run 1 --device abacus", 2, "UnknownDevice"),
@@ -153,7 +153,7 @@ CASES: dict[str, list[Case]] = {
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
     "passed": [
-        ("approve 1 --gate publish --reason 'twice'", 1, "Denied"),
+        ("approve 1 --gate publish --reason 'twice'", 1, "RuleViolated"),
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
     "discarded": [
@@ -419,7 +419,7 @@ def test_with_separate_roles_nobody_approves_their_own_request(almoner: Almoner)
     set_policy(almoner, "several_roles: true", "several_roles: false")
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
     almoner.type(f"release request {almoner.request_file()}")
-    refused(almoner, "approve 1 --gate spend --reason mine", 1, "Denied", piped="clinic\n")
+    refused(almoner, "approve 1 --gate spend --reason mine", 1, "RuleViolated", piped="clinic\n")
 
 
 @pytest.mark.parametrize("policy", ["several_roles: perhaps", "approvals: {spend: 0}", "colour: red", "[", "- a"])
@@ -507,7 +507,7 @@ def test_a_ledger_that_cannot_be_is_refused_without_its_address(
 ) -> None:
     monkeypatch.setenv("ALMONER_DATABASE_URL", url)
     told = almoner.ask("init", expected=3)
-    assert told["error"] == "DatabaseUnsupported"
+    assert told["error"] == "UnsupportedDatabase"
     assert "secret" not in str(told)
 
 

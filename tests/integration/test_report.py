@@ -137,7 +137,7 @@ def test_a_report_needs_something_that_was_made(almoner: Almoner) -> None:
     almoner.approved()
     refused(almoner, "report 1", "WrongState")
     assert almoner.ask("report 2", 2)["error"] == "RequestUnknown"
-    assert almoner.ask("report 1 --public --internal", 2)["error"] == "VersionsTwo"
+    assert almoner.ask("report 1 --public --internal", 2)["error"] == "ConflictingVersions"
 
 
 def test_files_that_were_changed_are_not_reported(almoner: Almoner) -> None:

@@ -73,12 +73,12 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
     assert slots(almoner) == [(1, None)]
 
     assert almoner.ask('schedule pause 1 --reason "cleaning"')["state"] == "paused"
-    assert almoner.ask('schedule pause 1 --reason "cleaning"', expected=1)["error"] == "ScheduleIdle"
+    assert almoner.ask('schedule pause 1 --reason "cleaning"', expected=1)["error"] == "ScheduleNotActive"
     assert almoner.ask("schedule run 1", expected=1)["error"] == "NothingDue"
     assert almoner.ask('schedule resume 1 --reason "clean"')["state"] == "active"
     assert almoner.ask("schedule run 1", expected=1)["error"] == "NothingDue"  # what passed meanwhile is not caught up
     assert almoner.ask('schedule end 1 --reason "over"')["coming"] == []
-    assert almoner.ask('schedule resume 1 --reason "not over"', expected=1)["error"] == "ScheduleIdle"
+    assert almoner.ask('schedule resume 1 --reason "not over"', expected=1)["error"] == "ScheduleNotActive"
     kinds = [row[0] for row in fetch(almoner.database, "SELECT kind FROM audit ORDER BY seq")]
     assert [kind for kind in kinds if kind.startswith(("schedule.", "slot."))] == [
         "schedule.created", "slot.decided", "schedule.changed", "schedule.changed", "schedule.changed",
@@ -112,7 +112,7 @@ def test_a_used_up_authorisation_skips(almoner: Almoner) -> None:
     almoner.type(f"release request {almoner.request_file(**SMALL)} --standing 1")
     almoner.type("run 1")
     assert look(almoner)["runs"] == []
-    assert skipped(almoner) == "StandingExhausted"
+    assert skipped(almoner) == "AuthorisationExhausted"
     assert "all 1 runs are used" in almoner.ask("schedule show 1")["slots"][0]["detail"]
 
 
@@ -131,7 +131,7 @@ def test_another_policy_skips(almoner: Almoner) -> None:
     text = almoner.home.policy.read_text().replace("attempts: 5", "attempts: 4")
     almoner.type(f"policy adopt {almoner.write('other.yaml', text)}")
     look(almoner)
-    assert skipped(almoner) == "StandingExhausted"
+    assert skipped(almoner) == "AuthorisationExhausted"
     assert "another policy is in force" in almoner.ask("schedule show 1")["slots"][0]["detail"]
 
 
@@ -140,14 +140,19 @@ def test_an_ended_and_a_waiting_authorisation_skip(almoner: Almoner) -> None:
     scheduled(almoner)
     almoner.type('standing end 1 --reason "over"', piped="clinic\n")
     look(almoner)
-    assert skipped(almoner) == "StandingExhausted"
+    assert skipped(almoner) == "AuthorisationExhausted"
     assert "stewards have ended it" in almoner.ask("schedule show 1")["slots"][0]["detail"]
-    assert almoner.ask('schedule create 1 --every 1d --reason "again"', expected=1)["error"] == "NotForSchedules"
+    assert (
+        almoner.ask('schedule create 1 --every 1d --reason "again"', expected=1)["error"]
+        == "AuthorisationNotSchedulable"
+    )
 
     file = almoner.request_file(**SMALL)
     number = almoner.ask(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "again"')["motion"]
     made = almoner.ask(f'schedule create {number} --every 1w --start {LONG_AGO} --reason "once approved"')["schedule"]
-    assert [slot["skipped"] for slot in look(almoner)["slots"] if slot["schedule"] == made] == ["StandingExhausted"]
+    assert [slot["skipped"] for slot in look(almoner)["slots"] if slot["schedule"] == made] == [
+        "AuthorisationExhausted"
+    ]
     assert "it waits for approvals" in almoner.ask(f"schedule show {made}")["slots"][0]["detail"]
 
 
@@ -191,7 +196,7 @@ def test_a_clock_that_runs_ahead_decides_what_the_ledger_lets_it(almoner: Almone
     authorised(almoner)
     scheduled(almoner)
     ahead = look(almoner, ahead=8 * 24 * 60)
-    assert [problem["error"] for problem in ahead["problems"]] == ["Denied"]
+    assert [problem["error"] for problem in ahead["problems"]] == ["RuleViolated"]
     assert slots(almoner) == []
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
 
@@ -324,7 +329,7 @@ def test_where_roles_are_separate_one_asks_and_another_runs(almoner: Almoner, mo
         f'standing propose {anna.request_file(**SMALL)} --runs 3 --until 2099-12-31 --reason "every month"'
     )
     team.at(sue).type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
-    assert team.at(sue).ask('schedule create 1 --every 1m --reason "mine"', expected=1)["error"] == "RoleMissing"
+    assert team.at(sue).ask('schedule create 1 --every 1m --reason "mine"', expected=1)["error"] == "RoleDenied"
     scheduled(team.at(anna))
 
     first = look(team.at(anna))

@@ -61,7 +61,7 @@ def test_what_goes_wrong_before_anything_is_recorded(ready, s3, bucket, monkeypa
     monkeypatch.delenv("LAMPLIGHT_KEY")
     assert ready.ask(f"publish 1 --to s3://{bucket}/out", 3)["error"] == "CredentialsUnset"
     ready.home.stores.chmod(0o644)
-    assert ready.ask(f"publish 1 --to s3://{bucket}/out", 3)["error"] == "StoresOpen"
+    assert ready.ask(f"publish 1 --to s3://{bucket}/out", 3)["error"] == "StoresFileExposed"
     assert snapshot(ready.database) == before
     assert s3.keys(bucket) == []
 

@@ -261,7 +261,7 @@ def test_a_second_role_does_not_let_anybody_approve_their_own(team: Team) -> Non
     boss.type('user grant anna steward --reason "also on the board"')
     ready(team)
     told = team.at("anna").ask('approve 1 --gate spend --reason "mine"', expected=1, piped="clinic\n")
-    assert told["error"] == "Denied"
+    assert told["error"] == "RuleViolated"
     assert "what they requested" in told["message"]
     told = team.at("boss").ask('approve 1 --gate spend --reason "as admin"', expected=1, piped="clinic\n")
     assert "admin does not approve" in told["message"]

@@ -24,7 +24,7 @@ def test_a_schedule_that_cannot_be_read_is_told_and_the_others_go_on(almoner: Al
     done = look(almoner)
     assert [(problem["what"], problem["error"]) for problem in done["problems"]] == [
         ("schedule 1", "ZoneUnknown"),
-        ("schedule 2", "RuleUnfit"),
+        ("schedule 2", "InvalidScheduleRule"),
     ]
     assert [(slot["schedule"], slot["request"]) for slot in done["slots"]] == [(3, 1)]
     assert [run["outcome"] for run in done["runs"]] == ["produced"]

@@ -169,7 +169,7 @@ def test_who_looked_is_barred_at_every_gate(any_almoner: Almoner) -> None:
         f'retract {first} --reason "because"',
     ):
         told = almoner.ask(line, 1)
-        assert told["error"] == "ViewerBarred", line
+        assert told["error"] == "ViewerExcluded", line
         assert told["facts"]["people"] == [almoner.ask("user list")["people"][0]["name"]]
 
 
@@ -179,7 +179,7 @@ def test_a_rule_for_another_dataset_of_the_account_bars_too(almoner: Almoner) ->
     policy = almoner.home.policy.read_text() + "datasets: {ward: {internal_figures: bar_viewers}}\n"
     almoner.home.policy.write_text(policy)
     almoner.type(f"policy adopt {almoner.home.policy}")
-    assert almoner.ask(f"release request {almoner.request_file(**SMALL)}", 1)["error"] == "ViewerBarred"
+    assert almoner.ask(f"release request {almoner.request_file(**SMALL)}", 1)["error"] == "ViewerExcluded"
 
 
 def test_the_dashboard_shows_stored_figures_to_those_alone_who_are_on_record(almoner: Almoner) -> None:

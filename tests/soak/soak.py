@@ -32,7 +32,7 @@ LATE = datetime(2099, 1, 1, tzinfo=UTC)
 """When every channel that did not take a notice is tried again."""
 MOST_QUIET_LOOKS = 12
 MID_RUN = Fault("kill", "a step is drawn", 5)
-BY_HAND = ("StandingExhausted", "TooManyAttempts", "WrongState", "BudgetExceeded")
+BY_HAND = ("AuthorisationExhausted", "TooManyAttempts", "WrongState", "BudgetExceeded")
 """Refusals that a person who tries a run again may meet."""
 
 

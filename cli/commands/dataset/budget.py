@@ -235,17 +235,17 @@ def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
     """Cohorts as they are typed: 'newest', or numbers.
 
     Raises:
-        CohortsUnfit: it is neither.
+        InvalidCohortList: it is neither.
     """
     if cohorts in (None, "newest"):
         return cohorts
     numbers = [part.strip() for part in str(cohorts).split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in numbers):
-        raise CohortsUnfit(str(cohorts))
+        raise InvalidCohortList(str(cohorts))
     return tuple(sorted({int(part) for part in numbers}))
 
 
-class CohortsUnfit(UsageError):
+class InvalidCohortList(UsageError):
     """Cohorts that are no numbers."""
 
     def __init__(self, typed: str) -> None:

@@ -77,7 +77,7 @@ def register_dataset(
         _refuse_second_claim(epsilon, delta, blocks)
         corpora.register_sharing(workspace, wanted, shares_account_with)
     elif epsilon is None or delta is None:
-        raise ClaimNeeded
+        raise ClaimRequired
     else:
         corpora.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
@@ -239,7 +239,7 @@ def _label_field_of(workspace: Workspace, uid: str) -> str | None:
 
 def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | None) -> None:
     if epsilon is not None or delta is not None or blocks is not None:
-        raise SharedClaim
+        raise UnexpectedClaim
 
 
 def _read_metadata(path: Path | None) -> str | None:
@@ -268,7 +268,7 @@ def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
     ]
 
 
-class ClaimNeeded(UsageError):
+class ClaimRequired(UsageError):
     """A dataset with a budget of its own needs a lifetime claim."""
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class ClaimNeeded(UsageError):
         )
 
 
-class SharedClaim(UsageError):
+class UnexpectedClaim(UsageError):
     """A shared account has its claim and blocks already."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.prompts import confirm
 from cli.framework.tables import fact_list
-from flows.datasets.erase import ErasureListing, ErasureTarget, ReasonUnfit, erase, list_erasure
+from flows.datasets.erase import ErasureListing, ErasureTarget, InvalidErasureReason, erase, list_erasure
 from flows.workspace.workspace import open_workspace
 
 _WHAT_REMAINS = (
@@ -51,7 +51,7 @@ def erase_command(
             listing.to_json(), [*_listing_table(listing, "Would be erased"), "Dry run: nothing was changed."]
         )
     if reason is None:
-        raise ReasonUnfit
+        raise InvalidErasureReason
     confirm(name, f"This cannot be undone. Type the name of the dataset ({name})", confirmed)
     done = erase(workspace, name, target, reason)
     later = [_LATER_VERSIONS] if target.unit is not None else []

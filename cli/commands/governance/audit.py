@@ -263,11 +263,11 @@ def _parse_time(written: str | None) -> str | None:
     try:
         at = datetime.fromisoformat(written)
     except ValueError:
-        raise NotATime(written) from None
+        raise InvalidTime(written) from None
     return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
-class NotATime(UsageError):
+class InvalidTime(UsageError):
     """A time in another form than ISO 8601."""
 
     def __init__(self, written: str) -> None:

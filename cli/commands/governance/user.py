@@ -185,10 +185,10 @@ def _roles_text(roles: Json) -> str:
 
 def _require_reason(reason: str) -> None:
     if not reason.strip():
-        raise ReasonNeeded
+        raise RoleReasonMissing
 
 
-class ReasonNeeded(UsageError):
+class RoleReasonMissing(UsageError):
     """A change of roles without a reason."""
 
     def __init__(self) -> None:

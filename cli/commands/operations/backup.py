@@ -70,7 +70,7 @@ def restore(
         done = restore_ledger(archive, context.home)
         told = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
     elif reason is None or not reason.strip():
-        raise ReasonNeeded
+        raise RestoreReasonMissing
     else:
         done = put_back(archive, context.home, reason, [located(each) for each in against or ()], old_home)
         told = [
@@ -81,7 +81,7 @@ def restore(
     return CommandResult(data | {"record_only": record_only}, told)
 
 
-class ReasonNeeded(UsageError):
+class RestoreReasonMissing(UsageError):
     """Nobody has said why a restored ledger is the newest."""
 
     def __init__(self) -> None:

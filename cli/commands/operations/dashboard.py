@@ -57,11 +57,11 @@ def dashboard(
     try:
         serve_dashboard(context.home, made)
     except OSError as problem:
-        raise NotListening(bind, port, problem.strerror or type(problem).__name__) from None
+        raise AddressNotAvailable(bind, port, problem.strerror or type(problem).__name__) from None
     return CommandResult({"url": made.url, "ended": True})
 
 
-class NotListening(EnvironmentProblem):
+class AddressNotAvailable(EnvironmentProblem):
     """The address cannot be listened on, or the certificate cannot be used."""
 
     def __init__(self, address: str, port: int, reason: str) -> None:

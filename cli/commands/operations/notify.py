@@ -38,7 +38,7 @@ def add_channel_command(
     """
     given = [each for each in (log, webhook, email) if each]
     if len(given) != 1:
-        raise OneChannel
+        raise ChannelTypeConflict
     said: dict[str, Any] = {"kind": "log", "file": str(log and log.absolute())}
     if webhook:
         said = {"kind": "webhook", "url": webhook, "secret_env": secret_env}
@@ -126,7 +126,7 @@ def _channel_target(channel: Channel) -> str:
             return f"{', '.join(channel.to)} by {channel.host}:{channel.port}"
 
 
-class OneChannel(UsageError):
+class ChannelTypeConflict(UsageError):
     """No way of telling, or several."""
 
     def __init__(self) -> None:

@@ -76,7 +76,7 @@ def _minute_text(said: dict[str, Json]) -> Mapping[str, object]:
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
     given = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
     if len(given) != 1:
-        raise OneRule
+        raise ScheduleRuleConflict
     return given[0]
 
 
@@ -193,7 +193,7 @@ def poll_tables(data: dict[str, Json]) -> list[RenderableType]:
     return shown or ["Nothing is due."]
 
 
-class OneRule(UsageError):
+class ScheduleRuleConflict(UsageError):
     """No rule, or several."""
 
     def __init__(self) -> None:

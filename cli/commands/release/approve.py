@@ -92,13 +92,13 @@ class ApproveOptions:
         """Check that what this form of the command needs was typed, and nothing that it would not heed.
 
         Raises:
-            OptionMissing, OptionForeign.
+            OptionMissing, UnexpectedOption.
         """
         for name, value in asdict(self).items():
             if name in needed and value is None:
                 raise OptionMissing(name)
             if name not in (*needed, *also) and value is not None:
-                raise OptionForeign(name)
+                raise UnexpectedOption(name)
 
 
 def approve(
@@ -164,7 +164,7 @@ def withdraw_approval(
     Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
     """
     if not reason.strip():
-        raise ReasonMissing
+        raise DecisionReasonMissing
     workspace = open_workspace(context.home)
     state = deciding.withdraw(workspace, request, gate.value, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
@@ -289,7 +289,7 @@ def _given_reason(options: ApproveOptions) -> str:
     """What was typed as --reason or --override."""
     said = options.reason if options.override is None else options.override
     if said is None or not said.strip():
-        raise ReasonMissing
+        raise DecisionReasonMissing
     return said.strip()
 
 
@@ -330,7 +330,7 @@ class OptionMissing(UsageError):
         )
 
 
-class OptionForeign(UsageError):
+class UnexpectedOption(UsageError):
     """An option that this form of the command would not heed."""
 
     def __init__(self, name: str) -> None:
@@ -338,7 +338,7 @@ class OptionForeign(UsageError):
         super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _OPTION_NAMES[name]})
 
 
-class ReasonMissing(UsageError):
+class DecisionReasonMissing(UsageError):
     """A decision without a reason."""
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ class DemoFailed(EnvironmentProblem):
         )
 
 
-class FolderUnfit(UsageError):
+class InvalidDemoFolder(UsageError):
     """The demo needs a new folder."""
 
     def __init__(self, folder: Path, reason: str) -> None:
@@ -104,7 +104,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except OSError as problem:
-        raise FolderUnfit(folder, problem.strerror or type(problem).__name__) from None
+        raise InvalidDemoFolder(folder, problem.strerror or type(problem).__name__) from None
 
 
 def _demo_steps(runner: "DemoRunner") -> CommandResult:

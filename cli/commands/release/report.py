@@ -43,7 +43,7 @@ def report(
     from tasks.reporting.audience_filter import Version, contents
 
     if public and internal:
-        raise VersionsTwo
+        raise ConflictingVersions
     version: Version = "public" if public else "internal" if internal else "steward"
     workspace = open_workspace(context.home)
     with progress_bar(context):
@@ -68,7 +68,7 @@ def _audience_sentence(version: str) -> list[str]:
     }[version]
 
 
-class VersionsTwo(UsageError):
+class ConflictingVersions(UsageError):
     """Two versions of a report at once."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def run_command(
     if what == "sweep":
         return _sweep_result(context)
     if not what.isdigit():
-        raise NotARun(what)
+        raise InvalidRunId(what)
     with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
         outcome = _execute(context, int(what), device, anew, workers, (runner, runner_address))
     data = outcome.to_json()
@@ -85,7 +85,7 @@ def _sweep_result(context: CommandContext) -> CommandResult:
     return CommandResult(data, [*told, f"{swept.folders} unfinished folders removed."])
 
 
-class NotARun(UsageError):
+class InvalidRunId(UsageError):
     """Neither a number nor `sweep`."""
 
     def __init__(self, given: str) -> None:

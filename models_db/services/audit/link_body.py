@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from models_db.values.bounded_json import JsonUnfit, parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 
 MOST_BODY_BYTES = 1_000_000
 """A longer body is not parsed."""
@@ -19,7 +19,7 @@ def parse_body(text: object) -> dict[str, Any] | None:
         return None
     try:
         body = parse_json(text, most_bytes=MOST_BODY_BYTES)
-    except JsonUnfit:
+    except InvalidJson:
         return None
     return body if isinstance(body, dict) else None
 

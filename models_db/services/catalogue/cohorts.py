@@ -61,14 +61,14 @@ class CohortPlan:
         return self.newest == FIRST_COHORT
 
 
-class CohortUnfit(Refused):
+class InvalidCohort(Refused):
     """A cohort that would give people a budget they have had, or that nobody needs."""
 
     def __init__(self, dataset: str, reason: str, advice: str) -> None:
         super().__init__(f"No cohort can be opened for {dataset!r}: {reason}.", advice, {"dataset": dataset})
 
 
-class CohortsMoved(Refused):
+class CohortsChanged(Refused):
     """Another version came in while one was being written."""
 
     def __init__(self, dataset: str) -> None:
@@ -150,19 +150,19 @@ def plan_cohorts(
         declared: the public number of units of that one.
 
     Raises:
-        NotYourRole: only a steward opens one.
-        CohortUnfit: its units have no ids of their own, or need no budget, or there is nothing before it.
+        RoleRequired: only a steward opens one.
+        InvalidCohort: its units have no ids of their own, or need no budget, or there is nothing before it.
     """
     if opens:
         principals.require_role(session, actor, "steward")
         _require_unit_field(session, dataset)
     elif declared is not None:
-        raise PopulationUnused
+        raise UnexpectedPopulation
     found = CohortPlan(
         count_cohorts(session, dataset.account_id), _count_versions(session, dataset.account_id), opens, declared
     )
     if opens and not found.versions:
-        raise CohortUnfit(
+        raise InvalidCohort(
             dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
         )
     return found
@@ -175,20 +175,20 @@ def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> N
     may have become known, but only in the newest one; so other versions matter only to who opens one.
 
     Raises:
-        CohortsMoved: another version came in.
+        CohortsChanged: another version came in.
     """
     root = dataset.account_id
     if plan.opens:
         lock_accounts(session, root, all_blocks(session, root))
     if count_cohorts(session, root) != plan.cohorts or (plan.opens and _count_versions(session, root) != plan.versions):
-        raise CohortsMoved(dataset.name)
+        raise CohortsChanged(dataset.name)
 
 
 def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: DatasetVersion, plan: CohortPlan) -> Cohort:
     """Open the next cohort with a version that was recorded just now; the database adds its blocks.
 
     Raises:
-        NotYourRole, CohortUnfit: as `plan_cohorts`.
+        RoleRequired, InvalidCohort: as `plan_cohorts`.
     """
     principals.require_role(session, actor, "steward")
     _require_unit_field(session, dataset)
@@ -206,12 +206,12 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
 
 def _require_unit_field(session: Session, dataset: Dataset) -> None:
     if not dataset.governed:
-        raise CohortUnfit(
+        raise InvalidCohort(
             dataset.name, "it is marked public, and has no budget to keep", "Ingest without --new-cohort."
         )
     fields = set(session.scalars(select(Dataset.unit_field).where(Dataset.account_id == dataset.account_id)))
     if fields != {dataset.unit_field} or dataset.unit_field is None:
-        raise CohortUnfit(
+        raise InvalidCohort(
             dataset.name,
             "people whom no one unit field names would come back under new ids, with a budget they have had already",
             "Datasets of one account need the same unit field for that; register one with `--unit FIELD`.",
@@ -227,7 +227,7 @@ def _blocks_per_cohort(session: Session, account_id: int) -> int:
     return session.scalars(select(PartitionScheme.blocks).where(PartitionScheme.account_id == account_id)).one()
 
 
-class PopulationUnused(UsageError):
+class UnexpectedPopulation(UsageError):
     """A number of units of a cohort that is not opened."""
 
     def __init__(self) -> None:

@@ -60,10 +60,10 @@ def require_logins(is_sqlite: bool) -> None:
     """Check that the ledger's database has logins.
 
     Raises:
-        LoginMeaningless: it is a file.
+        LoginNotSupported: it is a file.
     """
     if is_sqlite:
-        raise LoginMeaningless
+        raise LoginNotSupported
 
 
 def require_own_login(session: Session, principal: tables.Principal) -> None:
@@ -89,7 +89,7 @@ class LoginMismatch(Refused):
         )
 
 
-class LoginMeaningless(UsageError):
+class LoginNotSupported(UsageError):
     """A login in a ledger whose database knows none."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, erasures
-from models_db.services.catalogue.cohorts import CohortPlan, CohortsMoved
-from models_db.services.catalogue.erasures import ErasedMeanwhile
+from models_db.services.catalogue.cohorts import CohortPlan, CohortsChanged
+from models_db.services.catalogue.erasures import UnitErasedConcurrently
 from models_db.tables import (
     Account,
     AppliedProposal,
@@ -23,7 +23,7 @@ from models_db.tables import (
 )
 from models_db.values.amounts import Amount
 from models_db.writes.bulk_insert import insert_many
-from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row
 from models_db.writes.unit_claims import ClaimedUnit, claim_units
 
@@ -51,7 +51,7 @@ class Registration:
     """What `dataset register` declares; nothing here is read off the data.
 
     Raises:
-        NameUnfit: a name that could not be repeated in a request or on a card.
+        InvalidDatasetText: a name that could not be repeated in a request or on a card.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Registration:
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), ("unit field", self.unit_field), ("text field", self.text_field)):
             if name is not None and not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-                raise NameUnfit(what)
+                raise InvalidDatasetText(what)
 
 
-class NameUnfit(UsageError):
+class InvalidDatasetText(UsageError):
     """A name that a request, a card or a command line could not carry."""
 
     def __init__(self, what: str) -> None:
@@ -124,7 +124,7 @@ class UnitsOverlap(Refused):
         )
 
 
-class NotAlike(Refused):
+class AccountMismatch(Refused):
     """Datasets of one account that would not protect the same people in the same way."""
 
     def __init__(self, name: str, other: str, reason: str) -> None:
@@ -136,7 +136,7 @@ class NotAlike(Refused):
         )
 
 
-class UnnamedUnitsAgain(Refused):
+class UnitFieldRequired(Refused):
     """A second version without a unit field, in more than one block."""
 
     def __init__(self, name: str) -> None:
@@ -178,7 +178,7 @@ def register(session: Session, actor: Actor, registration: Registration, account
     """Record a dataset on a root account.
 
     Raises:
-        NameNotPlain: the name could be taken for another one.
+        InvalidPlainName: the name could be taken for another one.
         DatasetExists: the name is taken.
     """
     require_name_free(session, registration.name)
@@ -208,9 +208,9 @@ def _require_same_protection(session: Session, registration: Registration, accou
     several = blocks * cohorts.count_cohorts(session, account_id) > 1
     for other in sharing:
         if other.governed != registration.governed:
-            raise NotAlike(registration.name, other.name, "one of them is marked public")
+            raise AccountMismatch(registration.name, other.name, "one of them is marked public")
         if several and (registration.unit_field is None or registration.unit_field != other.unit_field):
-            raise NotAlike(registration.name, other.name, "in several blocks, a person must have one id in both")
+            raise AccountMismatch(registration.name, other.name, "in several blocks, a person must have one id in both")
 
 
 def require_name_free(session: Session, name: str) -> None:
@@ -309,7 +309,7 @@ def require_version_allowed(session: Session, dataset: Dataset) -> None:
     """Check, before any data is read, that a further version can be taken in.
 
     Raises:
-        UnnamedUnitsAgain: it would put one person into two blocks.
+        UnitFieldRequired: it would put one person into two blocks.
     """
     shared = session.scalar(
         select(func.count())
@@ -318,7 +318,7 @@ def require_version_allowed(session: Session, dataset: Dataset) -> None:
         .where(Dataset.account_id == dataset.account_id)
     )
     if dataset.unit_field is None and shared and find_partition(session, dataset).blocks > 1:
-        raise UnnamedUnitsAgain(dataset.name)
+        raise UnitFieldRequired(dataset.name)
 
 
 def add_version(
@@ -343,10 +343,10 @@ def add_version(
 
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
-        UnnamedUnitsAgain: another version came in meanwhile.
-        CohortsMoved: so that the cohorts of the units may not be these any more.
-        CohortUnfit, NotYourRole: it may open none.
-        ErasedMeanwhile: a unit was erased since.
+        UnitFieldRequired: another version came in meanwhile.
+        CohortsChanged: so that the cohorts of the units may not be these any more.
+        InvalidCohort, RoleRequired: it may open none.
+        UnitErasedConcurrently: a unit was erased since.
     """
     known = cohort_plan or CohortPlan()
     if not known.opens:
@@ -368,16 +368,16 @@ def add_version(
         cohorts.open_cohort(session, actor, dataset, made, known)
         _claim_units(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
-        raise ErasedMeanwhile(dataset.name)
+        raise UnitErasedConcurrently(dataset.name)
     return made
 
 
 def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterable[ClaimedUnit]) -> None:
     try:
         claim_units(session, dataset.account_id, units, actor.id)
-    except Denied as refusal:
+    except RuleViolated as refusal:
         if refusal.facts["rule"] == _UNIT_OF_OTHER_COHORT:
-            raise CohortsMoved(dataset.name) from None
+            raise CohortsChanged(dataset.name) from None
         raise UnitsOverlap(dataset.name) if refusal.facts["rule"] == _UNIT_OF_OTHER_ACCOUNT else refusal from None
 
 

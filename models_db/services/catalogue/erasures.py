@@ -45,9 +45,9 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
     """Record an erasure that is about to be carried out.
 
     Raises:
-        NotYourRole: the actor is neither steward nor admin.
+        RoleRequired: the actor is neither steward nor admin.
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
-        VersionsMoved: a version came in, or was erased, since `erasure` was put together.
+        VersionsChanged: a version came in, or was erased, since `erasure` was put together.
     """
     principals.require_role(session, actor, *ERASING_ROLES)
     require_unblocked(session, dataset)
@@ -60,7 +60,7 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
         {one.id for one in remaining_versions(session, dataset)} if erasure.scope != "version" else {erasure.version}
     )
     if concerned != set(erasure.remaining):
-        raise VersionsMoved(dataset.name)
+        raise VersionsChanged(dataset.name)
     rows = [
         ErasedVersion(erasure_id=made.id, version_id=number, manifest_mark=mark)
         for number, mark in sorted(erasure.remaining.items())
@@ -164,7 +164,7 @@ class ErasureBlocked(Refused):
         )
 
 
-class VersionsMoved(Refused):
+class VersionsChanged(Refused):
     """A version came in, or was erased, at the same time."""
 
     def __init__(self, dataset: str) -> None:
@@ -174,7 +174,7 @@ class VersionsMoved(Refused):
         )  # fmt: skip
 
 
-class ErasedMeanwhile(Refused):
+class UnitErasedConcurrently(Refused):
     """A unit was erased while a version that may hold it came in."""
 
     def __init__(self, dataset: str) -> None:

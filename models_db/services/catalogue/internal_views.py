@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
 from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
-from models_db.values.internal_view import ReleaseUndecided, ViewerBarred, ViewingRecord
+from models_db.values.internal_view import ReleaseUndecided, ViewerExcluded, ViewingRecord
 from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row
 
@@ -36,7 +36,7 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKi
 
     Raises:
         ReleaseUndecided: a release of the account is running or waits at the publish gate.
-        Denied: the publish decision on the artifact is not recorded.
+        RuleViolated: the publish decision on the artifact is not recorded.
     """
     dataset = _dataset_of(session, artifact)
     if not dataset.governed:
@@ -80,14 +80,14 @@ def require_not_barred(
     """Check that none of `people` is barred by a policy from a step on a dataset; the database checks it again.
 
     Raises:
-        ViewerBarred: one has seen unprotected figures of its account, and the policy bars whoever has.
+        ViewerExcluded: one has seen unprotected figures of its account, and the policy bars whoever has.
     """
     if policy is None or not _strictest_bar(session, policy, dataset.account_id):
         return
     barred = [one for one in people if one is not None and has_seen(session, dataset.account_id, one)]
     if barred:
         names = [session.get_one(Principal, one).name for one in dict.fromkeys(barred)]
-        raise ViewerBarred(names, dataset.name, step)
+        raise ViewerExcluded(names, dataset.name, step)
 
 
 def _strictest_bar(session: Session, policy: PolicyVersion, account_id: int) -> bool:

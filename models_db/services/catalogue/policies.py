@@ -38,7 +38,7 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
     """Put a policy in force; the one in force already is left alone.
 
     Raises:
-        NotYourRole: only an admin adopts.
+        RoleRequired: only an admin adopts.
     """
     principals.require_role(session, actor, "admin")
     now = policy_in_force(session)

@@ -14,7 +14,7 @@ from models_db.services.catalogue import database_access
 from models_db.tables import Dataset, Delegation, DelegationEnd, Principal, RoleGrant, RoleRevocation
 from models_db.tables.principals import ROLES
 from models_db.values.canonical_json import encode_canonical
-from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row, lock_head, on_postgresql
 
 LONGEST_NAME = 100
@@ -44,7 +44,7 @@ class NameTaken(Refused):
         )
 
 
-class NobodyCalled(UsageError):
+class PrincipalNotFound(UsageError):
     """No principal of that name."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class RoleUnknown(UsageError):
         super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})
 
 
-class PersonNameUnfit(UsageError):
+class InvalidPersonName(UsageError):
     """A name that could not be told from another one."""
 
     def __init__(self) -> None:
@@ -154,9 +154,9 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     """Record a further principal, who has no role yet. `login` is the PostgreSQL role that principal works under.
 
     Raises:
-        NotYourRole: the actor is no admin.
-        PersonNameUnfit: it could not be told from another one.
-        LoginMeaningless: a login in a ledger on SQLite.
+        RoleRequired: the actor is no admin.
+        InvalidPersonName: it could not be told from another one.
+        LoginNotSupported: a login in a ledger on SQLite.
         NameTaken: the name, the key or the login is somebody's.
     """
     require_role(session, actor, "admin")
@@ -169,7 +169,7 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
         made = _insert_principal(session, name, public_key, login, actor)
     except AlreadyRecorded:
         raise NameTaken(name) from None
-    except Denied as refusal:  # somebody of that name came in meanwhile
+    except RuleViolated as refusal:  # somebody of that name came in meanwhile
         if refusal.facts["rule"] != _CONFUSABLE_NAME:
             raise
         raise NameTaken(name) from None
@@ -186,11 +186,11 @@ def normalise_name(name: str) -> str:
     """A name as the ledger keeps it.
 
     Raises:
-        PersonNameUnfit: it could not be told from another one.
+        InvalidPersonName: it could not be told from another one.
     """
     name = unicodedata.normalize("NFC", name)
     if not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-        raise PersonNameUnfit
+        raise InvalidPersonName
     return name
 
 
@@ -234,11 +234,11 @@ def find_principal(session: Session, name: str) -> Principal:
     """The principal of that name.
 
     Raises:
-        NobodyCalled: there is none.
+        PrincipalNotFound: there is none.
     """
     known = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
     if known is None:
-        raise NobodyCalled(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
+        raise PrincipalNotFound(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
     return known
 
 
@@ -278,14 +278,14 @@ def require_role(session: Session, actor: Actor, *roles: str) -> None:
     """Check for one of `roles` before work begins; the database checks again where it matters.
 
     Raises:
-        NotYourRole: the actor has none of them.
+        RoleRequired: the actor has none of them.
     """
     held = roles_of(session, actor.id)
     if held.isdisjoint(roles):
-        raise NotYourRole(actor.name, roles, sorted(held))
+        raise RoleRequired(actor.name, roles, sorted(held))
 
 
-class NotYourRole(Refused):
+class RoleRequired(Refused):
     """Whoever asked has not the role for it."""
 
     def __init__(self, name: str, needed: Sequence[str], held: Sequence[str]) -> None:
@@ -309,8 +309,8 @@ def grant(
     """Give somebody a role, from now or `valid_from` on, for good or until `valid_to`.
 
     Raises:
-        NotYourRole: the actor is no admin.
-        NobodyCalled, RoleUnknown: not those names.
+        RoleRequired: the actor is no admin.
+        PrincipalNotFound, RoleUnknown: not those names.
     """
     require_role(session, actor, "admin")
     if role not in ROLES:
@@ -328,9 +328,9 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
     """Take a role away; approvals that rest on it no longer count. Returns how many grants ended.
 
     Raises:
-        NotYourRole: the actor is no admin.
+        RoleRequired: the actor is no admin.
         RoleNotHeld: there is none.
-        Denied: the last admin.
+        RuleViolated: the last admin.
     """
     require_role(session, actor, "admin")
     held = [each for each in grants_at(session, find_principal(session, name).id) if each.role == role]
@@ -349,9 +349,9 @@ def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, 
 
     Raises:
         ValueError: it is another one.
-        NobodyCalled: nobody has that name.
+        PrincipalNotFound: nobody has that name.
         SelfDelegation: it is the actor's own.
-        RoleMissing: the actor is no steward in their own right.
+        RoleDenied: the actor is no steward in their own right.
     """
     taker, dataset = find_principal(session, mandate.to), session.get_one(Dataset, dataset_id)
     if dataset.name != mandate.dataset:
@@ -378,7 +378,7 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
 
     Raises:
         DelegationUnknown: there is none, or it has ended.
-        Denied: it is somebody else's.
+        RuleViolated: it is somebody else's.
     """
     if delegation_id not in {each.id for each in open_delegations(session)}:
         raise DelegationUnknown(delegation_id)

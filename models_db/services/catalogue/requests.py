@@ -83,8 +83,8 @@ def submit(
         standing: the standing authorisation it is run under; then it needs no approval of its own.
 
     Raises:
-        RoleMissing, Denied: the actor is no analyst, the policy is not in force, or the authorisation does not fit.
-        ViewerBarred: the policy bars whoever has seen unprotected figures, and the actor has.
+        RoleDenied, RuleViolated: the actor is no analyst, the policy is not in force, or the authorisation does not
+        fit. ViewerExcluded: the policy bars whoever has seen unprotected figures, and the actor has.
     """
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = encode_canonical(body).decode()
@@ -159,7 +159,7 @@ def record_transition(
 
     Raises:
         WrongState: the request is elsewhere, or somebody else was first.
-        Denied: the step's conditions are not met.
+        RuleViolated: the step's conditions are not met.
     """
     number = session.scalar(select(func.count()).where(Transition.request_id == request_id)) or 0
     now = state_of(session, request_id)

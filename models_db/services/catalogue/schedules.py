@@ -16,7 +16,7 @@ from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleChange, ScheduleSlot, SlotEnd, Transition
 from models_db.values.request_state import RequestState
-from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row, on_postgresql
 
 STATE_AFTER_CHANGE = {"paused": "paused", "resumed": "active", "ended": "ended"}
@@ -47,7 +47,7 @@ class SlotTaken(Refused):
         )
 
 
-class ScheduleIdle(Refused):
+class ScheduleNotActive(Refused):
     """A schedule that is paused or over takes no slot, and not every change."""
 
     def __init__(self, number: int, state: str) -> None:
@@ -79,8 +79,8 @@ def create(
     """Record a schedule.
 
     Raises:
-        RoleMissing: the actor is no analyst.
-        Denied: the motion is no standing authorisation of that dataset.
+        RoleDenied: the actor is no analyst.
+        RuleViolated: the motion is no standing authorisation of that dataset.
     """
     return insert_row(
         session,
@@ -132,15 +132,15 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
 
     Raises:
         ScheduleUnknown: there is none.
-        ScheduleIdle: it is not where this change begins.
-        RoleMissing: only a steward or who made it changes it, and what another has paused a steward resumes.
+        ScheduleNotActive: it is not where this change begins.
+        RoleDenied: only a steward or who made it changes it, and what another has paused a steward resumes.
     """
     lock_schedule(session, number)
     find_schedule(session, number)
     wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
     if state not in wanted:
-        raise ScheduleIdle(number, state)
+        raise ScheduleNotActive(number, state)
     made = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
                           at=utc_now(), actor_id=actor.id)  # fmt: skip
     insert_row(session, made)
@@ -168,11 +168,11 @@ def require_slot_open(session: Session, number: int, slot: str) -> None:
     """Check that a slot is still to be decided; the caller has locked the schedule.
 
     Raises:
-        ScheduleIdle: the schedule is paused or over.
+        ScheduleNotActive: the schedule is paused or over.
         SlotTaken: that slot or a later one is decided.
     """
     if (state := state_of(session, number)) != "active":
-        raise ScheduleIdle(number, state)
+        raise ScheduleNotActive(number, state)
     newest = newest_slot(session, number)
     if newest is not None and newest.slot >= slot:
         raise SlotTaken(number, slot)
@@ -192,8 +192,8 @@ def record_slot(
 
     Raises:
         SlotTaken: that slot or a later one is decided.
-        ScheduleIdle: the schedule is paused or over.
-        RoleMissing, Denied: the actor may not decide it, or it has not come.
+        ScheduleNotActive: the schedule is paused or over.
+        RoleDenied, RuleViolated: the actor may not decide it, or it has not come.
     """
     made = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
                         at=utc_now(), actor_id=actor.id)  # fmt: skip
@@ -201,11 +201,11 @@ def record_slot(
         insert_row(session, made)
     except AlreadyRecorded:
         raise SlotTaken(schedule.id, slot) from None
-    except Denied as refusal:
+    except RuleViolated as refusal:
         if refusal.facts["rule"] == _SLOT_DECIDED:
             raise SlotTaken(schedule.id, slot) from None
         if refusal.facts["rule"] == _SCHEDULE_IDLE:
-            raise ScheduleIdle(schedule.id, "paused or over") from None
+            raise ScheduleNotActive(schedule.id, "paused or over") from None
         raise
     return made
 
@@ -237,6 +237,6 @@ def end_slot(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, de
 
     Raises:
         AlreadyRecorded: it was given up before.
-        Denied, RoleMissing: its request runs, or has run, or the actor is no runner.
+        RuleViolated, RoleDenied: its request runs, or has run, or the actor is no runner.
     """
     insert_row(session, SlotEnd(slot_id=slot.id, reason=reason, detail=detail, at=utc_now(), actor_id=actor.id))

@@ -44,7 +44,7 @@ def record_artifact(
         values: the digest of what its mechanisms released, where later releases may be made of that.
 
     Raises:
-        Fenced: the attempt was swept away meanwhile.
+        AttemptClosed: the attempt was swept away meanwhile.
     """
     attempts._settle_attempt(session, actor, attempt, "COMMIT")
     made = Artifact(
@@ -74,7 +74,7 @@ def record_metrics(
     """Store evaluations of an artifact; `charged` as for `record_artifact`, `by` who looks at them where it is later.
 
     Raises:
-        Denied: an internal metric before the publish decision, on governed data (PRIVACY §7).
+        RuleViolated: an internal metric before the publish decision, on governed data (PRIVACY §7).
     """
     invocations = _invocation_ids(session, artifact) if charged else {}
     insert_rows(

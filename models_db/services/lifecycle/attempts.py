@@ -95,7 +95,7 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
     """Whether one instalment is armed; a transaction that still arms it is waited for.
 
     Raises:
-        Fenced: the attempt was settled meanwhile.
+        AttemptClosed: the attempt was settled meanwhile.
     """
     lock_accounts(session, attempt.account_id, attempt.blocks)
     query = (
@@ -109,7 +109,7 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
     for number, kind in session.execute(query):
         found.setdefault(number, set()).add(kind)
     if any(kinds - {"HOLD", "ARM"} for kinds in found.values()):
-        raise ledger.Fenced
+        raise ledger.AttemptClosed
     return bool(found) and all("ARM" in kinds for kinds in found.values())
 
 
@@ -146,14 +146,14 @@ def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, out
     ledger.settle(session, actor, attempt, outcome)
     running = requests.state_of(session, attempt.request_id) == RequestState.RUNNING
     if not running or _count_attempts(session, attempt.request_id) != attempt.number:
-        raise ledger.Fenced
+        raise ledger.AttemptClosed
 
 
 def fail_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
     """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again.
 
     Raises:
-        Fenced: the attempt has ended already.
+        AttemptClosed: the attempt has ended already.
     """
     _settle_attempt(session, actor, attempt, "FORFEIT")
     requests.record_transition(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.APPROVED, reason)

@@ -20,7 +20,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
 from models_db.tables import Account, Dataset, PolicyVersion, Request, ScopeEnd
 from models_db.values.amounts import Amount, Envelope
-from models_db.writes.database_errors import AlreadyRecorded, Denied
+from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row
 
 SHORTEST_WINDOW: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
@@ -36,7 +36,7 @@ class NarrowingAccount:
     remaining: Amount
 
 
-class ScopeTooLarge(Refused):
+class EnvelopeTooLarge(Refused):
     """The envelope does not fit what is left of the lifetime budget."""
 
     def __init__(self, dataset: str, name: str, asked: Amount) -> None:
@@ -48,14 +48,14 @@ class ScopeTooLarge(Refused):
         )
 
 
-class ScopeExists(Refused):
+class EnvelopeExists(Refused):
     """An envelope of that name was opened on this account before; names are not used twice."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"An envelope named {name!r} is, or was, on this account.", "Choose another name.")
 
 
-class ScopeClosed(Refused):
+class EnvelopeClosed(Refused):
     """The envelope that a request was made for is closed."""
 
     def __init__(self, name: str) -> None:
@@ -66,7 +66,7 @@ class ScopeClosed(Refused):
         )
 
 
-class ScopeUnknown(UsageError):
+class EnvelopeUnknown(UsageError):
     """No open envelope of that name."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -81,10 +81,10 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
     """Reserve an envelope on every block of the dataset's account.
 
     Raises:
-        NameNotPlain: the name could be taken for another one.
-        ScopeTooLarge: it does not fit.
-        ScopeExists: the name was used before.
-        NotYourRole: the actor is no steward.
+        InvalidPlainName: the name could be taken for another one.
+        EnvelopeTooLarge: it does not fit.
+        EnvelopeExists: the name was used before.
+        RoleRequired: the actor is no steward.
     """
     principals.require_role(session, actor, "steward")
     made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
@@ -92,11 +92,11 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
     try:
         insert_row(session, made)
     except AlreadyRecorded:
-        raise ScopeExists(name) from None
-    except Denied as refusal:
+        raise EnvelopeExists(name) from None
+    except RuleViolated as refusal:
         if refusal.facts["rule"] != "the envelope does not fit what is left":
             raise
-        raise ScopeTooLarge(dataset.name, name, cap) from None
+        raise EnvelopeTooLarge(dataset.name, name, cap) from None
     return session.get_one(Account, made.id)  # with the counters that the database gave it
 
 
@@ -104,8 +104,8 @@ def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, 
     """Close an envelope: what is left of it is free again; what it has spent stays spent.
 
     Raises:
-        ScopeUnknown: there is none open of that name.
-        NotYourRole: the actor is no steward.
+        EnvelopeUnknown: there is none open of that name.
+        RoleRequired: the actor is no steward.
     """
     principals.require_role(session, actor, "steward")
     account = find_envelope(session, dataset, name)
@@ -124,11 +124,11 @@ def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
     """The open envelope of that name.
 
     Raises:
-        ScopeUnknown: there is none.
+        EnvelopeUnknown: there is none.
     """
     known = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
     if name not in known:
-        raise ScopeUnknown(name, sorted(known))
+        raise EnvelopeUnknown(name, sorted(known))
     return known[name]
 
 
@@ -136,11 +136,11 @@ def require_envelope_open(session: Session, account_id: int) -> Account:
     """The envelope of that number, if something may be held in it.
 
     Raises:
-        ScopeClosed: it was closed.
+        EnvelopeClosed: it was closed.
     """
     scope = session.get_one(Account, account_id, populate_existing=True)
     if session.scalar(select(func.count()).where(ScopeEnd.account_id == account_id)):
-        raise ScopeClosed(str(scope.name))
+        raise EnvelopeClosed(str(scope.name))
     return scope
 
 
@@ -163,7 +163,7 @@ def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list
     """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
 
     Raises:
-        ScopeClosed: the envelope was closed since the request was made.
+        EnvelopeClosed: the envelope was closed since the request was made.
     """
     found = []
     if request.scope_id is not None:

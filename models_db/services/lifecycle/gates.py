@@ -120,8 +120,8 @@ def record_decision(
 
     Raises:
         ValueError: a motion is approved, and nothing checks it.
-        releases.WrongState, motions.MotionDecided: nothing waits at that gate.
-        RoleMissing, Denied: no steward, wrong subject, decided already, or the roles must be separate.
+        releases.WrongState, motions.ProposalDecided: nothing waits at that gate.
+        RoleDenied, RuleViolated: no steward, wrong subject, decided already, or the roles must be separate.
     """
     if decision.gate == Gate.MOTION:
         return _decide_proposal(session, actor, decision, signature, approver or actor, amount_check)
@@ -187,7 +187,7 @@ def _decide_proposal(
     state = proposals.state_of(session, motion)
     ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
     if state != "open" and not ends_standing:
-        raise proposals.MotionDecided(motion.id, state)
+        raise proposals.ProposalDecided(motion.id, state)
     made = _approval_row(session, decision, signature, approver, actor)
     made.motion_id = motion.id
     _require_not_barred(session, motion, made)
@@ -204,7 +204,7 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
 
     Raises:
         NothingToWithdraw: there is none that counts.
-        Denied: it has been used.
+        RuleViolated: it has been used.
     """
     (lock_proposal if gate == Gate.MOTION else lock_request)(session, number)
     found = own_approvals(session, actor, number, gate)

@@ -22,7 +22,7 @@ from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.events import PrivacyEvent
 from models_db.writes.budget_steps import PlannedHold, record_entries, reserve
 from models_db.writes.budget_steps_postgresql import arm_in_one_statement, reserve_in_one_statement
-from models_db.writes.database_errors import Denied, OverCap
+from models_db.writes.database_errors import CapExceeded, RuleViolated
 from models_db.writes.insert import query_locked, renew_lease
 
 ZERO_AMOUNT = Amount()
@@ -100,7 +100,7 @@ class BudgetExceeded(Refused):
         self.left = left
 
 
-class Fenced(Refused):
+class AttemptClosed(Refused):
     """This run's holds were closed by someone else (`almoner run sweep`); it must not go on."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ def hold(
 
     Raises:
         BudgetExceeded: some block cannot afford it.
-        Denied: this attempt is not running (any more), or another rule of the ledger forbids it.
+        RuleViolated: this attempt is not running (any more), or another rule of the ledger forbids it.
         ValueError: an eligible block has no account.
     """
     mechanisms = [_invocation_row(attempt, number, each, provenance) for number, each in enumerate(plan)]
@@ -185,7 +185,7 @@ def hold(
             actor.id,
             [PlannedHold(m, _hold_rows(each, ids)) for m, each in zip(mechanisms, parts, strict=True)],
         )
-    except OverCap:
+    except CapExceeded:
         raise BudgetExceeded(attempt.dataset, asked, left) from None
 
 
@@ -224,8 +224,8 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:
-        Fenced: the hold is armed or closed already, or the lease is somebody else's now.
-        Denied: nothing is held, or the spend gate is not passed (any more).
+        AttemptClosed: the hold is armed or closed already, or the lease is somebody else's now.
+        RuleViolated: nothing is held, or the spend gate is not passed (any more).
     """
     if whole:
         which = attempt.request_id, attempt.number, sequence, instalment
@@ -233,12 +233,12 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         if known is not None:
             return known
     if lease and not renew_lease(session, attempt.request_id, *lease):
-        raise Fenced
+        raise AttemptClosed
     holds = _holds_by_account(session, _HOLDS_OF_INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
-        raise Denied("nothing is held")
+        raise RuleViolated("nothing is held")
     if any(each.entries != {"HOLD"} for each in holds):
-        raise Fenced
+        raise AttemptClosed
     spent = holds[0].amount
     record_entries(session, actor.id, [(each.id, "ARM") for each in holds])
     return spent
@@ -248,13 +248,13 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
     """Close an attempt: armed holds get `outcome` (COMMIT or FORFEIT), never-armed ones are given back.
 
     Raises:
-        Fenced: it has been settled already.
+        AttemptClosed: it has been settled already.
     """
     holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
     armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
     untouched = [each.id for each in holds if each.entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
-        raise Fenced
+        raise AttemptClosed
     if holds:
         record_entries(
             session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched]

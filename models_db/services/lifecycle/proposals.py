@@ -37,14 +37,14 @@ from models_db.values.standing_terms import cost_of, describe_differences, diffe
 from models_db.writes.insert import insert_row, lock_accounts, lock_proposal
 
 
-class MotionUnknown(UsageError):
+class ProposalUnknown(UsageError):
     """No motion with that number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"There is no motion {number}.", "See them with `almoner motion list`.", {"motion": number})
 
 
-class MotionDecided(Refused):
+class ProposalDecided(Refused):
     """The motion is not waiting any more."""
 
     def __init__(self, number: int, state: str) -> None:
@@ -55,7 +55,7 @@ class MotionDecided(Refused):
         )
 
 
-class StandingExhausted(Refused):
+class AuthorisationExhausted(Refused):
     """A standing authorisation that allows no further run."""
 
     def __init__(self, number: int, reason: str, differs: Sequence[str] = ()) -> None:
@@ -91,7 +91,7 @@ class CapTooLow(Refused):
         )  # fmt: skip
 
 
-class MotionAltered(Refused):
+class ProposalAltered(Refused):
     """A motion's row is not what its digest, and so its approvals, are for."""
 
     def __init__(self, number: int) -> None:
@@ -137,7 +137,7 @@ def propose_cap(
 
     Raises:
         CapTooLow: more is spent or reserved already.
-        RoleMissing: the actor is neither analyst nor steward.
+        RoleDenied: the actor is neither analyst nor steward.
     """
     require_room(session, dataset, claim.cap)
     made = _new_proposal(actor, dataset, policy, "cap", reason, valid)
@@ -158,7 +158,7 @@ def propose_standing(
     """Ask that one configuration may be run again and again without a decision each time.
 
     Raises:
-        RoleMissing: the actor is neither analyst nor steward.
+        RoleDenied: the actor is neither analyst nor steward.
     """
     made = _new_proposal(actor, dataset, policy, "standing", reason, valid)
     made.rho, made.delta_fail, made.runs, made.until = terms.rho, terms.delta, terms.runs, terms.until
@@ -173,7 +173,7 @@ def propose_retraction(
 
     Raises:
         NotPublished: there is nothing to retract.
-        RoleMissing: the actor is neither analyst nor steward.
+        RoleDenied: the actor is neither analyst nor steward.
     """
     request = requests.find_request(session, request_id)
     publication = _find_publication(session, request_id)
@@ -238,11 +238,11 @@ def find_proposal(session: Session, number: int) -> Proposal:
     """The motion with that number.
 
     Raises:
-        MotionUnknown: there is none.
+        ProposalUnknown: there is none.
     """
     found = session.get(Proposal, number)
     if found is None:
-        raise MotionUnknown(number)
+        raise ProposalUnknown(number)
     return found
 
 
@@ -321,8 +321,8 @@ def find_authorisation(
     """The standing authorisation of that number, if it covers this request now.
 
     Raises:
-        MotionUnknown: there is none.
-        StandingExhausted: it is not in force, used up, for another configuration, or for less.
+        ProposalUnknown: there is none.
+        AuthorisationExhausted: it is not in force, used up, for another configuration, or for less.
         OwnAuthorisation: the requester has approved it, where roles are separate.
     """
     motion = find_proposal(session, number)
@@ -330,7 +330,7 @@ def find_authorisation(
     asked = requests.configuration(body)
     if motion.config_digest != digest(asked):
         differs = differing_fields(configuration_of(motion), asked)
-        raise StandingExhausted(number, describe_differences(differs), differs)
+        raise AuthorisationExhausted(number, describe_differences(differs), differs)
     _require_covered(motion, cost_of(body))
     if requester is not None:
         _require_not_approver(session, motion, requester)
@@ -341,7 +341,7 @@ def _require_covered(motion: Proposal, cost: Amount) -> None:
     allowed = Amount(motion.rho or 0, motion.delta_fail or 0)
     if not cost.fits(allowed):
         more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
-        raise StandingExhausted(
+        raise AuthorisationExhausted(
             motion.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
         )
 
@@ -359,7 +359,7 @@ def use_authorisation(session: Session, actor: Actor, request: Request, attempt:
     """Use one run of the standing authorisation that the request names.
 
     Raises:
-        StandingExhausted: none is left.
+        AuthorisationExhausted: none is left.
         OwnAuthorisation: the actor has approved it, where roles are separate.
     """
     motion = session.get_one(Proposal, request.standing_id)
@@ -378,13 +378,13 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
     """Check that the request's standing authorisation says what was approved, and is for exactly this configuration.
 
     Raises:
-        MotionAltered: it does not, or is not.
+        ProposalAltered: it does not, or is not.
     """
     motion = session.get_one(Proposal, request.standing_id)
     dataset = session.get_one(Dataset, motion.dataset_id)
     configuration = digest(requests.configuration(request_body(request)))
     if motion.digest != digest(content_of(motion, dataset.name)) or configuration != motion.config_digest:
-        raise MotionAltered(motion.id)
+        raise ProposalAltered(motion.id)
 
 
 def count_uses(session: Session, motion: Proposal) -> int:
@@ -398,8 +398,8 @@ def _require_in_force(session: Session, motion: Proposal) -> None:
         told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
-        raise StandingExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
+        raise AuthorisationExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
     if str(motion.until) <= utc_now():
-        raise StandingExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
+        raise AuthorisationExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
     if motion.runs is not None and used >= motion.runs:
-        raise StandingExhausted(motion.id, f"all {motion.runs} runs are used")
+        raise AuthorisationExhausted(motion.id, f"all {motion.runs} runs are used")

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import JsonUnfit, parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.corpus.readers.documents import (
     MAX_RECORD_BYTES,
     Fields,
@@ -125,7 +125,7 @@ def _read_jsonl(source: Source, fields: Fields) -> Documents:
                 continue
             try:
                 record = parse_json(line, most_bytes=MAX_RECORD_BYTES, halves=True)
-            except JsonUnfit:
+            except InvalidJson:
                 raise NotJson(source, lines.number) from None
             if not isinstance(record, dict):
                 raise NotAnObject(source, lines.number)

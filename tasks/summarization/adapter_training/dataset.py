@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from models_db.errors import UsageError
-from models_db.values.bounded_json import JsonUnfit, parse_json
+from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.corpus.identity.units import is_unicode
 
 LARGEST_FILE: Final = 2**30
@@ -113,7 +113,7 @@ def _lines(content: bytes, file: str) -> Iterator[tuple[int, str]]:
 def _example(line: str, file: str, number: int) -> Example:
     try:
         found = parse_json(line, most_bytes=LARGEST_FILE)
-    except JsonUnfit as unfit:
+    except InvalidJson as unfit:
         raise TrainingLineInvalid(file, number, "it is not JSON" if "not JSON" in str(unfit) else str(unfit)) from None
     if reason := _unfit(found):
         raise TrainingLineInvalid(file, number, reason)

@@ -7,7 +7,7 @@ import pytest
 
 import models_db
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
-from models_db.writes.database_errors import Denied
+from models_db.writes.database_errors import RuleViolated
 
 
 def every_error() -> list[type[AlmonerError]]:
@@ -35,8 +35,8 @@ def test_names_are_not_used_twice() -> None:
 
 
 def test_diagnostics_are_message_and_advice() -> None:
-    problem = Denied("nothing is held")
+    problem = RuleViolated("nothing is held")
     assert problem.diagnostics() == f"{problem.message}\n{problem.advice}"
-    assert problem.name == "Denied"
+    assert problem.name == "RuleViolated"
     assert problem.facts == {"rule": "nothing is held"}
     assert Refused("no").diagnostics() == "no"

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flows.approvals import offline_approval
-from flows.approvals.build_review import DraftForeign, build_publish_review, build_spend_review
+from flows.approvals.build_review import DraftOfAnotherRequest, build_publish_review, build_spend_review
 from flows.approvals.decide import ApprovalUnusable, SignerUnknown, check_signed_approval, sign_offline
 from flows.approvals.offline_approval import (
-    ApprovalFileUnfit,
-    AskTooLarge,
+    InvalidApprovalFile,
+    ReviewTooLarge,
     export_review,
     import_review,
     read_approval,
@@ -157,13 +157,13 @@ FILE_FAULTS = {
 
 @pytest.mark.parametrize("change", FILE_FAULTS.values(), ids=FILE_FAULTS)
 def test_files_that_are_no_draft_are_refused(tmp_path, key, publish_ask, change):
-    with pytest.raises(ApprovalFileUnfit):
+    with pytest.raises(InvalidApprovalFile):
         read(rewritten(publish_ask, change), key, tmp_path)
     assert not (tmp_path.parent / "escaped").exists()
 
 
 def test_a_question_shown_with_another_requests_files_is_refused(tmp_path, key, publish_ask):
-    with pytest.raises(DraftForeign):
+    with pytest.raises(DraftOfAnotherRequest):
         read(rewritten(publish_ask, lambda c: c["question"]["request"].update(nonce="00" * 16)), key, tmp_path)
 
 
@@ -182,7 +182,7 @@ SPELLINGS = {
 @pytest.mark.parametrize("change", SPELLINGS.values(), ids=SPELLINGS)
 def test_another_spelling_is_refused(tmp_path, key, ask, change):
     ask.write_bytes(change(ask.read_bytes()))
-    with pytest.raises(ApprovalFileUnfit):
+    with pytest.raises(InvalidApprovalFile):
         read(ask, key, tmp_path)
 
 
@@ -192,13 +192,13 @@ def test_missing_huge_and_odd_files_are_refused(tmp_path, key, ask, monkeypatch)
     with pytest.raises(FileUnreadable):
         read(tmp_path, key, tmp_path)
     monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
-    with pytest.raises(ApprovalFileUnfit, match="larger than 100 bytes"):
+    with pytest.raises(InvalidApprovalFile, match="larger than 100 bytes"):
         read(ask, key, tmp_path)
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path, question, monkeypatch):
     monkeypatch.setattr(offline_approval, "MOST_REVIEW_BYTES", 100)
-    with pytest.raises(AskTooLarge):
+    with pytest.raises(ReviewTooLarge):
         export_review(tmp_path / "ask.json", "spend", question, None)
     assert not (tmp_path / "ask.json").exists()
 
@@ -300,7 +300,7 @@ def test_no_field_can_be_changed(key, asked, field):
 def test_an_approval_out_of_form_is_refused(tmp_path, key, asked, change):
     path = tmp_path / "signed.json"
     write_approval(path, sign_offline(key, asked, "fine"))
-    with pytest.raises(ApprovalFileUnfit):
+    with pytest.raises(InvalidApprovalFile):
         read_approval(rewritten(path, lambda c: c.update(change)))
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from flows.approvals.build_review import build_spend_review
 from flows.approvals.decide import ApprovalUnusable, check_signed_approval, sign_offline
-from flows.approvals.offline_approval import ApprovalFileUnfit, export_review, import_review
+from flows.approvals.offline_approval import InvalidApprovalFile, export_review, import_review
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from models_db.policies.policy import Policy
 from models_db.services.catalogue import requests
@@ -181,5 +181,5 @@ def test_a_motion_does_not_pass_for_a_request(tmp_path) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
     for number, (gate, question) in enumerate((("spend", a_motion()), ("motion", a_question()))):
         export_review(tmp_path / f"{number}.json", gate, question, None)
-        with pytest.raises(ApprovalFileUnfit):
+        with pytest.raises(InvalidApprovalFile):
             import_review(tmp_path / f"{number}.json", key.public_key, tmp_path)

@@ -6,15 +6,15 @@ import pytest
 
 from flows.approvals.propose_change import (
     CapProposal,
+    InvalidEndDate,
+    ProposalReasonMissing,
     ProposalRow,
-    ReasonNeeded,
     StandingProposal,
-    UntilUnfit,
     end_of_day,
     require_reason,
 )
 from flows.datasets.budget_view import BudgetView, PacingWindow
-from models_db.services.lifecycle.envelopes import ScopeUnknown
+from models_db.services.lifecycle.envelopes import EnvelopeUnknown
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount, Envelope
@@ -31,7 +31,7 @@ def test_the_last_day_counts_to_its_end() -> None:
 
 @pytest.mark.parametrize("until", ["", "soon", "2099-02-30", "2099", "2020-01-01"])
 def test_other_last_days_are_refused(until: str) -> None:
-    with pytest.raises(UntilUnfit) as unfit:
+    with pytest.raises(InvalidEndDate) as unfit:
         end_of_day(until)
     assert unfit.value.facts == {"until": until}
 
@@ -39,7 +39,7 @@ def test_other_last_days_are_refused(until: str) -> None:
 @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
 def test_stewards_are_told_why(reason: str) -> None:
     require_reason("the board agreed")
-    with pytest.raises(ReasonNeeded):
+    with pytest.raises(ProposalReasonMissing):
         require_reason(reason)
 
 
@@ -92,7 +92,7 @@ def test_what_is_left_is_of_the_envelope_or_beside_all() -> None:
     study = Envelope("study", Amount(40), Amount(10), Amount(30))
     view = BudgetView(("clinic",), 1, (lifetime_claim("8", "1e-6"),), balance, (study,), None)
     assert (view.left(None), view.left("study")) == (Amount(70), Amount(30))
-    with pytest.raises(ScopeUnknown):
+    with pytest.raises(EnvelopeUnknown):
         view.left("other")
     assert view.claim.epsilon == "8"
 

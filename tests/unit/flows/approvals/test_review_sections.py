@@ -4,7 +4,7 @@ import pytest
 
 from flows.approvals.build_review import (
     INSIGHTS_SHOWN,
-    DraftForeign,
+    DraftOfAnotherRequest,
     build_publish_review,
     build_spend_review,
     shown_insights,
@@ -216,7 +216,7 @@ def test_at_the_publish_gate_the_bytes_are_what_is_signed(tmp_path):
 @pytest.mark.parametrize("changes", [{"number": 2}, {"request": a_request(nonce="88" * 16)}])
 def test_files_of_another_request_are_refused(tmp_path, changes):
     draft, files = a_draft(tmp_path)
-    with pytest.raises(DraftForeign):
+    with pytest.raises(DraftOfAnotherRequest):
         build_publish_review(a_question(**changes), draft, files, None)
 
 

@@ -107,7 +107,7 @@ def test_the_page_lists_what_may_be_said() -> None:
 @pytest.mark.parametrize("address", ["http://collector:4318/v1/traces", "ftp://localhost/x", "collector", "https://"])
 def test_traces_are_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv(tracing.COLLECTOR_VARIABLE, address.replace("//c", "//me:secret@c"))
-    with pytest.raises(tracing.TracesInTheClear) as caught:
+    with pytest.raises(tracing.UnencryptedCollector) as caught:
         working()
     assert "secret" not in f"{caught.value.diagnostics()} {caught.value.facts}"
 

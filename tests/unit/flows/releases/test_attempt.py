@@ -7,7 +7,7 @@ import pytest
 
 from flows.releases.attempt import RunInterrupted, close_attempt_on_error
 from models_db.errors import Refused
-from models_db.services.lifecycle.ledger import Fenced
+from models_db.services.lifecycle.ledger import AttemptClosed
 
 
 @dataclass
@@ -20,7 +20,7 @@ class FakeRun:
 
     def abandon(self, reason: str) -> None:
         if self.fenced:
-            raise Fenced
+            raise AttemptClosed
         self.reasons.append(reason)
 
 
@@ -58,12 +58,12 @@ def test_ctrl_c_is_told_as_what_it_means_for_the_budget() -> None:
 
 def test_a_fenced_run_closes_nothing() -> None:
     run = FakeRun()
-    with pytest.raises(Fenced):
-        ended(run, Fenced())
+    with pytest.raises(AttemptClosed):
+        ended(run, AttemptClosed())
     assert run.reasons == []
 
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), Refused("No.")])
 def test_a_run_that_fails_after_it_was_swept_says_that_it_was_swept(error: BaseException) -> None:
-    with pytest.raises(Fenced):
+    with pytest.raises(AttemptClosed):
         ended(FakeRun(fenced=True), error)

@@ -5,7 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flows.schedules.recurrence import Recurrence, RuleUnfit, StartUnfit, ZoneUnknown, parse_interval, parse_timing
+from flows.schedules.recurrence import (
+    InvalidScheduleRule,
+    InvalidStartTime,
+    Recurrence,
+    ZoneUnknown,
+    parse_interval,
+    parse_timing,
+)
 from models_db.services.catalogue.schedules import Timing
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
@@ -115,7 +122,7 @@ def test_how_many_moments_there_are_until_a_day() -> None:
     ],
 )
 def test_what_is_no_rule(kind: str, rule: str) -> None:
-    with pytest.raises(RuleUnfit) as unfit:
+    with pytest.raises(InvalidScheduleRule) as unfit:
         parse_timing(kind, rule, "UTC", None, NOW)
     assert unfit.value.facts["kind"] == kind
 
@@ -127,9 +134,9 @@ def test_what_is_no_rule(kind: str, rule: str) -> None:
 def test_a_rule_that_is_none_is_so_in_the_ledger_too(kind: str, rule: str) -> None:
     """Whatever put it there: whoever looks gets an answer, and does not look for its next time for ever."""
     found = Recurrence.of_timing(Timing(kind, rule, "UTC", "2026-01-01T00:00:00.000000Z"))
-    with pytest.raises(RuleUnfit):
+    with pytest.raises(InvalidScheduleRule):
         found.latest_slot(NOW)
-    with pytest.raises(RuleUnfit):
+    with pytest.raises(InvalidScheduleRule):
         found.next_slots(NOW, 1)
 
 
@@ -138,5 +145,5 @@ def test_what_is_no_zone_and_no_start() -> None:
         with pytest.raises(ZoneUnknown):
             parse_timing("interval", "1h", zone, None, NOW)
     for start in ("soon", "2026-02-30", "", "0001-01-01", "9999-12-30"):
-        with pytest.raises(StartUnfit):
+        with pytest.raises(InvalidStartTime):
             parse_timing("interval", "1h", "Asia/Tokyo", start, NOW)

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from flows.workspace.object_stores import StoresOpen, buckets_of, open_source
+from flows.workspace.object_stores import StoresFileExposed, buckets_of, open_source
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid
 from tasks.object_storage.address import Address
@@ -45,7 +45,7 @@ def test_what_is_said_of_a_bucket(home):
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
 def test_a_file_that_others_may_touch_is_refused(home, mode):
-    with pytest.raises(StoresOpen):
+    with pytest.raises(StoresFileExposed):
         written(home, {"buckets": {}}, mode)
 
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.workspace.plain_yaml import MOST_DEPTH, MOST_DIGITS, YamlUnfit, parse_yaml
+from flows.workspace.plain_yaml import MOST_DEPTH, MOST_DIGITS, InvalidYaml, parse_yaml
 
 SECRET = "Quartermaine"
 
@@ -60,7 +60,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "reason"), BAD.values(), ids=list(BAD))
 def test_what_is_ambiguous_or_unbounded_is_refused_without_a_word_of_it(text: str, reason: str) -> None:
-    with pytest.raises(YamlUnfit, match="not YAML") as refused:
+    with pytest.raises(InvalidYaml, match="not YAML") as refused:
         parse_yaml(text)
     assert reason in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -68,7 +68,7 @@ def test_what_is_ambiguous_or_unbounded_is_refused_without_a_word_of_it(text: st
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(YamlUnfit):
+    with contextlib.suppress(InvalidYaml):
         parse_yaml(text)
 
 

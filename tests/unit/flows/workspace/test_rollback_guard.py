@@ -11,10 +11,10 @@ import pytest
 
 from flows.workspace import rollback_guard
 from flows.workspace.rollback_guard import (
-    HomeForgetful,
     LedgerRolledBack,
-    MemoryUnusable,
     RollbackGuardedDatabase,
+    SeenFileUnusable,
+    SeenFileUnwritable,
     SeenHeads,
 )
 from models_db.home import ProjectHome
@@ -118,7 +118,7 @@ def test_a_home_that_cannot_be_written_stops_no_commit(
     told.request()
     assert head_of(told.database).seq == seen(home).head.seq + 1
     assert home.seen.read_bytes() == before
-    with pytest.raises(HomeForgetful, match="No space left"):
+    with pytest.raises(SeenFileUnwritable, match="No space left"):
         rollback_guard.save_head(home, seen(home))
     assert [file.name for file in home.root.iterdir()] == ["seen.json"]
 
@@ -234,14 +234,14 @@ GOOD = {"format": rollback_guard.FORMAT, "first": "a" * 64, "seq": 3, "hash": "b
 )  # fmt: skip
 def test_a_file_that_is_not_ours_is_named(home: ProjectHome, content: str) -> None:
     home.seen.write_text(content)
-    with pytest.raises(MemoryUnusable, match="not in its format") as problem:
+    with pytest.raises(SeenFileUnusable, match="not in its format") as problem:
         rollback_guard.load_head(home)
     assert problem.value.exit_code == 3
 
 
 def test_what_cannot_be_read_is_named(home: ProjectHome, world: World) -> None:
     home.seen.mkdir()
-    with pytest.raises(MemoryUnusable):
+    with pytest.raises(SeenFileUnusable):
         rollback_guard.load_head(home)
     assert "cannot be used" in rollback_guard.check_rollback(home, world.database)
 

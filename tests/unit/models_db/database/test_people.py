@@ -6,14 +6,14 @@ import pytest
 
 from models_db.database.base import utc_now
 from models_db.services.catalogue import database_access, datasets, principals
-from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMeaningless, LoginMismatch
+from models_db.services.catalogue.database_access import MOST_ROLE_BYTES, LoginMismatch, LoginNotSupported
 from models_db.services.catalogue.principals import (
+    InvalidPersonName,
     Mandate,
     NameTaken,
-    NotYourRole,
-    PersonNameUnfit,
     PrincipalUnknown,
     RoleNotHeld,
+    RoleRequired,
     RoleUnknown,
     SelfDelegation,
 )
@@ -57,7 +57,7 @@ def test_a_name_that_reads_like_another_is_refused(world: World, alike: str) -> 
 
 @pytest.mark.parametrize("unfit", ["", " ", " anna", "an\N{ZERO WIDTH SPACE}na", "an\nna", "a" * 101])
 def test_a_name_that_could_mislead_is_none(world: World, unfit: str) -> None:
-    with pytest.raises(PersonNameUnfit), world.database.write() as session:
+    with pytest.raises(InvalidPersonName), world.database.write() as session:
         principals.enrol(session, world.admin, unfit, "another key")
 
 
@@ -69,7 +69,7 @@ def test_a_stranger_is_nobody(world: World) -> None:
 @pytest.mark.parametrize("name", ["analyst", "steward", "runner"])
 def test_only_admins_enrol_and_grant(world: World, name: str) -> None:
     before = snapshot(world.database)
-    with pytest.raises(NotYourRole), world.database.write() as session:
+    with pytest.raises(RoleRequired), world.database.write() as session:
         principals.enrol(session, getattr(world, name), "friend", "another key")
     assert snapshot(world.database) == before
 
@@ -117,7 +117,7 @@ def test_a_vote_is_delegated_to_somebody_else(world: World) -> None:
 
 def test_a_login_means_nothing_in_a_file(sqlite_database: Database) -> None:
     world = World.create(sqlite_database)
-    with pytest.raises(LoginMeaningless), sqlite_database.write() as session:
+    with pytest.raises(LoginNotSupported), sqlite_database.write() as session:
         principals.enrol(session, world.admin, "anna", "key of anna", login="anna")
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from models_db.database.base import utc_now
 from models_db.sessions.database import Database, LedgerUnreachable, SchemaOutdated
 from models_db.tables import Principal
-from models_db.writes.database_errors import AlreadyRecorded, Denied, OverCap, translate_database_errors
+from models_db.writes.database_errors import AlreadyRecorded, CapExceeded, RuleViolated, translate_database_errors
 from tests.support import World, execute, fetch, snapshot
 
 PRAGMAS = {
@@ -147,7 +147,7 @@ def test_an_error_quotes_no_values(database: Database) -> None:
 
 
 def said(database: Database, *statements: str) -> type[Exception]:
-    with pytest.raises((Denied, AlreadyRecorded, OverCap)) as refusal, translate_database_errors():
+    with pytest.raises((RuleViolated, AlreadyRecorded, CapExceeded)) as refusal, translate_database_errors():
         execute(database, *statements)
     return refusal.type
 
@@ -161,15 +161,15 @@ def test_refusals_have_the_same_names_on_both_backends(world: World) -> None:
     account = "INSERT INTO account (kind, rho_cap, delta_cap, rho_held) VALUES"
     assert said(database, principal(1, "new")) is AlreadyRecorded
     assert said(database, principal(9, "steward")) is AlreadyRecorded
-    assert said(database, f"{account} ('root', 5, 5, 1)") is Denied
-    assert said(database, f"{account} ('other', 5, 5, 0)") is Denied
-    assert said(database, "UPDATE principal SET name = 'x'") is Denied
+    assert said(database, f"{account} ('root', 5, 5, 1)") is RuleViolated
+    assert said(database, f"{account} ('other', 5, 5, 0)") is RuleViolated
+    assert said(database, "UPDATE principal SET name = 'x'") is RuleViolated
     assert said(database, f"INSERT INTO cap (account_id, epsilon, delta, delta_conversion, created_at) "
-                          f"VALUES (99, '1', '1', 1, '{utc_now()}')") is Denied  # fmt: skip
+                          f"VALUES (99, '1', '1', 1, '{utc_now()}')") is RuleViolated  # fmt: skip
 
 
 def test_a_refusal_names_the_constraint_and_no_value(world: World) -> None:
-    with pytest.raises(Denied, match="ck_account_kind") as refusal, translate_database_errors():
+    with pytest.raises(RuleViolated, match="ck_account_kind") as refusal, translate_database_errors():
         execute(world.database, "INSERT INTO account (kind, rho_cap, delta_cap) VALUES ('private words', 5, 5)")
     assert "private words" not in refusal.value.diagnostics()
     assert refusal.value.__cause__ is None

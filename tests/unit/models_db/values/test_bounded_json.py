@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models_db.values.bounded_json import MOST_DEPTH, MOST_DIGITS, JsonUnfit, parse_json
+from models_db.values.bounded_json import MOST_DEPTH, MOST_DIGITS, InvalidJson, parse_json
 
 SECRET = "Quartermaine"
 values = st.recursive(
@@ -25,7 +25,7 @@ def test_plain_json_is_read(value: object) -> None:
 
 @given(st.text() | st.binary())
 def test_anything_else_is_refused_by_name(given_text: str | bytes) -> None:
-    with contextlib.suppress(JsonUnfit):
+    with contextlib.suppress(InvalidJson):
         parse_json(given_text, most_bytes=100)
 
 
@@ -49,7 +49,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "reason"), BAD.values(), ids=list(BAD))
 def test_what_is_beyond_a_bound_is_refused_without_a_word_of_it(text: str | bytes, reason: str) -> None:
-    with pytest.raises(JsonUnfit) as refused:
+    with pytest.raises(InvalidJson) as refused:
         parse_json(text, most_bytes=1_000_000)
     assert reason in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -58,7 +58,7 @@ def test_what_is_beyond_a_bound_is_refused_without_a_word_of_it(text: str | byte
 def test_brackets_in_strings_are_no_nesting() -> None:
     text = "[{" * 500 + '\\" "'
     assert parse_json(json.dumps([text, {"a": text}]), most_bytes=10**6) == [text, {"a": text}]
-    with pytest.raises(JsonUnfit, match="deeper"):
+    with pytest.raises(InvalidJson, match="deeper"):
         parse_json(json.dumps([text]) + "[" * 100, most_bytes=10**6)
 
 
