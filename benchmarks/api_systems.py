@@ -52,9 +52,9 @@ from tasks.corpus.store import Corpus
 from tasks.evaluation.algorithms.logistic_regression import Classes, Softmax, fit
 from tasks.evaluation.core.embedded_texts import points
 from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import Bench, NoEngine
-from tasks.inference.backends.interface import Sampling, TextBackend, Written
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.generation.decoding.run_context import NoEngine, RunContext
+from tasks.inference.backends.interface import Completion, Sampling, TextBackend
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
@@ -69,7 +69,7 @@ from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.text.interfaces import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 MODEL = "smollm2-135m-instruct"
 DELTA = Decimal("1e-5")
@@ -146,7 +146,7 @@ class Recording:
         if self.inner is not None:
             self.inner.require_ready(prompts, how)
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """As `TextBackend.write`."""
         if self.inner is None:
             raise AssertionError("no model is to be asked")
@@ -331,8 +331,10 @@ class Workplace:
         wanted = system.parameters.model_validate(
             parameters_of(cell.system, labels, len(sides.parts.private), self.sizes)
         )
-        amount = release_amount(Decimal(cell.epsilon), DELTA, system.fail_share(wanted)) if cell.epsilon else None
-        plan = system.plan(Ask(amount, wanted, 1, len(sides.parts.private), governed=True))
+        amount = (
+            release_amount(Decimal(cell.epsilon), DELTA, system.failure_delta_share(wanted)) if cell.epsilon else None
+        )
+        plan = system.plan(PlanInputs(amount, wanted, 1, len(sides.parts.private), governed=True))
         prompt = PromptSpec.of(Prompt(description=ABOUT[cell.corpus]), labels)
         alone = cell.system.startswith("phrases_")
         bench, recording = self.bench(sides.corpus, prompt, asked=not alone)
@@ -342,7 +344,7 @@ class Workplace:
             return Made(list(zip(texts, (label or "" for label in layout_of_texts(wanted)), strict=True)))
         return _of(system.generate(plan, wanted, bench), prompt, recording, REFERENCES if cell.system == INK else 0)
 
-    def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[Bench, Recording]:
+    def bench(self, corpus: Corpus, prompt: PromptSpec, *, asked: bool) -> tuple[RunContext, Recording]:
         """A bench without a ledger, at which everything that a model is asked is kept."""
         inner = open_bench(self.engine if asked else cast(Engine, NoEngine("nobody")), corpus, prompt)
         recording = Recording(text_backend(inner) if asked else None)
@@ -369,8 +371,8 @@ class Workplace:
         )
 
     @cached_property
-    def embed(self) -> Remembering:
-        return Remembering(load_embedder(device=self.asked.device))
+    def embed(self) -> CachedEmbedder:
+        return CachedEmbedder(load_embedder(device=self.asked.device))
 
     @cached_property
     def engine(self) -> Engine:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.accounting.zcdp import rho_of
-from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.clustering.registry import clusterer_for
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -164,17 +164,17 @@ def load(arguments: argparse.Namespace) -> Points:
     return found
 
 
-def k_means(points: Points, k: int, start: int = 0) -> tuple[Centres, float, int]:
+def k_means(points: Points, k: int, start: int = 0) -> tuple[Centroids, float, int]:
     """scikit-learn's, one start; the processor time of its fit, and its rounds."""
     from sklearn.cluster import KMeans
 
     started = time.process_time()
     fitted = KMeans(k, n_init=1, random_state=start).fit(points)
-    return Centres(fitted.cluster_centers_.astype(np.float32)), time.process_time() - started, int(fitted.n_iter_)
+    return Centroids(fitted.cluster_centers_.astype(np.float32)), time.process_time() - started, int(fitted.n_iter_)
 
 
 def drawn_once(
-    points: Points, public: Points, written: str, epsilon: str, k: int, least: int, reference: Centres
+    points: Points, public: Points, written: str, epsilon: str, k: int, least: int, reference: Centroids
 ) -> dict[str, float]:
     """One draw: cost, survivors by noisy size, centres, how many of the reference's clusters are found, and seconds."""
     method, _, rounds = written.partition(":")
@@ -199,7 +199,7 @@ def drawn_once(
     }
 
 
-def near_by(points: Points, places: NDArray[np.int64], alive: NDArray[np.int64], reference: Centres) -> int:
+def near_by(points: Points, places: NDArray[np.int64], alive: NDArray[np.int64], reference: Centroids) -> int:
     """How many of the reference's centres have a surviving cluster whose members' mean points where they do (0.8)."""
     inside = [place for place in alive if (places == place).any()]
     if not inside:
@@ -208,7 +208,7 @@ def near_by(points: Points, places: NDArray[np.int64], alive: NDArray[np.int64],
     return int(((unit(reference.vectors.astype(np.float64)) @ means.T).max(axis=1) >= CLOSE).sum())
 
 
-def cost_of(points: Points, centres: Centres) -> float:
+def cost_of(points: Points, centres: Centroids) -> float:
     """The mean squared distance to the nearest centre."""
     total = 0.0
     for start in range(0, len(points), 10_000):

@@ -36,11 +36,11 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import DrawMeter, Job, decode
+from tasks.generation.decoding.loop import DrawMeter, GenerationJob, decode
 from tasks.inference.catalogue.model_store import model_folder
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.catalogue.registry import find
-from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.loading.loading import load
@@ -62,7 +62,7 @@ RHO = 1_780_000_000_000
 class Work:
     """What all sides decode."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[GenerationJob, ...]
     sizes: Sizes
 
     @property
@@ -70,7 +70,7 @@ class Work:
         """Tokens of a text."""
         return self.sizes.max_new_tokens
 
-    def prompts(self, job: Job) -> list[tuple[int, ...]]:
+    def prompts(self, job: GenerationJob) -> list[tuple[int, ...]]:
         """The public row and the private ones of one generation."""
         assert job.private is not None
         return [job.public.tokens, *[job.private.around(reference) for reference in job.references]]
@@ -137,9 +137,11 @@ def make_work(model: LanguageModel, arguments: argparse.Namespace, generations: 
     public, private = public_prompt(model.tokenizer, spec), private_prompt(model.tokenizer, spec)
     several = cycle(texts)
 
-    def job() -> Job:
+    def job() -> GenerationJob:
         some = islice(several, references)
-        return Job(public, private, tuple(tuple(reference_tokens(model.tokenizer, text, limit)) for text in some))
+        return GenerationJob(
+            public, private, tuple(tuple(reference_tokens(model.tokenizer, text, limit)) for text in some)
+        )
 
     return Work(
         tuple(job() for _ in range(generations)), Sizes.of([public], [private], limit, arguments.tokens, references)
@@ -148,7 +150,7 @@ def make_work(model: LanguageModel, arguments: argparse.Namespace, generations: 
 
 def plain_network(device: torch.device, dtype: str) -> Any:
     """The same model as transformers runs it."""
-    with quiet_libraries():
+    with silence_libraries():
         folder = model_folder(MODEL, find(MODEL).revision)
         network = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     network.generation_config.pad_token_id = 0

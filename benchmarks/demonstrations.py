@@ -27,7 +27,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
 from tasks.values.generated import Generated
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 DELTA = Decimal("1e-6")
 PUBLIC_ONLY = "public_only"
@@ -127,7 +127,7 @@ def released(
     words = public_labels(task)
     system = SYSTEMS[mechanism]
     parameters = system.parameters.model_validate(_parameters(sizes) | {"labels": tuple(words)})
-    plan = system.plan(Ask(release_amount(Decimal(epsilon), DELTA), parameters, 1, units, governed=True))
+    plan = system.plan(PlanInputs(release_amount(Decimal(epsilon), DELTA), parameters, 1, units, governed=True))
     prompt = PromptSpec.of(Prompt(description=DESCRIPTIONS[task.name]), tuple(words))
     made = system.generate(plan, parameters, open_bench(engine, corpus, prompt))
     labels = [text.label or "" for text in made.texts]
@@ -141,7 +141,7 @@ def public_only(engine: Engine, task: Task, corpus: Corpus, sizes: Sizes) -> lis
     system, found = SYSTEMS[PUBLIC_ONLY], []
     for word, label in words.items():
         parameters = system.parameters.model_validate(_parameters(sizes) | {"samples": each})
-        plan = system.plan(Ask(None, parameters, 1, None, governed=True))
+        plan = system.plan(PlanInputs(None, parameters, 1, None, governed=True))
         prompt = PromptSpec.of(Prompt(description=f"{DESCRIPTIONS[task.name]}\n\nCategory: {word}"))
         found += _usable(task, system.generate(plan, parameters, open_bench(engine, corpus, prompt)), [label] * each)
     return found

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from tasks.evaluate import scorer
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.devices import use_threads
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
@@ -74,20 +74,20 @@ def reviews(model: LanguageModel, tokens: int) -> Iterator[Text]:
             held.clear()
 
 
-def subject_of(model: LanguageModel, texts: list[Text], documents: list[Text]) -> Subject:
+def subject_of(model: LanguageModel, texts: list[Text], documents: list[Text]) -> EvaluationInput:
     """A release with all that any metric needs."""
-    return Subject(
+    return EvaluationInput(
         texts,
         scorer(model),
         lambda: [document.text for document in documents],
-        embed=Remembering(load_embedder()),
+        embed=CachedEmbedder(load_embedder()),
         tag=load_tagger(),
         labelled=lambda: [(document.text, document.label) for document in documents],
         learn=ModelLearner(model),
     )
 
 
-def measure(names: list[str], subject: Subject) -> None:
+def measure(names: list[str], subject: EvaluationInput) -> None:
     """Print the seconds of each metric, and what it says."""
     embed, documents = subject.embed, subject.documents
     assert embed is not None

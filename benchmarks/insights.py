@@ -271,7 +271,7 @@ class Workplace:
         """Whether the model can judge: on planted pairs, as a judge of releases is tried."""
         judge = ModelJudge(self.engine.model)
         trials = {"rating": rating_trial(judge), "preference": preference_trial(judge)}
-        return {name: {**trial.figures(), "able": trial.able} for name, trial in trials.items()}
+        return {name: {**trial.figures(), "able": trial.passed} for name, trial in trials.items()}
 
 
 def _told(what: str) -> Any:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering
 
 from tasks.attacks.roc import Separation, separation
-from tasks.evaluation.core.embedded_texts import Sides, points
+from tasks.evaluation.core.embedded_texts import ReleaseAndCorpus, points
 from tasks.evaluation.lexical.jaccard import heaviest, present, similarity
 from tasks.evaluation.semantic.nearest_neighbour import nearest
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
@@ -39,7 +39,7 @@ def compared(private: Sequence[str], public: Sequence[str], embed: Embedder, tag
     """FIGURES of a set of private insights; None where one of the sets has nothing to compare."""
     if not private or not public:
         return {**dict.fromkeys(FIGURES), "topics": 0.0 if public else None}
-    both = Sides(private, public, points(embed, private), points(embed, public), embed.name)
+    both = ReleaseAndCorpus(private, public, points(embed, private), points(embed, public), embed.name)
     cosines = nearest(both)[1]
     return {
         **lexical(private, public, tag),

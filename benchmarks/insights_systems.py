@@ -30,7 +30,7 @@ from tasks.accounting.zcdp import rho_of
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.clustering.registry import clusterer_for
 from tasks.analysis.facets.extractor import Extractor
-from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.generation.decoding.structured_output import Write
@@ -140,7 +140,7 @@ class InMemoryBench:
     steps: Any = field(default_factory=lambda: SimpleNamespace(paid=True))
 
     def release(self, name: str, numbers: Sequence[int], prepare: Callable[[], Any], draw: Callable[[Any], Any]) -> Any:
-        """As `Bench.release`."""
+        """As `RunContext.release`."""
         prepared = self.clock.time(f"{name} read", prepare)
         return json.loads(json.dumps(self.clock.time(f"{name} drawn", lambda: draw(prepared))))
 
@@ -203,7 +203,7 @@ def urania(asked: Asked, material: Material, embed: Embedder, write: Write | Non
     bench = InMemoryBench(clock)
     tools = Tools(embed, write or _nobody, material)  # type: ignore[arg-type]  # they have what is asked of them
     stages = clock.time("planned", lambda: asked.stages)
-    run = UraniaRun(asked.parameters, stages, None, bench, tools, FastChooser())  # type: ignore[arg-type]
+    run = UraniaRun(asked.parameters, stages, None, bench, tools, IndexKeywordAssigner())  # type: ignore[arg-type]
     _ = run.keywords, run.centres, run.sizes, run.chosen
     found = clock.time("described", run._insights)
     members = [np.flatnonzero(run.clusters == number) for number in run.kept]

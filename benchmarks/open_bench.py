@@ -5,7 +5,7 @@ The texts stand for private ones and anybody may read them, which is why a bench
 
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OperatingSystemRandom
@@ -14,9 +14,9 @@ KEY = b"k" * 32
 """Of the one block's partition, and of the ingest: public, as the data are."""
 
 
-def open_bench(engine: Engine, corpus: Corpus, prompt: PromptSpec) -> Bench:
+def open_bench(engine: Engine, corpus: Corpus, prompt: PromptSpec) -> RunContext:
     """A bench with one block, the operating system's randomness, and nobody who is told."""
-    return Bench(
+    return RunContext(
         engine=engine,
         corpus=corpus,
         scheme=PartitionScheme(KEY, 1),

@@ -29,7 +29,7 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.unit_phrases import facets_of
-from tasks.text.keyword_normalisation import spelt_keywords
+from tasks.text.keyword_normalisation import normalise_keywords
 
 SHARED_BY, TOPICS_EACH = 4, 4
 SHUFFLED = ", shuffled"
@@ -83,7 +83,7 @@ def phrases_of(examples: Sequence[Example]) -> list[tuple[str, list[str]]]:
     extract = extractor_for(facets_of(KeyphraseParameters(samples=1, references=1)))
     rng, found = np.random.default_rng(0), []
     for example, facets in zip(examples, extract([example.text for example in examples]), strict=True):
-        own = spelt_keywords(facets.keywords, PER_UNIT)
+        own = normalise_keywords(facets.keywords, PER_UNIT)
         if len(own) == PER_UNIT:
             found.append((example.label, [own[place] for place in rng.permutation(PER_UNIT)]))
     return found

@@ -28,13 +28,13 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.records import records
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.pricing.registry import SYSTEMS
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DELTA = Decimal("1e-6")
@@ -137,7 +137,7 @@ def measure(arguments: argparse.Namespace) -> None:
             row = {"cell": asdict(cell), "texts": list(map(asdict, texts)), "seconds": time.process_time() - started}
             with arguments.out.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
-            print(f"{cell}: {records(Subject(texts, schema=SCHEMA)).line}", flush=True)
+            print(f"{cell}: {records(EvaluationInput(texts, schema=SCHEMA)).line}", flush=True)
 
 
 def store(data: Path, folder: Path) -> tuple[Corpus, int]:
@@ -160,7 +160,7 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[Tex
     given = {name: value for name, value in cell.parameters().items() if name in fields}
     parameters = system.parameters.model_validate(given)
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
-    plan = system.plan(Ask(amount, parameters, 1, units, governed=system.charges))
+    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTION)))
     return [Text(text.text, text.tokens, text.complete) for text in system.generate(plan, parameters, bench).texts]
 
@@ -173,7 +173,7 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         settings[Cell(**row["cell"] | {"samples": 0})] += [Text(**text) for text in row["texts"]]
     for cell, texts in settings.items():
-        found = records(Subject(texts, schema=SCHEMA)).values
+        found = records(EvaluationInput(texts, schema=SCHEMA)).values
         shown = [cell.mechanism, cell.epsilon or "-", "yes" if cell.constrained else "no", found["raw"]]
         shown += [found["complete"], *(_share(found, name) for name in ("parsed", "valid"))]
         shown.append(f"{sum(text.tokens for text in texts) / max(1, len(texts)):.0f}")

@@ -58,7 +58,7 @@ from tasks.inference.loading.loading import load
 from tasks.pricing.registry import SYSTEMS
 from tasks.summarization.adapter_training.train import Wanted, train_adapter
 from tasks.values.generated import Generated
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "figures" / "summaries.jsonl"
 MODEL = "smollm2-135m-instruct"
@@ -232,7 +232,7 @@ def release(
     system = SYSTEMS[wanted.mechanism]
     amount = None if epsilon is None else release_amount(Decimal(epsilon), DELTA)
     parameters = wanted.request(groups, references)
-    plan = system.plan(Ask(amount, parameters, 1, None, governed=system.charges))
+    plan = system.plan(PlanInputs(amount, parameters, 1, None, governed=system.charges))
     return system.generate(plan, parameters, open_bench(engine, corpus, wanted.prompt))
 
 

@@ -22,7 +22,7 @@ from utility_texts import DESCRIPTIONS, traces
 
 from tasks.inference.loading.loading import load
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, LARGEST_CLIP_STEPS, TokenDraw
+from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, LARGEST_CLIP_STEPS, ExponentialMechanism
 
 EPSILON = "10"
 EDGES = np.linspace(-8, 8, 129)
@@ -57,14 +57,14 @@ def main() -> None:
     arguments.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
-def differences(draw: TokenDraw, public: Tensor, rows: Tensor) -> dict[str, Tensor]:
+def differences(draw: ExponentialMechanism, public: Tensor, rows: Tensor) -> dict[str, Tensor]:
     """Each variant's differences as they are and clipped, in logits; public [n, V], rows [B, n, V]."""
     chosen = utility_scores.candidates(public, USUAL_CANDIDATES, draw)
     known = chosen.of_public(public)
     generation = torch.arange(len(public)).repeat(len(rows))
     values = rows.gather(2, chosen.tokens.expand(len(rows), -1, -1)).flatten(0, 1)
     there = chosen.allowed[generation]
-    boundless = TokenDraw(LARGEST_CLIP_STEPS, draw.references, draw.temperature)
+    boundless = ExponentialMechanism(LARGEST_CLIP_STEPS, draw.references, draw.temperature)
     return {
         f"{name} {kind}": utility_scores.clip_rows(used, values, known, generation, variant)[there] / 2**GRID_EXPONENT
         for name, variant in VARIANTS.items()

@@ -16,7 +16,7 @@ from utility_texts import SEED
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
 from tasks.evaluation.algorithms.divergence import frontier_area, plain
 from tasks.evaluation.core.embedded_texts import points
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import load_embedder
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -59,7 +59,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
 
 def embedder() -> Embed:
     """The registry's embedder; each text is embedded once."""
-    remembering = Remembering(load_embedder())
+    remembering = CachedEmbedder(load_embedder())
     return lambda texts: points(remembering, texts)
 
 

@@ -40,7 +40,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import reference_tokens
 from tasks.pricing.registry import SYSTEMS
 from tasks.text.words import words
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 DELTA = Decimal("1e-5")
 UNPROTECTED = ("one document, no privacy", "public only")
@@ -177,7 +177,7 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dic
     system = SYSTEMS[MECHANISMS[cell.system][0]]
     parameters = system.parameters.model_validate(cell.parameters())
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
-    plan = system.plan(Ask(amount, parameters, 1, units, governed=system.charges))
+    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
     bench = replace(bench, scheme_id=f"{cell.samples} samples")
     made = system.generate(plan, parameters, bench)

@@ -1,7 +1,7 @@
 """Each system's next-token distribution from given logits, computed by the rule that a release runs.
 
 A rule hands integer scores to its draw; here the draw is a recorder, which keeps the distribution those scores mean
-instead of drawing from it. Calibration is the system's own too (`buy`), so that what is measured is what runs.
+instead of drawing from it. Calibration is the system's own too (`calibrate`), so that what is measured is what runs.
 """
 
 import math
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.decoding.loop import DrawMeter, DrawRule, Step
+from tasks.generation.decoding.loop import DrawMeter, SamplingRule, Step
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, TokenDraw
+from tasks.mechanisms.tokens.exponential_mechanism import GRID_EXPONENT, ExponentialMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
 from tasks.pricing.registry import SYSTEMS
 
@@ -80,7 +80,7 @@ class Distribution:
 class Recorder:
     """Stands in for a draw: keeps the distribution, and returns the likeliest places."""
 
-    draw: TokenDraw
+    draw: ExponentialMechanism
     log: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -113,8 +113,8 @@ class _AlwaysPrivate:
 class Bound:
     """A setting with what its budget buys."""
 
-    rule: DrawRule
-    draw: TokenDraw
+    rule: SamplingRule
+    draw: ExponentialMechanism
     tests: SparseVector | None
     private_tokens: int
     threshold: Fraction
@@ -138,17 +138,17 @@ def bind(setting: Setting, tokens: int = TOKENS) -> Bound:
     )
     if setting.clip is None:
         rho = release_amount(Decimal(setting.epsilon or ""), DELTA).rho
-        events = system.buy(rho, wanted).events
+        events = system.calibrate(rho, wanted).events
     else:
         twice = 2 if setting.system == ICL else 1  # its blend is a draw at twice the temperature
         steps = round(Decimal(setting.clip) * 2**GRID_EXPONENT)
-        draw = TokenDraw(steps, setting.references, Fraction(setting.temperature) * twice)
+        draw = ExponentialMechanism(steps, setting.references, Fraction(setting.temperature) * twice)
         events = (draw.event(tokens), calibrate_tests(10**12, tokens, setting.references).event(tokens))
         events = events if name == "private_prediction" else events[:1]
     rule = system.rule(events, wanted, DrawMeter(tokens, tokens, lambda number: None), DeterministicRandom("utility"))
     return Bound(
         rule=rule,
-        draw=TokenDraw.from_event(events[0]),
+        draw=ExponentialMechanism.from_event(events[0]),
         tests=SparseVector.from_event(events[1]) if len(events) > 1 else None,
         private_tokens=events[0].count,
         threshold=Fraction(getattr(wanted, "threshold", 0)),

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.attacks.canaries import CorpusDocument
-from tasks.attacks.context import Scene
-from tasks.attacks.public_twin import Stage
+from tasks.attacks.context import AttackInput
+from tasks.attacks.public_twin import TwinSplit
 from tasks.attacks.registry import possible
 from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.core.subject import Scorer
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote
@@ -51,7 +51,7 @@ def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
 
 
 @contextmanager
-def copied(home: ProjectHome, stage: Stage, labels: Sequence[str]) -> Iterator[Corpus]:
+def copied(home: ProjectHome, stage: TwinSplit, labels: Sequence[str]) -> Iterator[Corpus]:
     """The members and the canaries as a corpus of their own, for as long as the block lasts."""
     with TemporaryDirectory(prefix="attack-", dir=home.scratch) as folder:
         beside = ProjectHome(Path(folder) / "home")
@@ -73,7 +73,7 @@ def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, wh
     """The texts that a priced request makes of a public corpus; nothing is charged, because nothing is claimed."""
     from tasks.inference.engine.engine import Engine
 
-    bench = Bench(
+    bench = RunContext(
         engine=Engine(model),
         corpus=corpus,
         scheme=PartitionScheme(key, len(quote.plan.blocks)),
@@ -83,7 +83,9 @@ def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, wh
         arm=lambda sequence, instalment: None,
         progress=lambda _, done, total: report(what, done, total),
     )
-    return [text.text for text in quote.system.generate(quote.plan.at_work, quote.parameters, bench).texts]
+    return [
+        text.text for text in quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, bench).texts
+    ]
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,10 @@ def tools_at_hand(model: "LanguageModel") -> Tools:
 
 
 @private_task
-def attack_release(stage: Stage, released: Sequence[str], what: str, tools: Tools) -> tuple[AttackResult, ...]:
+def attack_release(stage: TwinSplit, released: Sequence[str], what: str, tools: Tools) -> tuple[AttackResult, ...]:
     """Every attack that the tools allow, on texts that were made from the stage's members; its results are public."""
     labels = [[document.label or "" for document in side] for side in (stage.members, stage.nonmembers)]
-    scene = Scene(
+    scene = AttackInput(
         released=released,
         members=[document.text for document in stage.members],
         nonmembers=[document.text for document in stage.nonmembers],
@@ -135,6 +137,6 @@ def attack_release(stage: Stage, released: Sequence[str], what: str, tools: Tool
     return tuple(found)
 
 
-def everything_there_is(stage: Stage) -> list[str]:
+def everything_there_is(stage: TwinSplit) -> list[str]:
     """The worst release: the corpus itself, canaries and all. An attack that fails on it cannot win at all."""
     return [document.text for document in stage.corpus()]

@@ -7,11 +7,11 @@ from typing import Any
 
 from tasks.common.progress import report
 from tasks.corpus.store import Corpus
-from tasks.evaluation.core.subject import ReleasedText, Scorer, Subject
+from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.model_based.model_judge import ModelJudge
 from tasks.evaluation.registry import Metric, evaluate
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.engine.log_likelihood import log_likelihoods
 from tasks.inference.loading.loading import require_pulled
@@ -45,7 +45,7 @@ def evaluate_texts(
     model: LanguageModel | None,
     corpus: Corpus | None = None,
     schema: Mapping[str, Any] | None = None,
-    charged: Callable[[Metric, Subject], MetricResult] | None = None,
+    charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
     *,
     by_another: bool = False,
 ) -> tuple[MetricResult, ...]:
@@ -66,7 +66,7 @@ def evaluate_texts(
 
     needs = frozenset[str]().union(*(metric.needs for metric in metrics))
     has_labels = corpus is not None and corpus.label_field() is not None
-    subject = Subject(
+    subject = EvaluationInput(
         texts,
         scorer(model) if model else None,
         documents if corpus else None,
@@ -85,8 +85,8 @@ def evaluate_texts(
 def _with_another(
     metric: Metric,
     model: LanguageModel | None,
-    subject: Subject,
-    charged: Callable[[Metric, Subject], MetricResult] | None,
+    subject: EvaluationInput,
+    charged: Callable[[Metric, EvaluationInput], MetricResult] | None,
 ) -> MetricResult:
     """A metric of texts that `model` has not written."""
     if "model" not in metric.needs:
@@ -99,7 +99,7 @@ def _with_another(
 
 def not_measured(metric: Metric) -> MetricResult:
     """A metric that needs a model, where none is at hand: what it says of no text at all."""
-    nothing = Subject((), score=lambda texts: [], documents=lambda: ())
+    nothing = EvaluationInput((), score=lambda texts: [], documents=lambda: ())
     return replace(metric.compute(nothing), line="not measured: no language model is on this machine")
 
 
@@ -117,13 +117,13 @@ def scorer(model: LanguageModel) -> Scorer:
     return score
 
 
-def embedder(model: LanguageModel | None) -> Remembering:
+def embedder(model: LanguageModel | None) -> CachedEmbedder:
     """On the device of the language model, if there is one; its bar counts the texts that no metric before has read.
 
     Raises:
         ModelNotPulled: it is not on this machine.
     """
-    return Remembering(
+    return CachedEmbedder(
         load_embedder(device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
     )
 

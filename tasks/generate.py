@@ -2,13 +2,13 @@
 
 from pydantic import BaseModel
 
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.prefect_task import private_task
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator, Plan
 
 
 @private_task
-def generate_texts(system: Generator[Bench], plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+def generate_texts(system: Generator[RunContext], plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
     """Carry out `plan`; every step is armed through `bench` before it reads private text."""
     return system.generate(plan, parameters, bench)

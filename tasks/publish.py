@@ -9,7 +9,7 @@ from models_db.tables import Approval, Artifact, Principal
 from tasks.object_storage.address import Place
 from tasks.prefect_task import private_task
 from tasks.publishing import bundle, draft
-from tasks.publishing.object_store_delivery import Shelf, deposit_bundle
+from tasks.publishing.object_store_delivery import BundlePrefix, upload_bundle
 from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
@@ -28,7 +28,7 @@ Decisions = Sequence[tuple[Approval, Principal]]
 
 
 @private_task
-def require_publishable(folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey) -> None:
+def require_publishable(folder: Path, artifact: Artifact, papers: bundle.BundleDocuments, key: SigningKey) -> None:
     """Check, before anything is recorded, that the draft is what was produced and that its approvals are genuine."""
     draft.rehash(folder, json.loads(artifact.files))
     bundle.require_decided(folder, json.loads(artifact.files), papers, key)
@@ -36,20 +36,20 @@ def require_publishable(folder: Path, artifact: Artifact, papers: bundle.Papers,
 
 @private_task
 def deliver(
-    folder: Path, artifact: Artifact, papers: bundle.Papers, key: SigningKey, destination: Path | Shelf
+    folder: Path, artifact: Artifact, papers: bundle.BundleDocuments, key: SigningKey, destination: Path | BundlePrefix
 ) -> DeliveredBundle:
     """Write the bundle below `destination`, a folder or a place in a store, and verify it there."""
     files = json.loads(artifact.files)
-    if isinstance(destination, Shelf):
-        made = deposit_bundle(folder, files, papers, key, destination)
+    if isinstance(destination, BundlePrefix):
+        made = upload_bundle(folder, files, papers, key, destination)
     else:
         made = bundle.write_bundle(folder, files, papers, key, destination)
     return DeliveredBundle(made.place or made.folder, made.digest, made.checkpoint)
 
 
-def papers_of(
+def documents_of_release(
     artifact: Artifact, decisions: Decisions, names: Mapping[int, str], ledger_head: str, revoked: Sequence[str]
-) -> bundle.Papers:
+) -> bundle.BundleDocuments:
     """What the ledger has on an artifact, as a bundle carries it.
 
     Args:
@@ -64,4 +64,4 @@ def papers_of(
     attestations = [
         a.attestation for a, _ in newest.values() if a.attestation is not None and a.subject_digest == artifact.digest
     ]
-    return bundle.Papers(approvals, attestations, ledger_head, revoked)
+    return bundle.BundleDocuments(approvals, attestations, ledger_head, revoked)

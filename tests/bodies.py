@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models_db.errors import Refused
-from tasks.workers.pool import Line, RunGone
+from tasks.workers.pool import Channel, Disconnected
 
 if TYPE_CHECKING:  # torch, which workers of most tests need not import
     from tasks.inference.embeddings.parallel_map import Tool
-    from tasks.inference.embeddings.worker_environment import Kit
+    from tasks.inference.embeddings.worker_environment import WorkerEnvironment
 
 
 class OnlyHere(Refused):
@@ -23,56 +23,56 @@ class OnlyHere(Refused):
         super().__init__(f"{who} may do it.", "Ask.", {"number": number})
 
 
-def counting(name: str, times: int, line: Line) -> tuple[str, list[Any]]:
-    return name, [line.ask((name, number)) for number in range(times)]
+def counting(name: str, times: int, line: Channel) -> tuple[str, list[Any]]:
+    return name, [line.request((name, number)) for number in range(times)]
 
 
-def growing(line: Line) -> list[int]:
+def growing(line: Channel) -> list[int]:
     """What it hears is its own: it may change it."""
-    heard: list[int] = line.ask("a list")
+    heard: list[int] = line.request("a list")
     heard.append(1)
     return heard
 
 
-def clumsy(line: Line) -> None:
-    line.ask("ready")
+def clumsy(line: Channel) -> None:
+    line.request("ready")
     raise ValueError("Mrs. Smith, of all people")
 
 
-def refused(line: Line) -> None:
+def refused(line: Channel) -> None:
     raise OnlyHere("nobody", 7)
 
 
-def killed(line: Line) -> None:
+def killed(line: Channel) -> None:
     """As the system kills for want of memory."""
-    line.ask("ready")
+    line.request("ready")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exact(line: Line) -> int:
+def exact(line: Channel) -> int:
     """Who it is; it waits for an answer."""
-    line.ask("ready")
+    line.request("ready")
     return os.getpid()
 
 
-def faithful(sign: Path, line: Line) -> None:
+def faithful(sign: Path, line: Channel) -> None:
     """It leaves a sign when nobody listens any more."""
     try:
         while True:
-            line.ask("still there?")
+            line.request("still there?")
             time.sleep(0.01)
-    except RunGone:
+    except Disconnected:
         sign.touch()
         raise
 
 
-def gpus_seen(line: Line) -> str | None:
+def gpus_seen(line: Channel) -> str | None:
     """Which GPUs are shown to it."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-def lengths_tool(kit: "Kit", who: int, pause: float) -> "Tool":
-    """What a worker of `Spread` can do: say who it is and how long a text is, after a while."""
+def lengths_tool(kit: "WorkerEnvironment", who: int, pause: float) -> "Tool":
+    """What a worker of `ParallelMap` can do: say who it is and how long a text is, after a while."""
     return kit, partial(_lengths, who, pause)
 
 

@@ -8,13 +8,13 @@ from pydantic import BaseModel
 
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.pricing import registry
 from tasks.release.record import ReleaseRecord
 from tasks.values.generated import Generated
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, Topic
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.publishing.builders import a_record, a_request
 
@@ -118,20 +118,20 @@ class ByHand:
     parameters: type[BaseModel] = AnyInsights
     charges = True
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         return Fraction(0)
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         assert ask.amount is not None
         event = calibrate(ask.amount.rho, 48, 7, "1").event(48)
         facts = {"k": str(MOST), SIZE_DEVIATION: DEVIATION, SMALLEST_CLUSTER: str(LEAST)}
         invocation = InvocationPlan(event, (Amount(event.loss.rho, event.loss.delta),))
         return Plan((invocation,), tuple(range(ask.blocks)), 0, facts, 1, 1, 1)
 
-    def written_out(self, request: Any) -> Any:
+    def resolve_names(self, request: Any) -> Any:
         return request
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         raise NotImplementedError
 
 

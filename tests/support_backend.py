@@ -24,12 +24,12 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import ExactDecimal, ReleaseRequest
 from models_db.values.requests import RequestModel as WrittenByPeople
 from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.interface import Sampling
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.values.generated import Generated, GeneratedText
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tests.tiny_model import tiny_network
 
 MODEL = "tiny-chat"
@@ -317,7 +317,7 @@ class Counted:
         told: what else the model is told, by the corpus: nothing, unless a test makes it leak.
     """
 
-    told: Callable[[Bench], str] = lambda bench: ""
+    told: Callable[[RunContext], str] = lambda bench: ""
     name: str = "keyphrase_seeding"
     kinds: tuple[str, ...] = ("synthetic_corpus",)
     parameters: type[BaseModel] = CountedParameters
@@ -325,13 +325,13 @@ class Counted:
     shows_private_text: bool = False
     facts: Mapping[str, str] = field(default_factory=dict)
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         return request
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         return Fraction(0)
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         wanted = _asked(ask.parameters)
         count = calibrate_count((ask.amount or Amount()).rho)
         return Plan(
@@ -345,7 +345,7 @@ class Counted:
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         wanted = _asked(parameters)
         if not bench.steps.paid:
             bench.begun(len(plan.invocations), {})

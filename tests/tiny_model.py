@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_tokenizer import tiny_tokenizer
 
@@ -49,7 +49,7 @@ def tiny_model(precision: Precision = "float32", *, stops: bool = True) -> Langu
     """The model in `precision`; with `stops=False` no token ends a text, so that every planned draw is made."""
     network, tokenizer = tiny_network(seed=7, spread=0.2)
     device = torch.device("cpu")
-    made = adopt(
+    made = wrap_network(
         network, tokenizer, name=NAME, revision=SPEC.revision, digest=DIGEST, device=device, precision=precision
     )
     return made if stops else replace(made, stop_tokens=())

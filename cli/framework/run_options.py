@@ -29,6 +29,6 @@ def poller_settings(
         RunnerUnknown, RunnerAddressUnfit.
     """
     from flows.schedules.poller import PollerSettings  # it loads Prefect
-    from tasks.workers.backend_settings import Where
+    from tasks.workers.backend_settings import WorkerBackend
 
-    return PollerSettings(device, workers, approved, Where.of(runner, runner_address))
+    return PollerSettings(device, workers, approved, WorkerBackend.of(runner, runner_address))

@@ -29,7 +29,7 @@ from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
 from models_db.values.request_state import WAITS_AT
 from tasks.common.files import FileUnfit
-from tasks.evaluation.bound_override import NothingToOverride, overriding
+from tasks.evaluation.bound_override import NothingToOverride, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
@@ -192,7 +192,7 @@ def require_derived_amounts(session: Session, review: Review) -> None:
     claims_of(session, session.get_one(Dataset, dataset_id))
 
 
-def override_reason(review: Review, reason: str) -> str:
+def override_reason_for(review: Review, reason: str) -> str:
     """The reason to sign for an approval in spite of the policy's bounds: it names every figure that is outside.
 
     Raises:
@@ -203,7 +203,7 @@ def override_reason(review: Review, reason: str) -> str:
         raise NothingToOverride(review.number)
     if not review.policy.rules_for(review.dataset).overrides:
         raise OutsideBounds(review.number, review.missed_bounds)
-    return overriding(review.missed_bounds, reason)
+    return override_reason(review.missed_bounds, reason)
 
 
 def require_steward(review: Review, key: SigningKey) -> str:

@@ -23,7 +23,7 @@ from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import UsageError
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.values.gates import Gate
-from tasks.common.files import FileUnfit, document, measure, parse_document, plain_file, read_document, write_new
+from tasks.common.files import FileUnfit, decode_json, encode_json, measure, open_regular_file, read_document, write_new
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.release.file_names import PARQUET, RECORD
 from tasks.release.format_versions import drafted_files, stated_kind
@@ -113,7 +113,7 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
     ask = OfflineReview.model_validate(
         {"format": "almoner-ask/1", "gate": gate, "question": inputs, "files": files, "packed": packed}
     )
-    data = document(ask.model_dump(mode="json"))
+    data = encode_json(ask.model_dump(mode="json"))
     if len(data) > MOST_REVIEW_BYTES:
         raise ReviewTooLarge(len(data))
     _write_model(path, data)
@@ -201,7 +201,7 @@ def write_approval(path: Path, signed: SignedApproval) -> None:
     Raises:
         FileUnwritable: it cannot be written, or is there.
     """
-    _write_model(path, document(signed.model_dump(mode="json")))
+    _write_model(path, encode_json(signed.model_dump(mode="json")))
 
 
 def read_approval(path: Path) -> SignedApproval:
@@ -222,11 +222,11 @@ def _write_model(path: Path, data: bytes) -> None:
 
 def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
     try:
-        with plain_file(path) as file:
+        with open_regular_file(path) as file:
             data = file.read(largest + 1)
         if len(data) > largest:
             raise InvalidApprovalFile(path, f"is larger than {largest:,} bytes")
-        return read_as(model, parse_document(data, path.name), path.name)
+        return read_as(model, decode_json(data, path.name), path.name)
     except FileUnfit as unfit:
         if not path.is_file():
             raise FileUnreadable(path, unfit.reason) from None

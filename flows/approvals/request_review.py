@@ -20,7 +20,7 @@ from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
-from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim, state_claim
@@ -174,6 +174,6 @@ def claim_of(request: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim 
     """
     if any(event.mechanism in UNPROTECTED for event in events):
         return None
-    if vouched(events) == Amount():
+    if loss_paid_by_parent(events) == Amount():
         return state_claim(events, 0, 0)
     return state_claim(events, request.epsilon or 0, request.delta or 0)

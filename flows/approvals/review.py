@@ -10,7 +10,7 @@ from typing import TypeAlias
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
-from tasks.evaluation.policy_bounds import Outcome
+from tasks.evaluation.policy_bounds import BoundCheck
 from tasks.release.record import Person
 
 
@@ -87,7 +87,7 @@ class Review:
     sections: tuple[ReviewSection, ...]
     stewards: tuple[Person, ...] = ()
     payload: bytes | None = None
-    missed_bounds: tuple[Outcome, ...] = ()
+    missed_bounds: tuple[BoundCheck, ...] = ()
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:

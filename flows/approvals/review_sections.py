@@ -15,7 +15,7 @@ from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.strict_model import figure
-from tasks.evaluation.policy_bounds import Outcome, OutsideBounds, missed
+from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, ReleaseRecord
@@ -115,7 +115,7 @@ def _runner_warnings(record: ReleaseRecord, viewer: str | None) -> Iterator[str]
         yield "You ran this release yourself."
 
 
-def missed_bounds(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...]) -> tuple[Outcome, ...]:
+def missed_bounds(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...]) -> tuple[BoundCheck, ...]:
     """The bounds of the policy that a release does not keep; internal metrics are not looked at."""
     required = inputs.policy.rules_for(inputs.dataset).required
     return missed(required, {one.name: one for one in metrics if one.exposure != "internal"})

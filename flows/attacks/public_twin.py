@@ -27,7 +27,7 @@ from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from models_db.writes.insert import insert_row
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
-from tasks.attacks.public_twin import CANARIES, COPIES, Stage, set_stage
+from tasks.attacks.public_twin import CANARIES, COPIES, TwinSplit, split_twin
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
@@ -149,12 +149,12 @@ def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
         folder.clear()
 
 
-def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> Stage:
+def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> TwinSplit:
     if (left := folder.read_split()) is not None:
         return left
     units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
     held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
-    stage = set_stage(
+    stage = split_twin(
         units,
         OS_RANDOM,
         members=attack.members or held,
@@ -166,7 +166,7 @@ def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attac
 
 
 def _make_releases(
-    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: Stage, model_in: ModelLoader
+    workspace: Workspace, folder: AttackFolder, priced: Quote, stage: TwinSplit, model_in: ModelLoader
 ) -> dict[str, list[str]]:
     """Every release by its name; those that are finished already are not made again."""
     labels = labels_of(priced.parameters)
@@ -191,7 +191,7 @@ def _make_releases(
     return {**made, COPY: everything_there_is(stage)}
 
 
-def _result_head(attack: TwinAttackRequest, priced: Quote, stage: Stage) -> dict[str, Any]:
+def _result_head(attack: TwinAttackRequest, priced: Quote, stage: TwinSplit) -> dict[str, Any]:
     configuration = configuration_of(priced.body)
     return {
         "format": FORMAT,

@@ -15,7 +15,7 @@ from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json, digest
-from tasks.attacks.public_twin import Stage
+from tasks.attacks.public_twin import TwinSplit
 from tasks.common.files import write_over
 
 FORMAT: Final = "almoner-attacks/1"
@@ -48,7 +48,7 @@ class AttackFolder:
         if self.path.exists():
             shutil.rmtree(self.path)
 
-    def read_split(self) -> Stage | None:
+    def read_split(self) -> TwinSplit | None:
         """Who was in; None before it is set.
 
         Raises:
@@ -58,11 +58,11 @@ class AttackFolder:
         if stored is None:
             return None
         try:
-            return Stage.from_json(stored)
+            return TwinSplit.from_json(stored)
         except (KeyError, TypeError, ValueError):
             raise AttackUnreadable(self.path.name) from None
 
-    def write_split(self, stage: Stage) -> None:
+    def write_split(self, stage: TwinSplit) -> None:
         """Write down who is in."""
         self._write(_SPLIT_FILE, stage.to_json())
 

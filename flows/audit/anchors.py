@@ -8,7 +8,7 @@ from models_db.home import ProjectHome
 from models_db.services.audit.chain import ChainPosition
 from models_db.services.audit.verify_chain import ChainAnchor
 from models_db.values.canonical_json import Json, encode_canonical
-from tasks.common.files import document, parse_document, read_document
+from tasks.common.files import decode_json, encode_json, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.object_storage.address import Address, Place
 from tasks.release.file_names import CHECKPOINT
@@ -41,7 +41,7 @@ class ChainHead(Strict):
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
-        return document(self.model_dump())
+        return encode_json(self.model_dump())
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_anchor(path: Place, home: ProjectHome | None = None) -> Anchor:
         data = read_stored_document(home or ProjectHome.locate(), path, CHECKPOINT)
     else:
         data = read_document(path / CHECKPOINT if path.is_dir() else path)
-    value = parse_document(data, CHECKPOINT if isinstance(path, Address) or path.is_dir() else path.name)
+    value = decode_json(data, CHECKPOINT if isinstance(path, Address) or path.is_dir() else path.name)
     if isinstance(value, dict) and value.get("format") == FORMAT:
         return _anchor_from_head(path, value)
     point = Checkpoint.from_bytes(data)

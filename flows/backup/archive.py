@@ -15,7 +15,7 @@ from typing import IO, Final, Literal
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import HomeUnwritable
-from tasks.common.files import FileUnfit, document, parse_document, plain_file, sync_folder
+from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, sync_folder
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 
 FORMAT: Final = "almoner-backup/1"
@@ -72,7 +72,7 @@ class ArchiveWriter:
             HomeChanged: it is gone, no plain file, or became shorter meanwhile.
         """
         try:
-            with plain_file(path) as file:
+            with open_regular_file(path) as file:
                 info = _member_info(name, os.fstat(file.fileno()).st_size)
                 reading = _HashingReader(file)
                 self._archive.addfile(info, reading)
@@ -86,7 +86,7 @@ class ArchiveWriter:
 
     def close(self, manifest: Manifest) -> None:
         """Put the manifest last."""
-        data = document(manifest.model_dump())
+        data = encode_json(manifest.model_dump())
         self._archive.addfile(_member_info(MANIFEST_FILE, len(data)), _BytesReader(data))
 
 
@@ -192,7 +192,7 @@ def _read_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
 
 def _parse_manifest(data: bytes) -> Manifest:
     try:
-        return read_as(Manifest, parse_document(data, MANIFEST_FILE), MANIFEST_FILE)
+        return read_as(Manifest, decode_json(data, MANIFEST_FILE), MANIFEST_FILE)
     except FileUnfit as problem:
         raise BackupDamaged(f"the manifest {problem.reason}") from None
 

@@ -8,7 +8,7 @@ from models_db.services.lifecycle.ledger import Balance
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.strict_model import figure
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 epsilon_of = lru_cache(maxsize=4096)(lifetime_epsilon)
 """`lifetime_epsilon`, which searches; balances stay the same from one page to the next."""
@@ -46,9 +46,9 @@ def figures_of(balance: Balance, delta_conversion: int) -> BalanceFigures:
         envelopes_percent=format_percent(balance.reserved.rho, balance.cap.rho),
         left_percent=format_percent(balance.remaining.rho, balance.cap.rho, ROUND_FLOOR),
         epsilon_spent=epsilon_of(balance.spent, delta_conversion),
-        delta_fail_cap=small(balance.cap.delta_text),
-        delta_fail_spent=small(balance.spent.delta_text),
-        delta_fail_left=small(balance.remaining.delta_text),
+        delta_fail_cap=format_small(balance.cap.delta_text),
+        delta_fail_spent=format_small(balance.spent.delta_text),
+        delta_fail_left=format_small(balance.remaining.delta_text),
     )
 
 

@@ -19,7 +19,7 @@ from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from models_db.values.amounts import Envelope
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 FORECAST_DELTA = "1e-7"
 """Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
@@ -227,7 +227,7 @@ def _forecast_lines(budget: BudgetView) -> tuple[ForecastLine, ...]:
 
 
 def _claim_line(claim: LifetimeClaim) -> ClaimLine:
-    return ClaimLine(claim.epsilon, small(claim.delta))
+    return ClaimLine(claim.epsilon, format_small(claim.delta))
 
 
 def _envelope_line(envelope: Envelope) -> EnvelopeLine:

@@ -17,7 +17,7 @@ from models_db.services.catalogue import internal_views, requests
 from models_db.services.lifecycle import artifacts
 from models_db.tables import Artifact, Dataset
 from models_db.values.request_state import DECIDED, RequestState
-from tasks.common.files import FileUnfit, measure, plain_file
+from tasks.common.files import FileUnfit, measure, open_regular_file
 from tasks.release.file_names import CARD
 from tasks.reporting.audience_filter import Version, contents
 
@@ -86,7 +86,7 @@ def load_card(viewer: Viewer, number: int) -> str:
     path = viewer.home.path_inside("quarantine", made.folder, CARD)
     if measure(path) != files_of(made).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
-    with plain_file(path) as file:
+    with open_regular_file(path) as file:
         return file.read(MOST_CARD_BYTES).decode()
 
 

@@ -19,7 +19,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import in_words
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 DATASETS_PER_PAGE = 50
 
@@ -145,7 +145,7 @@ def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> Da
         unit=dataset.unit_field or "record",
         governed=dataset.governed,
         epsilon_cap=claim.epsilon,
-        delta_cap=small(claim.delta),
+        delta_cap=format_small(claim.delta),
         figures=figures_of(balance, claim.delta_conversion) if figures else None,
         newest=_newest_cohort(cohorts, claim.delta_conversion) if figures else None,
         like=like,

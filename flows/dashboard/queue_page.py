@@ -19,7 +19,7 @@ from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
 from tasks.planning.block_selection import in_words
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 ITEMS_PER_PAGE = 50
 _GATES = frozenset(Gate)
@@ -210,7 +210,7 @@ class _QueueFacts:
             dataset=dataset.name,
             asks=self._proposal_phrase(motion),
             epsilon=motion.epsilon,
-            delta=None if motion.delta is None else small(motion.delta),
+            delta=None if motion.delta is None else format_small(motion.delta),
             price=format_rho(Amount(motion.rho)) if motion.kind == "standing" and motion.rho is not None else None,
             by=self.names[motion.proposer_id],
             since=motion.created_at,

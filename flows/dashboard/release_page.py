@@ -25,7 +25,7 @@ from tasks.release.claim import Claim
 from tasks.release.record import planned_events
 from tasks.release.wording.card_text import bounds
 from tasks.reporting.audience_filter import Version
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,6 @@ def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tupl
 def _claim_view(claim: Claim, request: ApprovedRequest) -> ClaimView:
     _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
     return ClaimView(
-        claim.epsilon, small(claim.delta), claim.rho, request.unit, request.relation, claim.replace_one.epsilon,
-        small(claim.replace_one.delta), figure(right),
+        claim.epsilon, format_small(claim.delta), claim.rho, request.unit, request.relation, claim.replace_one.epsilon,
+        format_small(claim.replace_one.delta), figure(right),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of
 from tasks.planning.block_selection import Reading, reading_in
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 
 REQUESTS_PER_PAGE = 50
 REQUEST_STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)
@@ -108,7 +108,7 @@ def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 def delta_text(body: Mapping[str, Any]) -> str | None:
     """The delta that a request claims, as people write small ones."""
-    return None if body.get("delta") is None else small(str(body["delta"]))
+    return None if body.get("delta") is None else format_small(str(body["delta"]))
 
 
 def request_reading(request: Request, each: int) -> Reading | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flows.notifications.channels import Channel, Email, LogChannel, Webhook, read_secret
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json, encode_canonical
-from tasks.common.files import FileUnfit, plain_file
+from tasks.common.files import FileUnfit, open_regular_file
 
 if TYPE_CHECKING:
     from smtplib import SMTP
@@ -57,7 +57,7 @@ def _write_line(channel: LogChannel, notice: Mapping[str, Json]) -> None:
 
 def _ends_mid_line(channel: LogChannel) -> bool:
     """Whether a full disk took only some of the last line: what follows must not be written behind that."""
-    with suppress(OSError, FileUnfit), plain_file(Path(channel.file)) as file:
+    with suppress(OSError, FileUnfit), open_regular_file(Path(channel.file)) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
     return False  # there is no line yet, or it is no file

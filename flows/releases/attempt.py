@@ -33,8 +33,8 @@ from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
-from tasks.generation.decoding.journal import Earlier, Journal, JournalInUse, JournalUnfit
-from tasks.generation.decoding.release_steps import Steps
+from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
+from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_in
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
@@ -78,9 +78,9 @@ class RunningAttempt:
         return f"{self.body['nonce']}/{self.resume_point.first if self.resume_point else self.attempt.number}"
 
     @property
-    def resume_state(self) -> Earlier:
+    def resume_state(self) -> ResumeState:
         """What is drawn already."""
-        return self.resume_point.state if self.resume_point else Earlier()
+        return self.resume_point.state if self.resume_point else ResumeState()
 
     def hold(self, device: str, rng_kind: str) -> None:
         """Reserve the whole plan on every eligible block, or nothing; of one that goes on, what is not paid yet.
@@ -91,13 +91,13 @@ class RunningAttempt:
             BudgetExceeded, BudgetRefused: some block, envelope or window cannot afford it.
             JournalUnwritable: it cannot be written down that this attempt goes on.
         """
-        paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.every)
+        paid = self.resume_point.paid if self.resume_point else (0,) * len(self.quote.plan.all_invocations)
         with redact_refusals(self.workspace), self.workspace.database.write() as session:
             ledger.hold(
                 session,
                 self.workspace.actor,
                 self.attempt,
-                self.quote.plan.every,
+                self.quote.plan.all_invocations,
                 provenance(device, rng_kind),
                 paid,
                 whole=True,
@@ -144,11 +144,11 @@ class RunningAttempt:
         self.journal.step(armed, drawn)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> ReleaseSteps:
         """Mechanisms of one release each: what is known of them, and where it is written down."""
         if self.resume_point is None:
-            return Steps(begin=self.record_drawing, keep=self.record_result)
-        return Steps(
+            return ReleaseSteps(begin=self.record_drawing, keep=self.record_result)
+        return ReleaseSteps(
             self.resume_point.paid,
             self.resume_point.results,
             self.resume_point.begun,

@@ -80,7 +80,7 @@ def _commit_attempt(
 def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
     """Everything public about the release; whatever is not on the record's list cannot be published."""
     lifetime, changes = _lifetime_claims(run)
-    events = [invocation.event for invocation in run.quote.plan.every]
+    events = [invocation.event for invocation in run.quote.plan.all_invocations]
     return ReleaseRecord.from_request(
         run.request_id,
         run.body,

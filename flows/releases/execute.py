@@ -28,7 +28,7 @@ from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.generation.decoding.journal import Journal, JournalUnwritable
-from tasks.generation.decoding.run_context import Bench, NoCorpus, NoEngine
+from tasks.generation.decoding.run_context import NoCorpus, NoEngine, RunContext
 from tasks.generation.decoding.workers import Workers
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.catalogue.devices import choose_device
@@ -41,7 +41,7 @@ from tasks.planning.labels_and_groups import labels_of, names_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
-from tasks.workers.backend_settings import HERE, Where, opened
+from tasks.workers.backend_settings import HERE, WorkerBackend, opened
 from tasks.workers.pool import Runner
 
 
@@ -76,7 +76,7 @@ def execute(
     *,
     anew: bool = False,
     workers: int = 1,
-    backend: Where = HERE,
+    backend: WorkerBackend = HERE,
 ) -> RunOutcome:
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
 
@@ -101,7 +101,12 @@ def execute(
 
 
 def run_checked(
-    checked: CheckedRequest, device: str = "auto", *, anew: bool = False, workers: int = 1, backend: Where = HERE
+    checked: CheckedRequest,
+    device: str = "auto",
+    *,
+    anew: bool = False,
+    workers: int = 1,
+    backend: WorkerBackend = HERE,
 ) -> RunOutcome:
     """Run a request that was checked in this process, as `execute` does."""
     workspace, request_id = checked.workspace, checked.request_id
@@ -130,7 +135,7 @@ def produce_artifact(
     with tracing.stage("hold"):
         run.hold(kind, bench.rng.kind)
     with tracing.stage("generate"):
-        generated = generate_texts(quote.system, quote.plan.at_work, quote.parameters, bench)
+        generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     with tracing.stage("evaluate"):
@@ -147,17 +152,17 @@ def produce_artifact(
         return commit_artifact(run, generated, results), len(generated.texts)
 
 
-def charged_metrics(run: RunningAttempt, bench: Bench) -> Measuring:
+def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
     """What draws the charged metrics of a run."""
     return Measuring(
-        plan=run.quote.plan.at_work,
+        plan=run.quote.plan.with_local_block_numbers,
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
         bench=bench,
     )
 
 
-def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> Bench:
+def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> RunContext:
     """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
 
     What extends a release is made of the values that are kept of it, and finds out here if it may not be.
@@ -168,7 +173,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
     require_tools(run.quote.metrics)
     kept = load_values(run.workspace, run.body)
-    return Bench(
+    return RunContext(
         engine=engine,
         corpus=_open_corpus(run, extends=kept is not None),
         scheme=run.scheme,

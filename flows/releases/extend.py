@@ -21,7 +21,7 @@ from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.requests import model_to_json
 from models_db.values.standing_terms import cost_of
-from tasks.common.files import document, parse_document, read_document, write_over
+from tasks.common.files import decode_json, encode_json, read_document, write_over
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.pricing.quote import written_request
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
@@ -63,7 +63,7 @@ def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
     """
     try:
         home.released.mkdir(mode=0o700, exist_ok=True)
-        write_over(_values_path(home, artifact), document({"format": FORMAT, "values": values}), 0o600)
+        write_over(_values_path(home, artifact), encode_json({"format": FORMAT, "values": values}), 0o600)
     except OSError as problem:
         raise ValuesUnwritable(problem.strerror or type(problem).__name__) from None
     return digest(values)
@@ -98,7 +98,7 @@ def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
     """
     try:
         data = read_document(_values_path(home, parent.artifact), MOST_VALUES_BYTES)
-        stored = parse_document(data, "the file of released values")
+        stored = decode_json(data, "the file of released values")
     except AlmonerError:
         raise ValuesMissing(parent.number) from None
     if not isinstance(stored, dict) or set(stored) != {"format", "values"} or stored["format"] != FORMAT:

@@ -21,8 +21,8 @@ from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
 from models_db.writes.links import record_links
 from tasks.object_storage.address import Place
-from tasks.publish import deliver, papers_of, require_publishable
-from tasks.publishing.bundle import Papers
+from tasks.publish import deliver, documents_of_release, require_publishable
+from tasks.publishing.bundle import BundleDocuments
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
     return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
 
 
-def _bundle_documents(session: Session, artifact: Artifact) -> Papers:
+def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
     """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
     names = {principal: requests.principal_name(session, principal) for principal in delegators}
-    return papers_of(
+    return documents_of_release(
         artifact, decisions, names, chain.read_chain_head(session).hash, proposals.retracted_artifacts(session)
     )
 

@@ -16,7 +16,7 @@ from models_db.services.lifecycle import ledger
 from models_db.tables import Request
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json
-from tasks.generation.decoding.journal import Contents, Earlier, JournalUnfit
+from tasks.generation.decoding.journal import Contents, JournalUnfit, ResumeState
 from tasks.values.plan import Plan
 
 
@@ -36,7 +36,7 @@ class ResumePoint:
     first: int
     last: int
     paid: tuple[int, ...]
-    state: Earlier
+    state: ResumeState
     total: int
     begun: frozenset[str] = frozenset()
     results: Mapping[str, Json] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class ResumePoint:
     def remaining_of(self, plan: Plan) -> Amount:
         """What is paid of the plan."""
         return total_amount(
-            [p for each, paid in zip(plan.every, self.paid, strict=True) for p in each.instalments[:paid]]
+            [p for each, paid in zip(plan.all_invocations, self.paid, strict=True) for p in each.instalments[:paid]]
         )
 
     def to_json(self) -> dict[str, Json]:
@@ -88,7 +88,7 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
     paid = _paid_instalments(session, request.id, plan, contents)
     drawing = paid[contents.first : len(plan.invocations)]
     if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
-        return _resume_point(contents, plan, paid, Earlier(contents.released))
+        return _resume_point(contents, plan, paid, ResumeState(contents.released))
     armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
     if not contents.armed <= armed <= max(drawing) <= min(armed + 1, contents.armed + contents.since + 1):
@@ -100,17 +100,19 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
     event = plan.invocations[contents.first].event
     if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
         raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
-    return _resume_point(contents, plan, paid, Earlier(contents.released, contents.tokens, contents.kept, armed, lost))
+    return _resume_point(
+        contents, plan, paid, ResumeState(contents.released, contents.tokens, contents.kept, armed, lost)
+    )
 
 
-def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier: Earlier) -> ResumePoint:
+def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier: ResumeState) -> ResumePoint:
     total, begun = plan.samples * plan.steps, frozenset(contents.begun)
     return ResumePoint(contents.attempts[0], contents.attempts[-1], paid, earlier, total, begun, contents.results)
 
 
 def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: Contents) -> tuple[int, ...]:
     found = ledger.armed_instalments(session, request_id, contents.attempts)
-    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.every)))
+    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.all_invocations)))
     in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
     behind = not contents.released or all(
         paid[: contents.first]

@@ -27,16 +27,16 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import read_labelled
 from tasks.reporting.attack_sections import TwinAttacks
-from tasks.reporting.audience_filter import Fact, Version
+from tasks.reporting.audience_filter import AudienceFact, Version
 from tasks.reporting.embedding_map import LEAST, text_map
 from tasks.reporting.release_sections import Text, release_facts, texts_of
-from tasks.reporting.sections import Demand, Map, Measured, Point
+from tasks.reporting.sections import Map, Measured, Point, PolicyRequirement
 from tasks.values.release_kinds import ReleaseKind
 
 
 def report_facts(
     workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, seen: bool = False
-) -> tuple[Fact, ...]:
+) -> tuple[AudienceFact, ...]:
     """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
 
     Args:
@@ -67,15 +67,15 @@ def report_facts(
     return facts
 
 
-def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[Fact]) -> None:
+def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[AudienceFact]) -> None:
     """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
     said = [fact.said for fact in facts if fact.exposure == "internal"]
-    if any(isinstance(one, Measured | Demand | Point) for one in said):
+    if any(isinstance(one, Measured | PolicyRequirement | Point) for one in said):
         with workspace.database.write() as session:
             internal_views.record_view(session, workspace.actor, artifact, "shown")
 
 
-def bundle_facts(folder: Path) -> Iterator[Fact]:
+def bundle_facts(folder: Path) -> Iterator[AudienceFact]:
     """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
     metrics = read_metrics(read_document(folder / EVALUATION))
     yield from release_facts(_read_record(folder), metrics, _read_texts(folder))
@@ -83,7 +83,7 @@ def bundle_facts(folder: Path) -> Iterator[Fact]:
 
 def _ledger_facts(
     workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool
-) -> Iterator[Fact]:
+) -> Iterator[AudienceFact]:
     record, texts = _read_record(draft), _read_texts(draft)
     asked = load_request_review(session, artifact.request_id, Gate.PUBLISH)
     matter = build_publish_review(asked, draft, files_of(artifact), workspace.key.public_key)
@@ -95,13 +95,13 @@ def _ledger_facts(
     yield from earlier_points(session, artifact, required)
     yield from _attack_results(workspace, asked.request)
     if drawn and (texts_drawn := _text_map(texts)):
-        yield Fact("public", texts_drawn)
+        yield AudienceFact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
     before = load_request_review(session, artifact.request_id, Gate.SPEND).given
-    yield from (Fact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
+    yield from (AudienceFact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
 
 
-def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[Fact]:
+def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[AudienceFact]:
     """What attacks on a public twin of the request's configuration found; those by the same software first."""
     found = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
     if found:

@@ -16,10 +16,10 @@ from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.common.strict_model import figure
-from tasks.evaluation.bound_override import overridden
+from tasks.evaluation.bound_override import overridden_bounds
 from tasks.reporting import sections as parts
-from tasks.reporting.audience_filter import Content, Fact
-from tasks.reporting.number_format import number, small
+from tasks.reporting.audience_filter import AudienceFact, Section
+from tasks.reporting.number_format import format_small, number
 from tasks.reporting.release_sections import figures
 from tasks.values.metric_result import MetricResult
 
@@ -42,7 +42,7 @@ PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.vali
 
 def ledger_parts(
     inputs: RequestReviewInput, review: Review, spent: Amount, earlier_decisions: Sequence[RecordedDecision]
-) -> Iterator[Content]:
+) -> Iterator[Section]:
     """Budget, warnings, decisions and the gate.
 
     Args:
@@ -63,7 +63,7 @@ def budget_part(budget: BudgetInput, release: Amount) -> parts.Budget:
     left = Amount(max(cap.rho - spent.rho - held.rho, 0))
     conversion = int(budget.delta_conversion)
     return parts.Budget(
-        delta_cap=small(budget.delta_cap),
+        delta_cap=format_small(budget.delta_cap),
         cap=_rho_text(cap),
         before=_rho_text(before),
         release=_rho_text(release),
@@ -81,7 +81,7 @@ def budget_part(budget: BudgetInput, release: Amount) -> parts.Budget:
     )
 
 
-def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]) -> Iterator[Fact]:
+def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]) -> Iterator[AudienceFact]:
     """What the releases of the same dataset measured, beside their epsilon; the newest artifact of each request.
 
     Args:
@@ -104,13 +104,13 @@ class Measurements:
     state: str
     this: bool
 
-    def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[Fact]:
+    def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[AudienceFact]:
         """The figures of a metric that are wanted (metric.figure), as points that keep the metric's exposure."""
         body = request_body(self.request)
         for one in figures(result.name, result.values):
             if f"{result.name}.{one.name}" in wanted and number(one.value) is not None:
                 ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
-                yield Fact(
+                yield AudienceFact(
                     result.exposure,
                     parts.Point(self.request.id, self.this, self.state, body["mechanism"], body["epsilon"],
                                 result.name, one.name, str(one.value), *ends),
@@ -128,11 +128,11 @@ def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
     return list({result.name: result for result in results}.values())
 
 
-def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Content]:
+def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Section]:
     for section in sections:
         match section:
             case Warnings(lines=lines):
-                yield from map(parts.Warned, lines)
+                yield from map(parts.WarningLine, lines)
             case FieldList(title=title, rows=rows) if not title.startswith(SECTIONS_SHOWN_ELSEWHERE):
                 yield parts.Table(title, (), rows, "")
             case Table(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(
@@ -143,7 +143,7 @@ def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Content]:
 
 def _decision_fact(gate: str, decision: RecordedDecision) -> parts.Decision:
     return parts.Decision(
-        gate, decision.by, None, decision.decision, decision.reason, decision.counts, overridden(decision.reason)
+        gate, decision.by, None, decision.decision, decision.reason, decision.counts, overridden_bounds(decision.reason)
     )
 
 
@@ -161,7 +161,8 @@ def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterat
 
 
 def _failure_figures(spent: Amount, cap: Amount) -> str:
-    return f"Mechanisms that can fail have spent {small(spent.delta_text)} of {small(cap.delta_text)} for that."
+    spent_delta, cap_delta = format_small(spent.delta_text), format_small(cap.delta_text)
+    return f"Mechanisms that can fail have spent {spent_delta} of {cap_delta} for that."
 
 
 def _rho_text(amount: Amount) -> str:

@@ -22,7 +22,7 @@ from models_db.services.catalogue.schedules import ScheduleNotActive, SlotTaken
 from models_db.services.lifecycle import attempts
 from models_db.tables import ScheduleSlot
 from models_db.values.canonical_json import Json
-from tasks.workers.backend_settings import HERE, Where
+from tasks.workers.backend_settings import HERE, WorkerBackend
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class PollerSettings:
     device: str = "auto"
     workers: int = 1
     approved: bool = False
-    backend: Where = HERE
+    backend: WorkerBackend = HERE
 
     @property
-    def run_options(self) -> tuple[str, int, Where]:
+    def run_options(self) -> tuple[str, int, WorkerBackend]:
         """What a run is told."""
         return self.device, self.workers, self.backend
 

@@ -10,7 +10,7 @@ from flows.schedules.run_now import NothingDue, run_schedule_now
 from flows.workspace.flow_options import PRIVATE_FLOW
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json
-from tasks.workers.backend_settings import PROCESSES, Where
+from tasks.workers.backend_settings import PROCESSES, WorkerBackend
 
 
 @flow(name="schedule", **PRIVATE_FLOW)
@@ -29,7 +29,7 @@ def run_due_slot(
         SlotTaken, ScheduleNotActive: somebody was faster, or it is paused or over.
         And as `flows.schedules.slots.decide_slot`.
     """
-    settings = PollerSettings(device, workers, backend=Where.of(runner, runner_address))
+    settings = PollerSettings(device, workers, backend=WorkerBackend.of(runner, runner_address))
     try:
         done = run_schedule_now(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
     except NothingDue:

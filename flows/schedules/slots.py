@@ -38,10 +38,11 @@ from tasks.generation.decoding.journal import JournalInUse
 from tasks.inference.backends.endpoints import EndpointUnknown
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.pricing.quote import written_request
-from tasks.workers.backend_settings import HERE, Where
+from tasks.workers.backend_settings import HERE, WorkerBackend
 
 LOCAL_REFUSALS = (
-    PolicyDiffers, OwnAuthorisation, RuleViolated, SlotTaken, ScheduleNotActive, UnknownModel, EndpointUnknown, EnvironmentProblem,
+    PolicyDiffers, OwnAuthorisation, RuleViolated, SlotTaken, ScheduleNotActive, UnknownModel, EndpointUnknown,
+    EnvironmentProblem,
 )  # fmt: skip
 """Refusals that say something of who asks, or of this home, and nothing of the slot."""
 LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
@@ -212,7 +213,7 @@ def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
 
 
 def run_slot(
-    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: Where = HERE
+    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: WorkerBackend = HERE
 ) -> SlotRun | None:
     """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
 
@@ -233,7 +234,9 @@ def run_slot(
     return None if outcome is None else SlotRun(slot.schedule_id, number, "produced")
 
 
-def run_once(workspace: Workspace, number: int, device: str, workers: int, backend: Where = HERE) -> Amount | None:
+def run_once(
+    workspace: Workspace, number: int, device: str, workers: int, backend: WorkerBackend = HERE
+) -> Amount | None:
     """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
 
     Raises:

@@ -16,7 +16,7 @@ from tasks.corpus.readers.sources import Source
 from tasks.object_storage.address import Address, Place
 from tasks.object_storage.bucket import opened
 from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
-from tasks.publishing.object_store_delivery import Shelf, fetch, listed
+from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
 
 
@@ -56,7 +56,7 @@ def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
 
 
 @contextmanager
-def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
+def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundlePrefix]:
     """Where bundles are delivered to until the end of the block; a store has answered once.
 
     Raises:
@@ -66,7 +66,7 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | Shelf]:
         yield place
         return
     with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch:
-        shelf = Shelf(store, place, Path(scratch))
+        shelf = BundlePrefix(store, place, Path(scratch))
         shelf.require_open()
         yield shelf
 

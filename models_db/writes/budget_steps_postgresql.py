@@ -20,7 +20,7 @@ from models_db.writes.insert import Values
 def reserve_in_one_statement(
     session: Session, actor_id: int, request_id: int, root: int, blocks: Sequence[int], plan: Sequence[PlannedHold]
 ) -> bool:
-    """Hold a plan on blocks of a root account, as `budget_steps.reserve` does; the holds of the plan name places in `blocks`.
+    """Hold a plan on blocks of a root account, as `budget_steps.reserve` does; its holds name places in `blocks`.
 
     Returns: False if nothing was done: it is refused, or the request draws on an envelope or a window as well.
     """

@@ -8,7 +8,7 @@ pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that
 from fractions import Fraction
 
 from models_db.values.amounts import Amount
-from tasks.accounting.rounding import Exact, Interval, charge, enclose, exact, iv
+from tasks.accounting.rounding import Exact, Interval, charge_rounded_up, enclose, exact, iv
 
 
 def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
@@ -21,7 +21,7 @@ def gaussian(sensitivity: Exact, sigma: Exact) -> Amount:
         sensitivity: L2 sensitivity, in the query's units.
         sigma: the noise's scale parameter, in the same units.
     """
-    return charge((_positive(sensitivity) / _positive(sigma)) ** 2 / 2)
+    return charge_rounded_up((_positive(sensitivity) / _positive(sigma)) ** 2 / 2)
 
 
 def gaussian_coordinates(coordinates: int, sigma: Exact) -> Amount:
@@ -32,7 +32,7 @@ def gaussian_coordinates(coordinates: int, sigma: Exact) -> Amount:
     """
     if coordinates < 1:
         raise ValueError(f"a mechanism has at least one coordinate, not {coordinates}")
-    return charge(coordinates / (2 * _positive(sigma) ** 2))
+    return charge_rounded_up(coordinates / (2 * _positive(sigma) ** 2))
 
 
 def pure_dp(epsilon: Exact) -> Amount:
@@ -53,7 +53,7 @@ def independent_coordinates(epsilon: Exact, coordinates: int) -> Amount:
     if coordinates < 1:
         raise ValueError(f"a mechanism has at least one coordinate, not {coordinates}")
     loss = _positive(epsilon)
-    return charge(enclose(loss) * _tanh(enclose(loss / (2 * coordinates))))
+    return charge_rounded_up(enclose(loss) * _tanh(enclose(loss / (2 * coordinates))))
 
 
 def bounded_range(eta: Exact) -> Amount:
@@ -62,7 +62,7 @@ def bounded_range(eta: Exact) -> Amount:
     Cesar and Rogers, "Bounding, Concentrating, and Truncating", arXiv 2004.07223. A score that moves either
     way by at most s and is drawn with exp(score / tau) has eta = 2 s / tau.
     """
-    return charge(_positive(eta) ** 2 / 8)
+    return charge_rounded_up(_positive(eta) ** 2 / 8)
 
 
 def replace_one(amount: Amount, *, one_hot: bool = False) -> Amount:

@@ -70,4 +70,4 @@ def _release(limits: ReleaseLimits | None) -> tuple[int | None, int | None]:
     if limits is None:
         return None, None
     rho = zcdp.release_amount(limits.epsilon_max, limits.delta_max).rho
-    return rho, rounding.cap(Fraction(0), rounding.exact(limits.delta_max)).delta
+    return rho, rounding.cap_rounded_down(Fraction(0), rounding.exact(limits.delta_max)).delta

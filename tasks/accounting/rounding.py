@@ -54,12 +54,12 @@ def exact(value: Exact) -> Fraction:
     return Fraction(parts[0]) / (Fraction(parts[1]) if len(parts) == 2 else 1)
 
 
-def charge(rho: Real, delta: Real = Fraction(0)) -> Amount:
+def charge_rounded_up(rho: Real, delta: Real = Fraction(0)) -> Amount:
     """The smallest amount that covers `rho` (zCDP) and `delta` (failure probability): both rounded up."""
     return Amount(math.ceil(upper(rho) * RHO_UNIT), math.ceil(upper(delta) * DELTA_UNIT))
 
 
-def cap(rho: Real, delta: Real = Fraction(0)) -> Amount:
+def cap_rounded_down(rho: Real, delta: Real = Fraction(0)) -> Amount:
     """The largest amount that stays within `rho` and `delta`: both rounded down."""
     return Amount(math.floor(lower(rho) * RHO_UNIT), math.floor(lower(delta) * DELTA_UNIT))
 

@@ -24,7 +24,18 @@ from fractions import Fraction
 
 from models_db.errors import UsageError
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
-from tasks.accounting.rounding import Exact, Interval, cap, decimal_above, enclose, exact, iv, lower, terminating, upper
+from tasks.accounting.rounding import (
+    Exact,
+    Interval,
+    cap_rounded_down,
+    decimal_above,
+    enclose,
+    exact,
+    iv,
+    lower,
+    terminating,
+    upper,
+)
 
 EPSILON_PLACES = 12
 DELTA_PLACES = 30
@@ -62,7 +73,7 @@ def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_
     if not 0 <= share < 1:
         raise InvalidTarget(f"The failure share of delta must be in [0, 1), not {share}.")
     claim_epsilon, claim_delta = _target(epsilon, delta)
-    fail = cap(Fraction(0), claim_delta * share).delta
+    fail = cap_rounded_down(Fraction(0), claim_delta * share).delta
     delta_conv = claim_delta - Fraction(fail, DELTA_UNIT)
     if delta_conv < Fraction(1, DELTA_UNIT):
         raise InvalidTarget(f"A lifetime delta of {delta} is below what the ledger can count, 1e-18.")
@@ -87,7 +98,7 @@ def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amoun
     share, (claim, whole) = exact(fail_share), _target(epsilon, delta)
     if not 0 <= share < 1:
         raise InvalidTarget(f"The failure share of delta must be in [0, 1), not {share}.")
-    fail = cap(Fraction(0), whole * share).delta
+    fail = cap_rounded_down(Fraction(0), whole * share).delta
     return Amount(_affordable(claim, whole - Fraction(fail, DELTA_UNIT)), fail)
 
 
@@ -138,7 +149,7 @@ def rho_of(epsilon: Exact, delta: Exact) -> int:
     alpha = 1 + order
     # Proposition 12 solved for rho at the witness.
     rho = enclose(target) / alpha + (log_target + alpha * iv.log(alpha) - order * iv.log(order)) / (alpha * order)
-    units = max(cap(rho).rho, 0) if lower(rho) > 0 else 0
+    units = max(cap_rounded_down(rho).rho, 0) if lower(rho) > 0 else 0
     _verify(x, Fraction(units, RHO_UNIT), target, delta_target)
     return units
 

@@ -10,7 +10,7 @@ from tasks.values.metric_result import Exposure
 
 
 @dataclass(frozen=True)
-class Scene:
+class AttackInput:
     """A release, the public tools of an attacker, and the truth.
 
     Attributes:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.attacks.shingles import containment, joined
-from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.attacks.unigram_model import UnigramModel
 from tasks.evaluation.core.subject import Scorer
 from tasks.text.interfaces import Embedder
 from tasks.text.words import words
@@ -45,7 +45,7 @@ def likelihood_ratio_scores(score: Scorer, released: Sequence[str], asked: Seque
 
     A text of one token has no public likelihood and is asked about as if it had 1.
     """
-    language = ReleaseLanguage(released)
+    language = UnigramModel(released)
     lengths = [len(words(text)) for text in asked]
     usable = [place for place, length in enumerate(lengths) if length]
     found = [NO_EVIDENCE] * len(asked)

@@ -18,7 +18,7 @@ NEAR = 0.5
 
 
 @dataclass(frozen=True)
-class Replayed:
+class CopiedText:
     """What released texts share with documents.
 
     Attributes:
@@ -35,10 +35,10 @@ class Replayed:
         return Extracted(sum(share >= NEAR for share in self.shares), len(self.shares))
 
 
-def replayed(released: Sequence[str], documents: Sequence[str]) -> Replayed:
+def find_copies(released: Sequence[str], documents: Sequence[str]) -> CopiedText:
     """Compare released texts with documents; without documents nothing is shared."""
     if not released:
-        return Replayed((), ())
+        return CopiedText((), ())
     automaton = SuffixAutomaton([words(text) for text in released])
     runs = automaton.longest_shared(words(document) for document in documents)
-    return Replayed(tuple(runs), tuple(best_containments(released, documents)))
+    return CopiedText(tuple(runs), tuple(best_containments(released, documents)))

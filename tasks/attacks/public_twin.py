@@ -23,7 +23,7 @@ CANARIES, COPIES = 20, 3
 
 
 @dataclass(frozen=True)
-class Stage:
+class TwinSplit:
     """Who is in and who is not, fixed before anything is generated.
 
     Attributes:
@@ -51,7 +51,7 @@ class Stage:
         return {"key": self.key.hex(), **sides, "canaries": parts}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "Stage":
+    def from_json(cls, stored: Mapping[str, Any]) -> "TwinSplit":
         """Read the stored form back.
 
         Raises:
@@ -67,14 +67,14 @@ class Stage:
         return cls(bytes.fromhex(stored["key"]), members, nonmembers, canaries)
 
 
-def set_stage(
+def split_twin(
     units: Sequence[CorpusDocument],
     rng: RandomSource,
     *,
     members: int,
     canaries: int = CANARIES,
     copies: int = COPIES,
-) -> Stage:
+) -> TwinSplit:
     """Cut a public corpus in two.
 
     Args:
@@ -97,7 +97,7 @@ def set_stage(
     lending = min(canaries, len(rest) // 4)
     lent, outside = rest[:lending], rest[lending:][: max(MOST_NONMEMBERS, inside)]
     made = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
-    return Stage(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), made)
+    return TwinSplit(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), made)
 
 
 def shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:

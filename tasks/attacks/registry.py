@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from tasks.attacks.attribute_inference import Person, infer
 from tasks.attacks.canaries import appearing, chance, exposures
-from tasks.attacks.context import Scene
+from tasks.attacks.context import AttackInput
 from tasks.attacks.identifier_extraction import PATTERNS, Extracted, extraction
 from tasks.attacks.membership_inference import embedding_scores, likelihood_ratio_scores, overlap_scores
-from tasks.attacks.memorisation import NEAR, replayed
+from tasks.attacks.memorisation import NEAR, find_copies
 from tasks.attacks.roc import METHOD, SOURCE, Separation, separation
-from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.attacks.unigram_model import UnigramModel
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.registry import Need
 from tasks.values.attack_result import AttackResult
@@ -33,11 +33,11 @@ class Attack:
     """
 
     name: str
-    compute: Callable[[Scene], AttackResult]
+    compute: Callable[[AttackInput], AttackResult]
     needs: frozenset[Need] = frozenset()
 
 
-def membership_embedding(scene: Scene) -> AttackResult:
+def membership_embedding(scene: AttackInput) -> AttackResult:
     """Membership by similarity of embeddings (URANIA, appendix F)."""
     embed, texts = scene.embed, scene.texts
     if embed is None:
@@ -47,7 +47,7 @@ def membership_embedding(scene: Scene) -> AttackResult:
     return _membership(scene, "membership_embedding", found, how, "Liu et al., URANIA, 2025, appendix F")
 
 
-def membership_likelihood(scene: Scene) -> AttackResult:
+def membership_likelihood(scene: AttackInput) -> AttackResult:
     """Membership by likelihood: under the release's own language, against a public model."""
     score, texts = scene.score, scene.texts
     if score is None:
@@ -57,7 +57,7 @@ def membership_likelihood(scene: Scene) -> AttackResult:
     return _membership(scene, "membership_likelihood", found, how, "after Meeus et al., arXiv 2502.14921")
 
 
-def membership_overlap(scene: Scene) -> AttackResult:
+def membership_overlap(scene: AttackInput) -> AttackResult:
     """Membership by copies: the share of a text's four-word runs that were released."""
     texts = scene.texts
     found = _judged(scene, lambda asked: overlap_scores(texts, asked))
@@ -65,18 +65,18 @@ def membership_overlap(scene: Scene) -> AttackResult:
     return _membership(scene, "membership_overlap", found, how, "containment: Broder, SEQUENCES 1997")
 
 
-def canary_membership(scene: Scene) -> AttackResult:
+def canary_membership(scene: AttackInput) -> AttackResult:
     """Planted canaries against held-out ones of the same form: membership with nothing else to tell them apart."""
     planted = scene.canaries.planted if scene.canaries else ()
     held_out = scene.canaries.held_out if scene.canaries else ()
-    language = ReleaseLanguage(scene.texts)
+    language = UnigramModel(scene.texts)
     sides = ([language.log_likelihood(canary.sentence) for canary in side] for side in (planted, held_out))
     found = separation(*sides) if scene.texts else _nothing(len(planted), len(held_out))
     how = "log-likelihood of a canary's sentence under a bigram model of the released texts, planted against held out"
     return _membership(scene, "canary_membership", found, how, "Meeus et al., arXiv 2502.14921")
 
 
-def canary_exposure(scene: Scene) -> AttackResult:
+def canary_exposure(scene: AttackInput) -> AttackResult:
     """Exposure of planted secrets, and how many of them appear."""
     values: dict[str, Value] = dict.fromkeys(
         ("exposure_mean", "exposure_mean_low", "exposure_mean_high", "exposure_max", "held_out_exposure_mean")
@@ -84,7 +84,7 @@ def canary_exposure(scene: Scene) -> AttackResult:
     canaries, texts = scene.canaries, scene.texts
     planted, held_out = (canaries.planted, canaries.held_out) if canaries else ((), ())
     if canaries and texts:
-        language = ReleaseLanguage(texts)
+        language = UnigramModel(texts)
         bits, others = (
             exposures(side, canaries.alternatives, lambda asked: [language.log_likelihood(text) for text in asked])
             for side in (planted, held_out)
@@ -114,7 +114,7 @@ def canary_exposure(scene: Scene) -> AttackResult:
     )
 
 
-def identifier_extraction(scene: Scene) -> AttackResult:
+def identifier_extraction(scene: AttackInput) -> AttackResult:
     """E-mail addresses, telephone numbers and, with a tagger, names of the corpus that were released."""
     members, nonmembers = scene.fair
     values: dict[str, Value] = {}
@@ -140,7 +140,7 @@ def identifier_extraction(scene: Scene) -> AttackResult:
     )
 
 
-def attribute_inference(scene: Scene) -> AttackResult:
+def attribute_inference(scene: AttackInput) -> AttackResult:
     """The label of a person, guessed from the released texts nearest to the first half of that person's text."""
     embed = scene.embed
     if embed is None:
@@ -170,11 +170,11 @@ def attribute_inference(scene: Scene) -> AttackResult:
     )
 
 
-def replay(scene: Scene) -> AttackResult:
+def replay(scene: AttackInput) -> AttackResult:
     """Released texts that copy members, against those that happen to share as much with non-members."""
     texts = scene.texts
     values: dict[str, Value] = {"texts": len(texts)}
-    found = [replayed(texts, documents) for documents in scene.fair]
+    found = [find_copies(texts, documents) for documents in scene.fair]
     for name, each in zip(("", "held_out_"), found, strict=True):
         known = bool(texts and scene.fair[0])
         values |= {f"{name}longest_run": max(each.runs) if known else None}
@@ -211,13 +211,13 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-def possible(scene: Scene) -> tuple[Attack, ...]:
+def possible(scene: AttackInput) -> tuple[Attack, ...]:
     """The attacks whose tools the scene has."""
     tools: dict[Need, object] = {"model": scene.score, "embedder": scene.embed, "tagger": scene.tag}
     return tuple(attack for attack in ATTACKS.values() if all(tools[need] is not None for need in attack.needs))
 
 
-def _judged(scene: Scene, scores: Callable[[list[str]], list[float]]) -> Separation:
+def _judged(scene: AttackInput, scores: Callable[[list[str]], list[float]]) -> Separation:
     if not scene.texts:
         return _nothing(len(scene.members), len(scene.nonmembers))
     found = scores([*scene.members, *scene.nonmembers])
@@ -229,7 +229,7 @@ def _nothing(members: int, nonmembers: int) -> Separation:
     return Separation(members, nonmembers, None, None, separation([], []).rates)
 
 
-def _membership(scene: Scene, name: str, found: Separation, how: str, source: str) -> AttackResult:
+def _membership(scene: AttackInput, name: str, found: Separation, how: str, source: str) -> AttackResult:
     return AttackResult(
         name=name,
         exposure=scene.exposure,
@@ -240,7 +240,7 @@ def _membership(scene: Scene, name: str, found: Separation, how: str, source: st
     )
 
 
-def _identifiers(scene: Scene, kind: str, texts: list[str]) -> set[str]:
+def _identifiers(scene: AttackInput, kind: str, texts: list[str]) -> set[str]:
     if kind != "names":
         return {each for text in texts for each in PATTERNS[kind](text)}
     mentions = scene.tag(texts) if scene.tag and texts else ()

@@ -18,7 +18,7 @@ from tasks.text.words import words
 _START = ""
 
 
-class ReleaseLanguage:
+class UnigramModel:
     """The bigram model of some texts."""
 
     def __init__(self, texts: Iterable[str]) -> None:

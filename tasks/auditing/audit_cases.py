@@ -22,7 +22,7 @@ from tasks.mechanisms.core import post_processing, uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts import noisy_count, noisy_histogram, partition_selection, set_histogram
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 EPSILON, DELTA = "1", "0.03"
@@ -87,12 +87,12 @@ def _integer_draw() -> AuditCase:
     return _pushed(integer_table.calibrate(rho_of(EPSILON, DELTA), DRAWS, REFERENCES, "1"))
 
 
-def _pushed(draw: Draw) -> AuditCase:
+def _pushed(draw: TokenMechanism) -> AuditCase:
     def sample(present: bool, trials: int) -> Sequence[int]:
-        from tasks.auditing.worst_case_tokens import pushed_scores, pushed_tokens  # torch
+        from tasks.auditing.worst_case_tokens import worst_case_scores, worst_case_tokens  # torch
 
-        row = pushed_scores(draw, draw, REFERENCES - 1, present)
-        return pushed_tokens(draw, row, DRAWS, trials, OS_RANDOM)
+        row = worst_case_scores(draw, draw, REFERENCES - 1, present)
+        return worst_case_tokens(draw, row, DRAWS, trials, OS_RANDOM)
 
     return under_zcdp(
         draw.event(DRAWS),
@@ -106,9 +106,9 @@ def _sparse_vector() -> AuditCase:
     tests = sparse_vector.SparseVector(Fraction(2), REFERENCES)
 
     def sample(present: bool, trials: int) -> Sequence[int]:
-        from tasks.auditing.worst_case_tokens import near_and_far, run_length  # torch
+        from tasks.auditing.worst_case_tokens import run_length, worst_case_distances  # torch
 
-        near, far = near_and_far(present, REFERENCES)
+        near, far = worst_case_distances(present, REFERENCES)
         return [run_length(tests, near, far, OS_RANDOM) for _ in range(trials)]
 
     event = tests.event(1)
@@ -147,9 +147,11 @@ def _noisy_mean() -> AuditCase:
     mean = noisy_mean.calibrate_mean(rho_of(EPSILON, DELTA), 1, "1")
 
     def sample(present: bool, trials: int) -> Sequence[int]:
-        from tasks.auditing.worst_case_tokens import along, pushed_sums  # torch
+        from tasks.auditing.worst_case_tokens import project_on_worst_case, worst_case_sums  # torch
 
-        return along(mean.draw(pushed_sums(mean, REFERENCES - 1, present).expand(trials, -1), OS_RANDOM))
+        return project_on_worst_case(
+            mean.draw(worst_case_sums(mean, REFERENCES - 1, present).expand(trials, -1), OS_RANDOM)
+        )
 
     return under_zcdp(
         mean.event(),

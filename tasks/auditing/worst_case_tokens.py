@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.tokens.total_variation import distances, distributions
-from tasks.mechanisms.tokens.utility_scores import Candidates, clip_rows, draw_tokens, scores, sum_rows
+from tasks.mechanisms.tokens.utility_scores import Candidates, clip_rows, draw_tokens, sum_rows, utilities
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 
 # The unit pushes one of five tokens up and the others down, as far as it can; the public model gives that token half of
@@ -35,8 +35,13 @@ EVEN = [0.0, 0.0]
 LONG = torch.tensor([[20.0, -20.0, 20.0, -20.0]])
 
 
-def pushed_scores(
-    clipping: Draw, scoring: Draw, others: int, present: bool, public: Tensor = PUBLIC, push: Tensor = PUSH
+def worst_case_scores(
+    clipping: TokenMechanism,
+    scoring: TokenMechanism,
+    others: int,
+    present: bool,
+    public: Tensor = PUBLIC,
+    push: Tensor = PUSH,
 ) -> Tensor:
     """The scores of a batch of `others` quiet units, and of the one in question where it is present: int64 [1, K].
 
@@ -46,10 +51,12 @@ def pushed_scores(
     rows = torch.cat([public] * others + ([public + push] if present else []))
     generation = torch.zeros(len(rows), dtype=torch.int64)
     clipped = clip_rows(clipping, rows, public, generation, "logit")
-    return scores(scoring, public, sum_rows(clipped, generation, 1))
+    return utilities(scoring, public, sum_rows(clipped, generation, 1))
 
 
-def pushed_tokens(drawing: Draw, row: Tensor, draws: int, trials: int, rng: RandomSource, pushed: int = 1) -> list[int]:
+def worst_case_tokens(
+    drawing: TokenMechanism, row: Tensor, draws: int, trials: int, rng: RandomSource, pushed: int = 1
+) -> list[int]:
     """How many of the `draws` tokens of each of `trials` texts are among the first `pushed`; scores int64 [1, K]."""
     many = row.expand(draws * trials, -1)
     found = Candidates(torch.arange(many.shape[1]).expand_as(many), torch.ones_like(many, dtype=torch.bool))
@@ -66,7 +73,7 @@ def distance(public: list[float], rows: list[list[float]], references: int) -> i
     return distances(references, distributions(torch.tensor([public]), every[:1]), sums)[0]
 
 
-def near_and_far(present: bool, references: int) -> tuple[int, int]:
+def worst_case_distances(present: bool, references: int) -> tuple[int, int]:
     """The unit raises the distances of the first tests by M, as others do, and lowers that of the last one by M."""
     unit, others = [FIRST] * present, references - 1
     return distance(EVEN, [FIRST] * others + unit, references), distance(FIRST, [SECOND] * others + unit, references)
@@ -87,7 +94,7 @@ def run_length(tests: SparseVector, near: int, far: int, rng: RandomSource, *, n
     return BELOW + 2
 
 
-def pushed_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
+def worst_case_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
     """The sum of `others` units that point away from LONG, and of the one in question where it is there: int64 [1, 4].
 
     Their vectors are far beyond any clip norm near 1.
@@ -96,7 +103,7 @@ def pushed_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
     return sum_rows(clipping.quantised(rows), torch.zeros(len(rows), dtype=torch.int64), 1)
 
 
-def along(sums: Tensor) -> list[int]:
+def project_on_worst_case(sums: Tensor) -> list[int]:
     """How far each vector points where LONG does, in grid steps times sqrt(4): int64 [trials, 4] -> trials integers."""
     projected: list[int] = (sums * LONG.sign().to(torch.int64)).sum(1).tolist()
     return projected

@@ -30,7 +30,7 @@ class FileUnfit(Refused):
 
 
 @contextmanager
-def plain_file(path: Path) -> Iterator[BinaryIO]:
+def open_regular_file(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, following no link and waiting for no pipe.
 
     Raises:
@@ -51,41 +51,41 @@ def plain_file(path: Path) -> Iterator[BinaryIO]:
 def measure(path: Path) -> dict[str, str | int]:
     """SHA-256 and size of a plain file."""
     hasher, size = hashlib.sha256(), 0
-    with plain_file(path) as file:
+    with open_regular_file(path) as file:
         while chunk := file.read(_CHUNK):
             hasher.update(chunk)
             size += len(chunk)
     return {"sha256": hasher.hexdigest(), "bytes": size}
 
 
-def facts_of(data: bytes) -> dict[str, str | int]:
+def file_facts(data: bytes) -> dict[str, str | int]:
     """SHA-256 and size of the content of a file."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
     """The whole of a plain file of moderate size, at most so many bytes."""
-    with plain_file(path) as file:
+    with open_regular_file(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise FileUnfit(path.name, "is too large")
     return data
 
 
-def document(value: Json) -> bytes:
+def encode_json(value: Json) -> bytes:
     """`value` as the one content a JSON file of ours can have: its canonical bytes and a newline."""
     return encode_canonical(value) + b"\n"
 
 
-def parse_document(data: bytes, name: str) -> Json:
-    """The value whose `document` is `data`.
+def decode_json(data: bytes, name: str) -> Json:
+    """The value whose `encode_json` is `data`.
 
     Raises:
         FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).
     """
     try:
         value: Json = parse_json(data, most_bytes=len(data), most_depth=_DEEPEST_DOCUMENT)  # who read it had a bound
-        same = document(value) == data
+        same = encode_json(value) == data
     except (ValueError, TypeError, RecursionError):
         raise FileUnfit(name, "is not canonical JSON") from None
     if not same:
@@ -123,7 +123,7 @@ def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> N
 def copy_new(source: Path, target: Path, mode: int) -> None:
     """Copy a plain file's bytes to a file that must not exist yet; they are on disk when this returns."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as copy, plain_file(source) as file:
+    with open(descriptor, "wb") as copy, open_regular_file(source) as file:
         os.fchmod(descriptor, mode)
         while chunk := file.read(_CHUNK):
             copy.write(chunk)

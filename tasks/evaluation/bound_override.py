@@ -11,19 +11,19 @@ from typing import Final
 
 from models_db.errors import UsageError
 from models_db.policies.policy import EffectiveRules
-from tasks.evaluation.policy_bounds import Outcome, OutsideBounds, missed, told
+from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed, told
 from tasks.values.metric_result import MetricResult
 
 _HEAD: Final = "Overrides the bounds of the policy"
 _STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)
 
 
-def overriding(outside: Sequence[Outcome], reason: str) -> str:
+def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
     """The reason to sign, for an approval in spite of `outside`."""
     return f"{_head(outside)}{reason}"
 
 
-def overridden(reason: str) -> str | None:
+def overridden_bounds(reason: str) -> str | None:
     """The bounds that a signed reason overrides, in its own words; None where it overrides none."""
     found = _STATED.match(reason)
     return found[1] if found else None
@@ -45,11 +45,11 @@ def require_admitted(
         raise OutsideBounds(request_id, outside, overridable=rules.overrides)
 
 
-def _head(outside: Sequence[Outcome]) -> str:
+def _head(outside: Sequence[BoundCheck]) -> str:
     return f"{_HEAD} ({told(outside)}): "
 
 
-def _covers(reason: str, outside: Sequence[Outcome]) -> bool:
+def _covers(reason: str, outside: Sequence[BoundCheck]) -> bool:
     head = _head(outside)
     return reason.startswith(head) and bool(reason.removeprefix(head).strip())
 

@@ -8,7 +8,7 @@ from functools import cache
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import POLICY_PAGE, MetricBound
 from models_db.values.canonical_json import Json
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, names
 from tasks.values.metric_result import MetricResult, Value
 
@@ -16,7 +16,7 @@ Required = Mapping[str, Mapping[str, MetricBound]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BoundCheck:
     """A demand of a policy, and what was measured; `figure` is None where the metric just has to be there."""
 
     metric: str
@@ -45,12 +45,12 @@ def require_measurable(required: Required) -> None:
         raise NotMeasurable(problems)
 
 
-def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Outcome, ...]:
+def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[BoundCheck, ...]:
     """The demands that a release does not meet."""
-    return tuple(found for found in outcomes(required, measured) if not found.met)
+    return tuple(found for found in bound_checks(required, measured) if not found.met)
 
 
-def outcomes(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[Outcome]:
+def bound_checks(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[BoundCheck]:
     """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there.
 
     By name: a stored policy has its fields in another order than a written one, and signed words must not depend on it.
@@ -58,16 +58,16 @@ def outcomes(required: Required, measured: Mapping[str, MetricResult]) -> Iterat
     for metric, bounds in sorted(required.items()):
         for figure, bound in sorted(bounds.items()):
             value = _figure(measured.get(metric), figure)
-            yield Outcome(metric, figure, value, str(bound), _admitted(value, bound))
+            yield BoundCheck(metric, figure, value, str(bound), _admitted(value, bound))
     for metric, bounds in sorted(required.items()):
         if metric not in measured or not bounds:
-            yield Outcome(metric, None, None, "measured", metric in measured)
+            yield BoundCheck(metric, None, None, "measured", metric in measured)
 
 
 @cache
 def figures_of(metric: str) -> frozenset[str]:
     """The names of a metric's figures: those it has of no texts at all."""
-    return frozenset(METRICS[metric].compute(Subject((), score=lambda texts: [], documents=lambda: ())).values)
+    return frozenset(METRICS[metric].compute(EvaluationInput((), score=lambda texts: [], documents=lambda: ())).values)
 
 
 def _mistakes(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
@@ -109,7 +109,7 @@ class NotMeasurable(UsageError):
 class OutsideBounds(Refused):
     """A release is not as good as its policy demands."""
 
-    def __init__(self, request_id: int, outside: Sequence[Outcome], *, overridable: bool = False) -> None:
+    def __init__(self, request_id: int, outside: Sequence[BoundCheck], *, overridable: bool = False) -> None:
         facts: list[Json] = [{"figure": one.name, "value": one.value, "allowed": one.allowed} for one in outside]
         override = f'`almoner approve {request_id} --gate publish --override "..."`'
         otherwise = f" or, on the record, approve it all the same: {override}" if overridable else ""
@@ -121,7 +121,7 @@ class OutsideBounds(Refused):
         )
 
 
-def told(outside: Sequence[Outcome]) -> str:
+def told(outside: Sequence[BoundCheck]) -> str:
     """Some outcomes in one line."""
     return "; ".join(map(str, outside))
 

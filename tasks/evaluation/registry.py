@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 from models_db.errors import Refused, UsageError
 from tasks.evaluation.charged import coverage, labels
 from tasks.evaluation.charged import length as dp_length
-from tasks.evaluation.charged.estimates import Asked, Estimate
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.charged.estimates import Estimate, EstimateRequest
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.distinct import distinct
 from tasks.evaluation.lexical.entities import entities
 from tasks.evaluation.lexical.jaccard import jaccard
@@ -49,14 +49,16 @@ class Metric:
 
     name: str
     exposure: Exposure
-    compute: Callable[[Subject], MetricResult]
+    compute: Callable[[EvaluationInput], MetricResult]
     needs: frozenset[Need] = frozenset()
     estimate: Estimate | None = None
 
     @classmethod
     def charged(cls, name: str, estimate: Estimate, needs: frozenset[Need] = frozenset()) -> "Metric":
         """A metric that costs something; computed without its mechanism all its figures are null."""
-        return cls(name, "charged", lambda subject: estimate.result(subject, Asked(0, ()), None), needs, estimate)
+        return cls(
+            name, "charged", lambda subject: estimate.result(subject, EstimateRequest(0, ()), None), needs, estimate
+        )
 
 
 _MODEL: frozenset[Need] = frozenset({"model"})
@@ -114,7 +116,9 @@ def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
 
 
 def evaluate(
-    metrics: Iterable[Metric], subject: Subject, charged: Callable[[Metric, Subject], MetricResult] | None = None
+    metrics: Iterable[Metric],
+    subject: EvaluationInput,
+    charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics`.
 

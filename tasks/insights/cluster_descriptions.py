@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from tasks.generation.decoding.structured_output import Record, Schema, Write, answers
 from tasks.insights.prompts import DEFAULT, SHOWN, Wording, is_borrowed, of_keywords, of_statements
 from tasks.text.output_cleaning import (
+    count_mentioned,
     first_words,
+    has_content_word,
+    is_rambling,
+    is_repetitive,
     line,
-    plainly,
-    rambles,
+    plain_text,
     sentences,
-    spoken_of,
-    stutters,
-    tells,
     whole_words,
 )
 from tasks.values.insight import Topic
@@ -96,7 +96,7 @@ def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Word
     Args:
         keyword_lists: released, the most frequent first. The model is told of the first 20 of each.
     """
-    told = [told_of(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
+    told = [mentioned_keywords(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
     return topics(write, told, lambda _, keywords: of_keywords(wording, keywords), plain_topic)
 
 
@@ -106,8 +106,8 @@ def describe_statements(write: Write, groups: Sequence[Statements], wording: Wor
     A topic must be about two of a group's statements: what one of them says is not the group's. Statements are private,
     so this is for public data alone. A group's plain form is its first statement, cut.
     """
-    inside = [told_of(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
-    outside = [told_of(group.outside, len(group.outside), LONGEST_STATEMENT) for group in groups]
+    inside = [mentioned_keywords(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
+    outside = [mentioned_keywords(group.outside, len(group.outside), LONGEST_STATEMENT) for group in groups]
     return topics(write, inside, lambda n, lines: of_statements(wording, lines, outside[n]), _plain_statement, 2)
 
 
@@ -139,23 +139,23 @@ def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | No
     name = line(record.get("name")).strip(" .,;:-\"'")
     name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
     description = sentences(line(record.get("description")), MOST_SENTENCES)
-    if not tells(name) or not description or is_borrowed(description):
+    if not has_content_word(name) or not description or is_borrowed(description):
         return None
-    if stutters(name) or rambles(description) or not speaks_of(name, description, lines, least):
+    if is_repetitive(name) or is_rambling(description) or not mentions(name, description, lines, least):
         return None
     return Described(name, description)
 
 
-def speaks_of(name: str, description: str, lines: Sequence[str], least: int = 1) -> bool:
+def mentions(name: str, description: str, lines: Sequence[str], least: int = 1) -> bool:
     """Whether a topic is about `lines`: its name has words of so many, or its description words of a third of them.
 
     So a name may be wider than all of them. Of an example's name, half of the words must be theirs.
     """
-    if plainly(name) in SHOWN:
+    if plain_text(name) in SHOWN:
         words = name.split()
-        return 2 * spoken_of(" ".join(lines), words) >= len(words)
+        return 2 * count_mentioned(" ".join(lines), words) >= len(words)
     least = min(least, len(lines))
-    return spoken_of(name, lines) >= least or spoken_of(description, lines) >= max(least, len(lines) / 3)
+    return count_mentioned(name, lines) >= least or count_mentioned(description, lines) >= max(least, len(lines) / 3)
 
 
 def plain_topic(keywords: Sequence[str]) -> Topic:
@@ -166,7 +166,7 @@ def plain_topic(keywords: Sequence[str]) -> Topic:
     return Described(name, f"Keywords: {', '.join(keywords)}.", plain=True)
 
 
-def told_of(lines: Sequence[str], most: int, longest: int) -> tuple[str, ...]:
+def mentioned_keywords(lines: Sequence[str], most: int, longest: int) -> tuple[str, ...]:
     """What of `lines` the model is told: the first of them, each on one line, cut, without empty ones."""
     plain = (line(text, longest) for text in lines[:most])
     return tuple(text for text in plain if text)

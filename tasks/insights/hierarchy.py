@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.generation.decoding.structured_output import Schema, Write
-from tasks.insights.cluster_descriptions import MOST_WORDS, Described, told_of, topics
+from tasks.insights.cluster_descriptions import MOST_WORDS, Described, mentioned_keywords, topics
 from tasks.insights.cluster_descriptions import SCHEMAS as DESCRIBING
 from tasks.insights.hierarchy_parameters import HierarchySettings
 from tasks.insights.prompts import of_names
-from tasks.text.output_cleaning import first_words, plainly
+from tasks.text.output_cleaning import first_words, plain_text
 from tasks.values.insight import Insight, Topic
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -128,14 +128,14 @@ def _different(groups: Sequence[Node], embed: Embed) -> list[Node]:
     rows = np.asarray(embed(names), np.float64)
     kept: list[int] = []
     for number, name in enumerate(names):
-        if not any(plainly(names[k]) == plainly(name) or rows[k] @ rows[number] >= ALIKE for k in kept):
+        if not any(plain_text(names[k]) == plain_text(name) or rows[k] @ rows[number] >= ALIKE for k in kept):
             kept.append(number)
     return [groups[number] for number in kept]
 
 
 def _named(write: Write, groups: Sequence[Sequence[Node]]) -> list[Topic]:
     """A topic for each group, from the names in it; a group of one node is called like it."""
-    told = [told_of([node.topic.name for node in group], MOST_NAMES, LONGEST_NAME) for group in groups]
+    told = [mentioned_keywords([node.topic.name for node in group], MOST_NAMES, LONGEST_NAME) for group in groups]
     several = [number for number, group in enumerate(groups) if len(group) > 1]
     made = topics(write, [told[number] for number in several], lambda _, names: of_names(names), _plain)
     written = dict(zip(several, made, strict=True))
@@ -169,7 +169,7 @@ def _merged(groups: Sequence[Node]) -> list[Node]:
     """The groups; those that were given one name in the end are one."""
     found: dict[str, Node] = {}
     for group in groups:
-        name = plainly(group.topic.name)
+        name = plain_text(group.topic.name)
         known = found.get(name)
         found[name] = group if known is None else _group(known.topic, (*known.below, *group.below))
     return list(found.values())

@@ -17,7 +17,7 @@ from tasks.analysis.facets.cache import CachedExtractor
 from tasks.analysis.facets.extractor import Extractor
 from tasks.corpus.identity.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.text.interfaces import Embedder
 from tasks.values.insight import Facets
@@ -35,7 +35,7 @@ class PrivateUnits:
         embed: makes points.
     """
 
-    bench: Bench
+    bench: RunContext
     blocks: Sequence[int]
     extract: Extractor
     embed: Embedder

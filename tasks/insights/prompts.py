@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.text.output_cleaning import plainly
+from tasks.text.output_cleaning import plain_text
 
 _BY_KEYWORDS = (
     (
@@ -86,10 +86,10 @@ _BY_NAMES = (
 )
 """Names, what a description says after "are about", and a wider name."""
 
-SHOWN = frozenset(plainly(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
+SHOWN = frozenset(plain_text(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
 """The names of all examples, by their words alone."""
 _SENTENCES = frozenset(
-    plainly(sentence)
+    plain_text(sentence)
     for about in (*(e[1] for e in _BY_KEYWORDS), *(e[1] for e in _BY_NAMES), *(e[2] for e in _BY_STATEMENTS))
     for sentence in about.split(". ")
 )
@@ -97,7 +97,7 @@ _SENTENCES = frozenset(
 
 def is_borrowed(description: str) -> bool:
     """Whether a description has a sentence of an example's."""
-    words = plainly(description)
+    words = plain_text(description)
     return any(sentence in words for sentence in _SENTENCES)
 
 

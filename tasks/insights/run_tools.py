@@ -7,7 +7,7 @@ from functools import partial
 from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parallel import spread_extractor
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Schema, Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
@@ -33,7 +33,9 @@ class Tools:
     units: PrivateUnits
 
     @classmethod
-    def of(cls, wanted: InsightParameters, blocks: Sequence[int], bench: Bench, schemas: Sequence[Schema]) -> "Tools":
+    def of(
+        cls, wanted: InsightParameters, blocks: Sequence[int], bench: RunContext, schemas: Sequence[Schema]
+    ) -> "Tools":
         """What the request asks for; whatever a model lacks is refused here.
 
         Args:
@@ -45,13 +47,13 @@ class Tools:
             ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
         """
         embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
-        extract = told_extractor(wanted, bench)
+        extract = extractor_with_progress(wanted, bench)
         write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
         points = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
         return cls(embed, write, PrivateUnits(bench, blocks, extract, points))
 
 
-def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
+def extractor_with_progress(wanted: InsightParameters, bench: RunContext) -> Extractor:
     """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
     told = bench.in_tenths("facets")
     extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, wanted.facets)
@@ -61,7 +63,7 @@ def told_extractor(wanted: InsightParameters, bench: Bench) -> Extractor:
     return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, told, at_once)
 
 
-def as_text(insight: Insight, bench: Bench) -> GeneratedText:
+def as_text(insight: Insight, bench: RunContext) -> GeneratedText:
     """An insight as a text of the release: its description."""
     description = insight.topic.description
     tokens = len(bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])

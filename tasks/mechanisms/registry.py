@@ -16,8 +16,10 @@ from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
-    exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.TokenDraw.from_event(event).event(event.count),
-    integer_table.MECHANISM: lambda event: integer_table.IntegerDraw.from_event(event).event(event.count),
+    exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.ExponentialMechanism.from_event(event).event(
+        event.count
+    ),
+    integer_table.MECHANISM: lambda event: integer_table.IntegerTableMechanism.from_event(event).event(event.count),
     sparse_vector.MECHANISM: lambda event: sparse_vector.SparseVector.from_event(event).event(event.count),
     noisy_count.MECHANISM: lambda event: noisy_count.NoisyCount.from_event(event).event(event.count),
     noisy_histogram.MECHANISM: lambda event: noisy_histogram.NoisyHistogram.from_event(event).event(event.count),

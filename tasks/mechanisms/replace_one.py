@@ -27,7 +27,7 @@ ONE_HOT = frozenset({noisy_count.MECHANISM, noisy_histogram.MECHANISM, set_histo
 """Mechanisms of which the proof above holds as a whole."""
 
 
-def replaced(event: PrivacyEvent) -> Amount:
+def replace_one_loss(event: PrivacyEvent) -> Amount:
     """The loss of one event where one unit is replaced.
 
     Raises:
@@ -41,11 +41,11 @@ def replaced(event: PrivacyEvent) -> Amount:
     return replace_one(event.loss, one_hot=event.mechanism in ONE_HOT)
 
 
-def replaced_all(events: Sequence[PrivacyEvent]) -> Amount:
+def replace_one_losses(events: Sequence[PrivacyEvent]) -> Amount:
     """The loss of all events together; what a release that extends another rests on counts four times.
 
     Raises:
-        ValueError, KeyError: as `replaced`.
+        ValueError, KeyError: as `replace_one_loss`.
     """
-    parents = post_processing.vouched(events) - total_amount([event.loss for event in events])
-    return total_amount([replaced(event) for event in events] + [replace_one(parents)])
+    parents = post_processing.loss_paid_by_parent(events) - total_amount([event.loss for event in events])
+    return total_amount([replace_one_loss(event) for event in events] + [replace_one(parents)])

@@ -13,7 +13,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Rotation:
         """The blocks of the group, ascending."""
         return tuple(range(self.group, self.whole, self.groups))
 
-    def asked(self, ask: "Ask") -> "Ask":
+    def asked(self, ask: "PlanInputs") -> "PlanInputs":
         """What a plan may depend on, of the group alone: the same for every group."""
         share = None if ask.population is None else max(1, ask.population // self.groups)
         return replace(ask, blocks=len(self.blocks), population=share)

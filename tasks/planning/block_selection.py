@@ -13,7 +13,7 @@ from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.planning.block_rotation import Rotation, rotation_in
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Reading:
         whole = self.each * len(self.cohorts)
         return whole // self.turn.groups if self.turn else whole
 
-    def asked(self, ask: "Ask") -> "Ask":
+    def asked(self, ask: "PlanInputs") -> "PlanInputs":
         """What a plan may depend on: these blocks alone, by their number."""
         whole = replace(ask, blocks=self.each * len(self.cohorts))
         return self.turn.asked(whole) if self.turn else whole

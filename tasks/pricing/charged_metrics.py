@@ -19,19 +19,19 @@ from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.canonical_json import Json
 from tasks.corpus.identity.keys import length_prefixed
-from tasks.evaluation.charged.estimates import Asked, Noisy, UnitText, counted
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import Metric
 from tasks.generation.decoding.release_steps import StepLost
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.extension import extended_of
 from tasks.values.metric_result import MetricResult
-from tasks.values.plan import Ask, Generator, Plan
+from tasks.values.plan import Generator, Plan, PlanInputs
 
 
-def plan_with_metrics(system: Generator[Any], ask: Ask, metrics: Sequence[Metric], share: Decimal) -> Plan:
+def plan_with_metrics(system: Generator[Any], ask: PlanInputs, metrics: Sequence[Metric], share: Decimal) -> Plan:
     """The system's plan with what charged metrics leave of the amount, and theirs behind it.
 
     Raises:
@@ -54,7 +54,7 @@ def plan_with_metrics(system: Generator[Any], ask: Ask, metrics: Sequence[Metric
     noise = calibrate_count(each)  # its price is a histogram's, however many bins it has
     kept = noise.loss() * len(estimates)
     plan = system.plan(replace(ask, amount=ask.amount - kept))
-    asked = Asked(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
+    asked = EstimateRequest(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
     histograms = [NoisyHistogram(found.bins(asked), noise) for found in estimates]
     facts = {"charged metrics": f"rho {kept.rho_text} together, {noise.loss().rho_text} each"}
     return replace(
@@ -77,13 +77,13 @@ class Measuring:
     plan: Plan
     charged: tuple[str, ...]
     labels: tuple[str, ...]
-    bench: Bench
+    bench: RunContext
 
-    def __call__(self, metric: Metric, subject: Subject) -> MetricResult:
+    def __call__(self, metric: Metric, subject: EvaluationInput) -> MetricResult:
         """The result of a charged metric: drawn here, or before; null if it was lost, or was drawn for other texts."""
         if metric.estimate is None:
             raise ValueError(f"{metric.name!r} is not charged")
-        asked = Asked(self.plan.samples, self.labels)
+        asked = EstimateRequest(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
         estimate, place = metric.estimate, metric.estimate.places(subject, asked)  # public; what it lacks costs nothing
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
@@ -94,7 +94,7 @@ class Measuring:
 
         def figures(units: list[int]) -> Json:
             drawn = np.array(histogram.draw(units, self.bench.rng), np.int64)
-            result = estimate.result(subject, asked, Noisy(drawn, float(histogram.noise.sigma)))
+            result = estimate.result(subject, asked, NoisyHistogramEstimate(drawn, float(histogram.noise.sigma)))
             return {"texts": measured, "result": result.to_json()}
 
         try:
@@ -118,7 +118,7 @@ class Measuring:
             bench.progress("charged metrics", done, len(batches))
 
 
-def digest_of(subject: Subject) -> str:
+def digest_of(subject: EvaluationInput) -> str:
     """Names the texts that a metric was drawn for, in their order: SHA-256, 64 hexadecimal digits."""
     found = hashlib.sha256()
     for each in subject.texts:

@@ -26,14 +26,14 @@ from tasks.inference.catalogue import registry
 from tasks.inference.loading.readability import require_readable
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
-from tasks.mechanisms.replace_one import replaced
+from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading, require_governed
 from tasks.planning.labels_and_groups import GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
 from tasks.planning.precision_parameters import require_precision
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.registry import system_for
-from tasks.values.plan import Ask, Generator, Plan
+from tasks.values.plan import Generator, Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 FORMAT = "almoner-request/1"
@@ -181,7 +181,7 @@ class Quote:
             "rho": loss.rho_text,
             "rho_replace_one": None
             if loss.delta
-            else total_amount([replaced(one.event) for one in self.plan.every]).rho_text,
+            else total_amount([replace_one_loss(one.event) for one in self.plan.all_invocations]).rho_text,
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self._templates},
@@ -272,7 +272,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     """
     system = system_for(request.mechanism, request.kind)
     require_public_prompts(system, model.name)
-    request = system.written_out(request)
+    request = system.resolve_names(request)
     written = with_catalogue(request.parameters, dataset.public.groups)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not written.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
@@ -284,7 +284,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     worded = worded_for(request.kind, request.prompt)
     prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
-    ask = Ask(_amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed)
+    ask = PlanInputs(
+        _amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed
+    )
     reading = dataset.read
     require_governed(reading, dataset.name, governed=dataset.governed)
     plan = plan_with_metrics(system, reading.asked(ask), metrics, request.evaluation_share)
@@ -349,7 +351,7 @@ def plan_json(plan: Plan) -> Json:
                 "event": invocation.event.to_json(),
                 "instalments": [{"rho": str(part.rho), "delta": str(part.delta)} for part in invocation.instalments],
             }
-            for invocation in plan.every
+            for invocation in plan.all_invocations
         ],
     }
 
@@ -359,7 +361,7 @@ def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseMod
         return None
     if request.epsilon is None or request.delta is None:
         raise ClaimMissing(request.mechanism)
-    return zcdp.release_amount(request.epsilon, request.delta, system.fail_share(parameters))
+    return zcdp.release_amount(request.epsilon, request.delta, system.failure_delta_share(parameters))
 
 
 def _down(epsilon: Decimal) -> str:

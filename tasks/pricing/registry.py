@@ -1,6 +1,6 @@
 """Every generator by the name requests use."""
 
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
@@ -14,7 +14,7 @@ from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
 from tasks.values.plan import Generator, UnknownSystem
 
-_ALL: tuple[Generator[Bench], ...] = (
+_ALL: tuple[Generator[RunContext], ...] = (
     InvisibleInk(),
     PrivatePrediction(),
     PrivateIcl(),
@@ -28,10 +28,10 @@ _ALL: tuple[Generator[Bench], ...] = (
     KeyphraseSeeding(),
     PrivateEvolution(),
 )
-SYSTEMS: dict[str, Generator[Bench]] = {system.name: system for system in _ALL}
+SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in _ALL}
 
 
-def system_for(mechanism: str, kind: str) -> Generator[Bench]:
+def system_for(mechanism: str, kind: str) -> Generator[RunContext]:
     """The generator of that name.
 
     Raises:

@@ -20,7 +20,7 @@ from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, copy_new, measure, read_document, sync_folder, write_new
 from tasks.object_storage.address import Address, Place
 from tasks.publishing.draft import rehash
-from tasks.publishing.open_bundle import Opened
+from tasks.publishing.open_bundle import OpenedBundle
 from tasks.publishing.verify import verify_release
 from tasks.release.file_names import (
     APPROVALS,
@@ -31,16 +31,16 @@ from tasks.release.file_names import (
     SUMS,
     SUMS_SIGNATURE,
     bundle_name,
-    sums,
+    checksum_lines,
 )
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import (
     SignedDecision,
     approvals_document,
+    counted_approvals,
     require_approved,
     required_approvals,
     subjects_of,
-    voices,
 )
 from tasks.release.signatures.attestation import attest, envelope, envelope_document, require_attested
 from tasks.release.signatures.chain_checkpoint import Checkpoint
@@ -68,7 +68,7 @@ class WrittenBundle:
 
 
 @dataclass(frozen=True)
-class Papers:
+class BundleDocuments:
     """What the ledger has on a draft.
 
     Attributes:
@@ -111,12 +111,14 @@ class _Approved:
             REVOCATIONS: revoked.to_bytes(),
         }
         listed = {name: str(facts["sha256"]) for name, facts in self.files.items()}
-        made[SUMS] = sums(listed | {name: _sha256(data) for name, data in made.items()})
+        made[SUMS] = checksum_lines(listed | {name: _sha256(data) for name, data in made.items()})
         made[SUMS_SIGNATURE] = Seal.on(made[SUMS], self.key).to_bytes()
         return made
 
 
-def write_bundle(draft: Path, files: FileTable, papers: Papers, key: SigningKey, destination: Path) -> WrittenBundle:
+def write_bundle(
+    draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey, destination: Path
+) -> WrittenBundle:
     """Publish an approved draft as `destination/<dataset>-release-<number>/` (folder 0755, files 0644).
 
     Publishing the same draft again finds the bundle in place, and leaves it as it is.
@@ -146,7 +148,7 @@ def write_bundle(draft: Path, files: FileTable, papers: Papers, key: SigningKey,
         raise DestinationUnusable(destination, error) from None
 
 
-def require_decided(draft: Path, files: FileTable, papers: Papers, key: SigningKey) -> _Approved:
+def require_decided(draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey) -> _Approved:
     """The draft with the decisions on exactly its request and these bytes, to be published with `key`.
 
     Raises:
@@ -164,7 +166,7 @@ def require_decided(draft: Path, files: FileTable, papers: Papers, key: SigningK
         stewards=[one.public_key for one in decisions if one.gate == "publish"],
         threshold=required_approvals(record)["publish"],
         publisher=key.public_key,
-        voices=voices(decisions, "publish"),
+        voices=counted_approvals(decisions, "publish"),
     )
     return approved
 
@@ -190,7 +192,7 @@ def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> Non
 def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
     """The bundle at `target`, if it is this release's; chain and revocations may have grown since it was written."""
     try:
-        there = Opened(target)
+        there = OpenedBundle(target)
         added = approved.added(there.checkpoint.ledger_head, there.revocations)
         expected = {name: str(facts["sha256"]) for name, facts in approved.files.items()}
         expected |= {name: _sha256(data) for name, data in added.items()}

@@ -15,7 +15,7 @@ from models_db.values.requests import model_to_json
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.policy_limits import bounds_of
 from tasks.accounting.rounding import exact
-from tasks.common.files import plain_file, read_document
+from tasks.common.files import open_regular_file, read_document
 from tasks.common.strict_model import read_as
 from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import missed, told
@@ -23,17 +23,17 @@ from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.registry import recompute
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
-from tasks.publishing.open_bundle import Opened
+from tasks.publishing.open_bundle import OpenedBundle
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import implied_epsilon, state_claim
-from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, sums
+from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
 from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
-from tasks.release.signatures.approvals import require_approved, required_approvals, voices
+from tasks.release.signatures.approvals import counted_approvals, require_approved, required_approvals
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
@@ -64,7 +64,7 @@ class CheckFailed(Refused):
         super().__init__(reason, "Do not rely on this bundle.")
 
 
-def files(bundle: Opened) -> str:
+def files(bundle: OpenedBundle) -> str:
     """Exactly the files of a bundle, and each a plain one."""
     present, expected = set(os.listdir(bundle.folder)), bundle_files(bundle.kind)
     if missing := sorted(set(expected) - present):
@@ -72,15 +72,15 @@ def files(bundle: Opened) -> str:
     if present != set(expected):
         raise CheckFailed(f"{len(present) - len(expected)} files too many")
     for name in expected:
-        with plain_file(bundle.folder / name):
+        with open_regular_file(bundle.folder / name):
             pass
     return f"{len(expected)} files, none missing, none too many"
 
 
-def digests(bundle: Opened) -> str:
+def digests(bundle: OpenedBundle) -> str:
     """SHA256SUMS is exactly the list of the files' digests."""
     listed = read_document(bundle.folder / SUMS)
-    if listed == sums({name: str(facts["sha256"]) for name, facts in bundle.digests.items()}):
+    if listed == checksum_lines({name: str(facts["sha256"]) for name, facts in bundle.digests.items()}):
         return "every file has its digest in SHA256SUMS"
     for name, facts in bundle.digests.items():
         if f"{facts['sha256']}  {name}\n".encode() not in listed:
@@ -88,19 +88,19 @@ def digests(bundle: Opened) -> str:
     raise CheckFailed("SHA256SUMS lists other files, or is out of form")
 
 
-def signature(bundle: Opened) -> str:
+def signature(bundle: OpenedBundle) -> str:
     """The seal is its key's on SHA256SUMS."""
     if not bundle.seal.fits(read_document(bundle.folder / SUMS)):
         raise CheckFailed("the signature does not fit SHA256SUMS")
     return f"signed by the key {ed25519.fingerprint(bundle.seal.public_key)}"
 
 
-def record(bundle: Opened) -> str:
+def record(bundle: OpenedBundle) -> str:
     """The record is in its format."""
     return f"release {bundle.record.release}, format {bundle.record.format}"
 
 
-def request(bundle: Opened) -> str:
+def request(bundle: OpenedBundle) -> str:
     """The record is what follows from the approved request, and the request has the stated digest."""
     found = bundle.record
     if digest(found.request) != found.request_sha256:
@@ -115,14 +115,14 @@ def request(bundle: Opened) -> str:
     return "claim, mechanisms and parameters are those of the approved request"
 
 
-def plan(bundle: Opened) -> str:
+def plan(bundle: OpenedBundle) -> str:
     """The request is in its format, and mechanism and parameters lead to exactly the planned events."""
     asked = read_as(ApprovedRequest, bundle.record.request, RECORD)
     asked.require_planned()
     return f"planned again from {asked.mechanism!r} and its parameters"
 
 
-def events(bundle: Opened) -> str:
+def events(bundle: OpenedBundle) -> str:
     """Each event's loss is what its parameters cost."""
     for event in bundle.record.events:
         if recompute(event) != event.loss:
@@ -130,7 +130,7 @@ def events(bundle: Opened) -> str:
     return f"{len(bundle.record.events)} events, each recomputed to the last digit"
 
 
-def claim(bundle: Opened) -> str:
+def claim(bundle: OpenedBundle) -> str:
     """The recomputed losses imply no more than is claimed, and fit into the dataset's lifetime claim."""
     found = bundle.record
     if found.claim is None:
@@ -161,7 +161,7 @@ def _require_leading(changes: Sequence[CapChange], lifetime: Lifetime) -> None:
         lifetime_claim(one.old_epsilon, one.old_delta)  # raises where no caps follow
 
 
-def independent_accountant(bundle: Opened) -> str:
+def independent_accountant(bundle: OpenedBundle) -> str:
     """dp-accounting, as installed here, reads about the stated figure out of the events."""
     stated, promised = bundle.record.second_opinion, bundle.record.claim
     if promised is None or bundle.spent == Amount():
@@ -177,7 +177,7 @@ def independent_accountant(bundle: Opened) -> str:
     return f"dp-accounting gives epsilon {ours}"
 
 
-def texts(bundle: Opened) -> str:
+def texts(bundle: OpenedBundle) -> str:
     """One numbered text a line, in the form of its kind and with its label, as many as the request asked for.
 
     How many insights there are follows from what was released; they are one hierarchy, within the request's bounds.
@@ -189,7 +189,7 @@ def texts(bundle: Opened) -> str:
     samples = found.request["parameters"]["samples"]
     blocks = len(found.request["plan"]["blocks"])
     labels = labels_of_texts(found.kind, found.labels, samples, blocks) if found.labels else []
-    with plain_file(bundle.folder / TEXTS) as file:
+    with open_regular_file(bundle.folder / TEXTS) as file:
         while stored := file.readline(_LONGEST_LINE):
             count += 1
             row = _row(stored, found.kind, count, labelled=bool(labels))
@@ -222,7 +222,7 @@ def _what(kind: str, *, labelled: bool) -> str:
     return (f"an id, a {part(kind)} and a " if labelled else "an id and a ") + content
 
 
-def measurements(bundle: Opened) -> str:
+def measurements(bundle: OpenedBundle) -> str:
     """Only metrics that may be published, and those that were asked for."""
     found = bundle.metrics
     refuse_internal(found, bundle.record)
@@ -234,7 +234,7 @@ def measurements(bundle: Opened) -> str:
     return f"{len(found)} metrics, all publishable"
 
 
-def policy(bundle: Opened) -> str:
+def policy(bundle: OpenedBundle) -> str:
     """The policy allows the request, and the measurements are within its bounds or every approval overrides them.
 
     A bundle tells nothing of pacing.
@@ -249,34 +249,34 @@ def policy(bundle: Opened) -> str:
     return f"published in spite of its policy, which those who approved overrode: {told(outside)}"
 
 
-def approvals(bundle: Opened) -> str:
+def approvals(bundle: OpenedBundle) -> str:
     """Both gates were passed for this request and these bytes."""
     require_approved(bundle.approvals, bundle.record, bundle.artifact)
     names = sorted({decision.approver for decision in bundle.approvals})
     return f"signed by {', '.join(map(repr, names))}"
 
 
-def attestation(bundle: Opened) -> str:
+def attestation(bundle: OpenedBundle) -> str:
     """As many approvers as the policy asks for, and the publisher, signed the statement on exactly these files."""
     threshold = required_approvals(bundle.record)["publish"]
     require_attested(
         bundle.attestation,
         statement(bundle.record, bundle.drafted),
         stewards=[one.public_key for one in bundle.approvals if one.gate == "publish"],
-        voices=voices(bundle.approvals, "publish"),
+        voices=counted_approvals(bundle.approvals, "publish"),
         threshold=threshold,
         publisher=bundle.seal.public_key,
     )
     return f"signed by the publisher and {threshold} or more of those who approved"
 
 
-def revocations(bundle: Opened) -> str:
+def revocations(bundle: OpenedBundle) -> str:
     """The bundle is not on its own list of retracted artifacts."""
     bundle.revocations.require_valid(bundle.artifact)
     return f"{len(bundle.revocations.revoked)} retracted, this release not among them"
 
 
-def checkpoint(bundle: Opened) -> str:
+def checkpoint(bundle: OpenedBundle) -> str:
     """The checkpoint is the publisher's, for this artifact."""
     found = bundle.checkpoint
     if found.artifact_sha256 != bundle.artifact:
@@ -286,24 +286,24 @@ def checkpoint(bundle: Opened) -> str:
     return f"audit chain at {found.ledger_head}"
 
 
-def columns(bundle: Opened) -> str:
+def columns(bundle: OpenedBundle) -> str:
     """The Parquet file has the rows of the texts, and nothing beside them."""
     # What is not the listed file is refused without being parsed.
     listed = read_document(bundle.folder / SUMS)
     if f"{bundle.digests[PARQUET]['sha256']}  {PARQUET}\n".encode() not in listed:
         raise CheckFailed(f"{PARQUET} does not have the digest that SHA256SUMS lists")
     found = bundle.record
-    with plain_file(bundle.folder / TEXTS) as rows, plain_file(bundle.folder / PARQUET) as file:
+    with open_regular_file(bundle.folder / TEXTS) as rows, open_regular_file(bundle.folder / PARQUET) as file:
         same = same_rows(file.read(), rows.readlines(), found.kind, labelled=bool(found.labels))
     if not same:
         raise CheckFailed(f"{PARQUET} has other columns or rows than {TEXTS}")
     return f"{PARQUET} has the rows of {TEXTS}"
 
 
-def generated(name: str) -> Callable[[Opened], str]:
+def generated(name: str) -> Callable[[OpenedBundle], str]:
     """The check that a generated file is, byte for byte, the one that follows from record, measurements and texts."""
 
-    def check(bundle: Opened) -> str:
+    def check(bundle: OpenedBundle) -> str:
         if name not in drafted_files(bundle.kind):
             return f"only releases of insights have {name}"
         if read_document(bundle.folder / name) != MAKERS[name](bundle.disclosure).encode():
@@ -313,10 +313,10 @@ def generated(name: str) -> Callable[[Opened], str]:
     return check
 
 
-def not_retracted(later: Opened, *, holds: bool) -> Callable[[Opened], str]:
+def not_retracted(later: OpenedBundle, *, holds: bool) -> Callable[[OpenedBundle], str]:
     """The check that a bundle is not on the list of another one, of which `holds` says whether it verifies."""
 
-    def retraction(bundle: Opened) -> str:
+    def retraction(bundle: OpenedBundle) -> str:
         if not holds:
             raise CheckFailed(f"the bundle {later.folder.name} does not verify, so its list says nothing")
         later.revocations.require_valid(bundle.artifact)
@@ -326,10 +326,10 @@ def not_retracted(later: Opened, *, holds: bool) -> Callable[[Opened], str]:
     return retraction
 
 
-def carries_key(trusted: str) -> Callable[[Opened], str]:
+def carries_key(trusted: str) -> Callable[[OpenedBundle], str]:
     """The check that the bundle is signed by the key one trusts."""
 
-    def authenticity(bundle: Opened) -> str:
+    def authenticity(bundle: OpenedBundle) -> str:
         if bundle.seal.public_key != trusted:
             raise CheckFailed(f"signed by {ed25519.fingerprint(bundle.seal.public_key)}, not by the trusted key")
         return "signed by the trusted key"
@@ -340,7 +340,7 @@ def carries_key(trusted: str) -> Callable[[Opened], str]:
 CHECKED_AS: Final = {CARD: "card"}
 """Names of checks of generated files that are not the file's."""
 
-CHECKS: Final[tuple[tuple[str, Callable[[Opened], str]], ...]] = (
+CHECKS: Final[tuple[tuple[str, Callable[[OpenedBundle], str]], ...]] = (
     ("files", files),
     ("digests", digests),
     ("signature", signature),

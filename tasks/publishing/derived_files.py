@@ -13,12 +13,12 @@ from tasks.publishing.documents.dp_deployment_registry import deployment
 from tasks.publishing.documents.nist_800_226 import checklist
 from tasks.release.file_names import CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EXPLORER, REPORT
 from tasks.release.format_versions import drafted_files
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.reporting.html_explorer import explorer_html
 from tasks.reporting.html_report import report_html
 from tasks.reporting.release_sections import Text, release_facts, texts_of
 
-MAKERS: Final[Mapping[str, Callable[[Disclosure], str]]] = {
+MAKERS: Final[Mapping[str, Callable[[PublicContent], str]]] = {
     CARD: lambda release: card(release.record, release.metrics),
     CHECKLIST: checklist,
     CROISSANT: croissant,
@@ -28,11 +28,11 @@ MAKERS: Final[Mapping[str, Callable[[Disclosure], str]]] = {
 }
 
 
-def derived_files(release: Disclosure) -> dict[str, bytes]:
+def derived_files(release: PublicContent) -> dict[str, bytes]:
     """Names and contents of the generated files that the record's kind of release has."""
     names = drafted_files(release.record.kind)
     return {name: make(release).encode() for name, make in MAKERS.items() if name in names}
 
 
-def _texts(release: Disclosure) -> list[Text]:
+def _texts(release: PublicContent) -> list[Text]:
     return texts_of(release.texts, release.insights)

@@ -6,14 +6,23 @@ from pathlib import Path
 from typing import Final
 
 from models_db.errors import EnvironmentProblem
-from tasks.common.files import FileTable, FileUnfit, document, facts_of, measure, parse_document, sync_folder, write_new
+from tasks.common.files import (
+    FileTable,
+    FileUnfit,
+    decode_json,
+    encode_json,
+    file_facts,
+    measure,
+    sync_folder,
+    write_new,
+)
 from tasks.publishing.derived_files import derived_files
 from tasks.publishing.documents.parquet import parquet
 from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import EVALUATION, PARQUET, RECORD, TEXTS
 from tasks.release.format_versions import drafted_files
 from tasks.release.insight_rows import carried, insight_line
-from tasks.release.public_content import Disclosure, refuse_internal
+from tasks.release.public_content import PublicContent, refuse_internal
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import line
 from tasks.values.insight import Insight
@@ -55,9 +64,9 @@ def write_draft(
     data = {TEXTS: b"".join(rows), PARQUET: parquet(rows, record.kind, labelled=bool(record.labels))}
     contents = {
         **data,
-        EVALUATION: document({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
+        EVALUATION: encode_json({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
         RECORD: record.to_bytes(),
-        **derived_files(Disclosure(record, tuple(metrics), _facts_of_all(data), named, nodes)),
+        **derived_files(PublicContent(record, tuple(metrics), _facts_of_all(data), named, nodes)),
     }
     try:
         folder.mkdir(mode=0o700)
@@ -71,7 +80,7 @@ def write_draft(
 
 
 def _facts_of_all(data: Mapping[str, bytes]) -> FileTable:
-    return {name: facts_of(content) for name, content in data.items()}
+    return {name: file_facts(content) for name, content in data.items()}
 
 
 def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
@@ -101,7 +110,7 @@ def read_metrics(data: bytes) -> list[MetricResult]:
     Raises:
         FileUnfit: it is not one of ours.
     """
-    stored = parse_document(data, EVALUATION)
+    stored = decode_json(data, EVALUATION)
     if not isinstance(stored, dict) or set(stored) != {"format", "metrics"} or not isinstance(stored["metrics"], list):
         raise FileUnfit(EVALUATION, "has no list of metrics")
     if stored["format"] != EVALUATION_FORMAT:

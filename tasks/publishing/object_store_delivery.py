@@ -22,7 +22,14 @@ from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, measure
 from tasks.object_storage.address import Address
 from tasks.object_storage.bucket import Entry, Store
-from tasks.publishing.bundle import BundleExists, Papers, WrittenBundle, alone_in, require_decided, write_bundle
+from tasks.publishing.bundle import (
+    BundleDocuments,
+    BundleExists,
+    WrittenBundle,
+    alone_in,
+    require_decided,
+    write_bundle,
+)
 from tasks.publishing.draft import rehash
 from tasks.publishing.verify import NoBundle
 from tasks.release.file_names import CHECKPOINT, SUMS, SUMS_SIGNATURE, bundle_name
@@ -36,7 +43,7 @@ _LARGEST_CLAIM: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Shelf:
+class BundlePrefix:
     """Where in a store bundles are put, and an empty folder of this machine to build them in."""
 
     store: Store
@@ -52,7 +59,9 @@ class Shelf:
         next(self.store.below(self.address), None)
 
 
-def deposit_bundle(draft: Path, files: FileTable, papers: Papers, key: SigningKey, shelf: Shelf) -> WrittenBundle:
+def upload_bundle(
+    draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey, shelf: BundlePrefix
+) -> WrittenBundle:
     """Publish an approved draft below the shelf's address; doing it again finds it there, or goes on.
 
     Args:
@@ -98,7 +107,7 @@ class _Place:
         """Bring all of it here."""
         fetch(self._store, self.there, self._target, into)
 
-    def claimed(self, papers: Papers, artifact: str, key: SigningKey) -> Papers:
+    def claimed(self, papers: BundleDocuments, artifact: str, key: SigningKey) -> BundleDocuments:
         """The papers with which this bundle was begun, if it was; otherwise these.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from tasks.common.files import FileTable, FileUnfit, measure, read_document
-from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.registry import recompute
 from tasks.publishing.draft import read_metrics
 from tasks.release.file_names import (
@@ -24,7 +24,7 @@ from tasks.release.file_names import (
 )
 from tasks.release.format_versions import drafted_files, stated_kind, summed_files
 from tasks.release.insight_rows import read_insights
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import SignedDecision, read_approvals
 from tasks.release.signatures.attestation import read_envelope
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
 
 
-class Opened:
+class OpenedBundle:
     """A bundle at `folder`; every reader raises FileUnfit for what cannot be read."""
 
     def __init__(self, folder: Path) -> None:
@@ -100,11 +100,11 @@ class Opened:
         return {name: self.digests[name] for name in drafted_files(self.kind)}
 
     @cached_property
-    def disclosure(self) -> Disclosure:
+    def disclosure(self) -> PublicContent:
         """What every generated file is made from; raises UnpublishableMetric where that may not be."""
         data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
         texts, insights = tuple(read_labelled(self.folder)), tuple(self.insights)
-        return Disclosure(self.record, tuple(self.metrics), data, texts, insights)
+        return PublicContent(self.record, tuple(self.metrics), data, texts, insights)
 
     @cached_property
     def insights(self) -> list[Insight]:
@@ -124,4 +124,4 @@ class Opened:
     @property
     def vouched(self) -> Amount:
         """What the claim rests on: the same, and what the release that it extends has paid."""
-        return vouched([replace(event, loss=recompute(event)) for event in self.record.events])
+        return loss_paid_by_parent([replace(event, loss=recompute(event)) for event in self.record.events])

@@ -11,7 +11,7 @@ from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
 from tasks.publishing import checks
 from tasks.publishing.checks import CHECKS
-from tasks.publishing.open_bundle import Opened
+from tasks.publishing.open_bundle import OpenedBundle
 from tasks.release.claim import implied_epsilon
 from tasks.release.signatures.ed25519 import checked_public_key, fingerprint
 
@@ -121,17 +121,17 @@ def verify_release(folder: Path, trusted_key: str | None = None, later: Path | N
     for asked in (folder, later):
         if asked is not None and not asked.is_dir():
             raise NoBundle(asked)
-    bundle, todo = Opened(folder), list(CHECKS)
+    bundle, todo = OpenedBundle(folder), list(CHECKS)
     if trusted_key is not None:
         todo.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
     if later is not None:
         holds = verify_release(later).holds
-        todo.append(("retraction", checks.not_retracted(Opened(later), holds=holds)))
+        todo.append(("retraction", checks.not_retracted(OpenedBundle(later), holds=holds)))
     done = tuple(_made(name, check, bundle) for name, check in todo)
     return _report(bundle, done, pinned=trusted_key is not None)
 
 
-def _made(name: str, check: Callable[[Opened], str], bundle: Opened) -> Check:
+def _made(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
     try:
         return Check(name, True, check(bundle))
     except AlmonerError as problem:
@@ -140,7 +140,7 @@ def _made(name: str, check: Callable[[Opened], str], bundle: Opened) -> Check:
         return Check(name, False, f"cannot be read ({type(problem).__name__})")
 
 
-def _report(bundle: Opened, done: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
+def _report(bundle: OpenedBundle, done: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
     record = _if_readable(lambda: bundle.record)
     claim = record.claim if record else None
     spent = _if_readable(lambda: bundle.vouched)

@@ -28,7 +28,7 @@ from tasks.pricing.quote import plan_json
 from tasks.pricing.registry import system_for
 from tasks.summarization.adapters.metadata import AdapterMeta
 from tasks.summarization.one_shot import OneShotParameters
-from tasks.values.plan import Ask, Generator
+from tasks.values.plan import Generator, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 Positive = Annotated[int, Field(ge=1)]
@@ -140,7 +140,7 @@ class ApprovedRequest(Strict):
         reading = self._reading()
         if len(self.plan.blocks) != reading.size:
             raise PlanForeign("it charges other blocks than it reads")
-        ask = Ask(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
+        ask = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
         plan = plan_with_metrics(system, reading.asked(ask), metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
@@ -183,7 +183,7 @@ class ApprovedRequest(Strict):
             return None
         if self.epsilon is None or self.delta is None:
             raise PlanForeign("a mechanism that charges needs an epsilon and a delta")
-        return release_amount(self.epsilon, self.delta, system.fail_share(parameters))
+        return release_amount(self.epsilon, self.delta, system.failure_delta_share(parameters))
 
     def _stated_plan(self) -> Json:
         stated: Json = self.plan.model_dump()

@@ -10,8 +10,8 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import Exact, decimal_above, enclose, exact, iv, terminating, upper
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.common.strict_model import Figure, Strict, figure
-from tasks.mechanisms.core.post_processing import vouched
-from tasks.mechanisms.replace_one import replaced_all
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
+from tasks.mechanisms.replace_one import replace_one_losses
 
 CONVERSION = (
     "rho-zCDP to (epsilon, delta) at delta minus delta_fail: Canonne, Kamath, Steinke, arXiv 2004.00010, Proposition 12"
@@ -53,7 +53,7 @@ def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) ->
     Raises:
         ClaimTooSmall: the events cost more than that.
     """
-    spent = vouched(events)
+    spent = loss_paid_by_parent(events)
     wanted, failure = exact(epsilon), exact(delta)
     if Fraction(implied_epsilon(spent, failure)) > wanted:
         raise ClaimTooSmall(figure(terminating(wanted)), figure(terminating(failure)))
@@ -81,7 +81,7 @@ def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
 def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
     """The figure of these events, at each mechanism's own factor (`tasks.mechanisms.replace_one`)."""
     if not spent.delta:
-        rho = replaced_all(events)
+        rho = replace_one_losses(events)
         return ReplaceOne(
             epsilon=figure(implied_epsilon(rho, delta)),
             delta=figure(terminating(delta)),

@@ -26,7 +26,7 @@ SUMS: Final = "SHA256SUMS"
 SUMS_SIGNATURE: Final = "SHA256SUMS.sig"
 
 
-def sums(files: Mapping[str, str]) -> bytes:
+def checksum_lines(files: Mapping[str, str]) -> bytes:
     """SHA256SUMS of {name: digest}, as `sha256sum -c` reads it."""
     return "".join(f"{files[name]}  {name}\n" for name in sorted(files)).encode()
 

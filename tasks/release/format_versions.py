@@ -11,7 +11,7 @@ A further file that follows from the record has its name in `layout.DRAFT_FILES`
 from typing import Final
 
 from models_db.errors import AlmonerError
-from tasks.common.files import parse_document
+from tasks.common.files import decode_json
 from tasks.release.file_names import (
     APPROVALS,
     ATTESTATION,
@@ -48,7 +48,7 @@ def bundle_files(kind: str) -> tuple[str, ...]:
 def stated_kind(record: bytes) -> str:
     """The kind that `release.json` names, which decides its files; empty where it names none, and is refused for it."""
     try:
-        stored = parse_document(record, RECORD)
+        stored = decode_json(record, RECORD)
     except AlmonerError:
         return ""
     found = stored.get("kind") if isinstance(stored, dict) else None

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 from pydantic import Field, ValidationError
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.common.files import FileUnfit, plain_file
+from tasks.common.files import FileUnfit, open_regular_file
 from tasks.common.strict_model import Strict
 from tasks.release.file_names import TEXTS
 from tasks.values.insight import Insight, Topic
@@ -84,7 +84,7 @@ def read_insights(folder: Path, count: int | None = None) -> Iterator[Insight]:
     Raises:
         FileUnfit: there is no such file, or a line in it is no insight.
     """
-    with plain_file(folder / TEXTS) as file:
+    with open_regular_file(folder / TEXTS) as file:
         for number, stored in enumerate(islice(file, count), 1):
             yield insight_of(stored, number)
 

@@ -11,7 +11,7 @@ from tasks.values.metric_result import MetricResult
 
 
 @dataclass(frozen=True)
-class Disclosure:
+class PublicContent:
     """A release as whoever reads its bundle knows it: every generated file is a function of this, and of nothing else.
 
     Attributes:

@@ -17,11 +17,11 @@ from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import PublicMetadata
-from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompts.prompt_spec import TEMPLATES
-from tasks.mechanisms.core.post_processing import parent_of, vouched
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.claim import Claim, state_claim
 from tasks.release.file_names import RECORD
@@ -322,7 +322,7 @@ class ReleaseRecord(Strict):
 
     def to_bytes(self) -> bytes:
         """The content of `release.json`."""
-        return document(self.to_json())
+        return encode_json(self.to_json())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ReleaseRecord":
@@ -331,7 +331,7 @@ class ReleaseRecord(Strict):
         Raises:
             FileUnfit: another format than this almoner reads, a field too many or too few, a value out of form.
         """
-        stored = parse_document(data, RECORD)
+        stored = decode_json(data, RECORD)
         if isinstance(stored, dict) and stored.get("format") != FORMAT:
             raise FileUnfit(RECORD, f"is in {_format_named(stored.get('format'))}; this almoner reads {FORMAT}")
         found = read_as(cls, stored, RECORD)
@@ -368,6 +368,6 @@ def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) ->
     """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection."""
     if any(event.mechanism in UNPROTECTED for event in events):
         return None
-    if vouched(events) == Amount():
+    if loss_paid_by_parent(events) == Amount():
         return state_claim(events, 0, 0)
     return state_claim(events, request["epsilon"], request["delta"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.common.files import plain_file
+from tasks.common.files import open_regular_file
 from tasks.common.strict_json import parsed
 from tasks.planning.batches import BatchLayout
 from tasks.release.file_names import TEXTS
@@ -61,7 +61,7 @@ def read_labelled(folder: Path, count: int | None = None) -> Iterator[tuple[str,
     Raises:
         FileUnfit: there is no such file.
     """
-    with plain_file(folder / TEXTS) as file:
+    with open_regular_file(folder / TEXTS) as file:
         for stored in islice(file, count):
             row: dict[str, Any] = json.loads(stored)
             yield text_of(row), row.get("label", row.get("group"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.values.canonical_json import Json
-from tasks.reporting.audience_filter import Content, Fact
+from tasks.reporting.audience_filter import AudienceFact, Section
 from tasks.reporting.number_format import number
 from tasks.values.metric_result import MetricResult, Value
 
@@ -54,11 +54,11 @@ class Run:
     def of(cls, run: str, found: MetricResult) -> "Run":
         """A stored result."""
         ends = (found.values.get(f"auc{end}") for end in ("", "_low", "_high"))
-        return cls(RUNS[run], found.line, wins(found.values), *ends)
+        return cls(RUNS[run], found.line, exceeds_reference(found.values), *ends)
 
 
 @dataclass(frozen=True)
-class TwinAttack(Content):
+class TwinAttack(Section):
     """One attack on the twin; the first run is under the release's configuration, the others protect nothing."""
 
     place: ClassVar[str] = "attacks"
@@ -82,7 +82,7 @@ class TwinAttack(Content):
 
 
 @dataclass(frozen=True)
-class Twin(Content):
+class Twin(Section):
     """The corpus that was attacked in place of the private one.
 
     Attributes:
@@ -121,13 +121,13 @@ class TwinAttacks:
         twin = Twin(str(stored["twin"]["name"]), members, nonmembers, canaries, stored["code"] == code)
         return cls(twin, attacks)
 
-    def facts(self) -> Iterator[Fact]:
+    def facts(self) -> Iterator[AudienceFact]:
         """They read public data only."""
-        yield Fact("public", self.twin)
-        yield from (Fact("public", attack) for attack in self.attacks)
+        yield AudienceFact("public", self.twin)
+        yield from (AudienceFact("public", attack) for attack in self.attacks)
 
 
-def wins(values: Mapping[str, Value]) -> bool | None:
+def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
     """Whether an attack's figures are above what it finds where nothing can have leaked; None without figures.
 
     The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.

@@ -44,7 +44,7 @@ _TOLD: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True)
-class Content:
+class Section:
     """What one part of a report says; `place` is its key in the JSON."""
 
     place: ClassVar[str]
@@ -55,31 +55,31 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Fact:
+class AudienceFact:
     """A part of a report, and who may be told."""
 
     exposure: Exposure
-    said: Content
+    said: Section
 
     def __post_init__(self) -> None:
         if self.exposure not in get_args(Exposure):
             raise ValueError(f"there is no exposure {self.exposure!r}")
 
 
-def admitted(version: Version, facts: Iterable[Fact]) -> tuple[Fact, ...]:
+def visible_to(version: Version, facts: Iterable[AudienceFact]) -> tuple[AudienceFact, ...]:
     """Those of `facts` that a version may contain. Nothing else decides this, anywhere."""
     told = _TOLD[version]
     return tuple(fact for fact in facts if fact.exposure in told)
 
 
-def contents(version: Version, facts: Iterable[Fact]) -> dict[str, Any]:
+def contents(version: Version, facts: Iterable[AudienceFact]) -> dict[str, Any]:
     """A report as programs read it: what is admitted, by place; null or an empty list where nothing is.
 
     Raises:
         ValueError: two facts for a place that has one.
     """
     found: dict[str, Any] = {"format": FORMAT, "version": version, **dict.fromkeys(ONCE), **{at: [] for at in LISTED}}
-    for fact in admitted(version, facts):
+    for fact in visible_to(version, facts):
         place, said = fact.said.place, fact.said.to_json()
         if place in LISTED:
             found[place].append(said)

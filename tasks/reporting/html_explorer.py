@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording.insight_text import deviation_of, reading, rounded
-from tasks.reporting.html_report import environment, shown
+from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.plain_language import claim_part
 from tasks.values.insight import Insight
 
@@ -100,9 +100,9 @@ def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: b
             [
                 node.parent or 0,
                 node.level,
-                shown(node.topic.name),
-                shown(node.topic.description),
-                [shown(keyword) for keyword in node.keywords],
+                escape_text(node.topic.name),
+                escape_text(node.topic.description),
+                [escape_text(keyword) for keyword in node.keywords],
                 node.size,
                 noise,
             ]

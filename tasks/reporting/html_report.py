@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from tasks.reporting import charts
-from tasks.reporting.audience_filter import Fact, Version, contents
-from tasks.reporting.number_format import spelt
+from tasks.reporting.audience_filter import AudienceFact, Version, contents
+from tasks.reporting.number_format import format_number
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def report_html(facts: Iterable[Fact], version: Version = "public") -> str:
+def report_html(facts: Iterable[AudienceFact], version: Version = "public") -> str:
     """The page of a version; a function of `facts` alone, the same to the byte wherever it is made.
 
     Args:
@@ -52,18 +52,18 @@ def environment(*packages: str) -> "Environment":
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=shown,
+        finalize=escape_text,
     )
-    made.filters |= {"spelt": spelt, "breakable": _breakable}
+    made.filters |= {"spelt": format_number, "breakable": _breakable}
     return made
 
 
 def _breakable(name: str) -> Markup:
     """A name that may be broken after its dots and underscores, so that it fits a phone."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._])", shown(name)))
+    return Markup("<wbr>").join(re.split(r"(?<=[._])", escape_text(name)))
 
 
-def shown(value: Any) -> Any:
+def escape_text(value: Any) -> Any:
     """Text without signs that steer: what turns the order of reading, or shows as nothing, is spelt out."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return "".join(map(_spelt, value))

@@ -6,13 +6,13 @@ from decimal import Decimal
 from tasks.common.strict_model import figure
 
 
-def small(value: str) -> str:
+def format_small(value: str) -> str:
     """A decimal as people write small ones: 1e-7."""
     number = Decimal(value).normalize()
     return re.sub(r"e-0*", "e-", f"{number:e}") if 0 < number < Decimal("0.001") else figure(number)
 
 
-def spelt(value: object) -> str:
+def format_number(value: object) -> str:
     """A figure of a metric; what was not measured says so."""
     return "not measurable" if value is None else str(value)
 

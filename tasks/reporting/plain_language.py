@@ -8,7 +8,7 @@ from tasks.common.strict_model import figure
 from tasks.release import claim as claims
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
-from tasks.reporting.number_format import small
+from tasks.reporting.number_format import format_small
 from tasks.reporting.sections import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
@@ -26,12 +26,12 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
         protects=protects(record),
         sentences=(*_sentences(found, times, right), *_extends(record)),
         epsilon=found.epsilon,
-        delta=small(found.delta),
+        delta=format_small(found.delta),
         rho=found.rho,
-        delta_fail=small(found.delta_fail),
+        delta_fail=format_small(found.delta_fail),
         relation=RELATION,
-        replace_epsilon=up(found.replace_one.epsilon),
-        replace_delta=small(found.replace_one.delta),
+        replace_epsilon=round_up(found.replace_one.epsilon),
+        replace_delta=format_small(found.replace_one.delta),
         times=times,
         right=right,
         conversion=found.conversion,
@@ -93,9 +93,9 @@ def _sentences(found: claims.Claim, times: str | None, right: str | None) -> lis
         return [_UNTOUCHED]
     other = found.replace_one
     return [
-        _FINDING.format(times=times, delta=small(found.delta)),
+        _FINDING.format(times=times, delta=format_small(found.delta)),
         _GUESSING.format(right=right),
-        _EXCHANGING.format(epsilon=up(other.epsilon), delta=small(other.delta)),
+        _EXCHANGING.format(epsilon=round_up(other.epsilon), delta=format_small(other.delta)),
         card_text.BEFOREHAND,
     ]
 
@@ -105,7 +105,8 @@ def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
     condition = f" {card_text.unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
     return (
         f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon},"
-        f" delta {small(lifetime.delta)})-differentially private; a ledger refuses what would exceed that.{together}"
+        f" delta {format_small(lifetime.delta)})-differentially private; a ledger refuses what would exceed that."
+        f"{together}"
         f"{condition}"
     )
 
@@ -113,10 +114,10 @@ def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
 def _opinion(found: SecondOpinion) -> str:
     return (
         f"{found.library} ({found.accountant} accountant), from the stored events alone: epsilon {found.epsilon} at"
-        f" delta {small(found.delta)}. {card_text.OPINION}"
+        f" delta {format_small(found.delta)}. {card_text.OPINION}"
     )
 
 
-def up(epsilon: str) -> str:
+def round_up(epsilon: str) -> str:
     """An epsilon to four places, never less than it is."""
     return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))

@@ -10,22 +10,22 @@ from itertools import chain, repeat
 from statistics import median
 from typing import Final
 
-from tasks.evaluation.bound_override import overridden
-from tasks.evaluation.policy_bounds import Outcome, outcomes
+from tasks.evaluation.bound_override import overridden_bounds
+from tasks.evaluation.policy_bounds import BoundCheck, bound_checks
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import SignedDecision
-from tasks.reporting.audience_filter import Fact
-from tasks.reporting.number_format import small
+from tasks.reporting.audience_filter import AudienceFact
+from tasks.reporting.number_format import format_small
 from tasks.reporting.plain_language import claim_part
 from tasks.reporting.sections import (
     Decision,
-    Demand,
     Figure,
     Lengths,
     Measured,
     Mechanism,
     Node,
     Parameter,
+    PolicyRequirement,
     Release,
     Sample,
 )
@@ -60,33 +60,33 @@ def release_facts(
     metrics: Sequence[MetricResult],
     texts: Sequence[Text],
     decisions: Iterable[SignedDecision] = (),
-) -> Iterator[Fact]:
+) -> Iterator[AudienceFact]:
     """Everything that the files of a release tell; the metrics keep their own exposure."""
-    yield Fact("public", _release(record, texts))
-    yield Fact("public", claim_part(record))
-    yield from (Fact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
+    yield AudienceFact("public", _release(record, texts))
+    yield AudienceFact("public", claim_part(record))
+    yield from (AudienceFact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
     yield from demand_facts(record, metrics)
     yield from map(metric_fact, metrics)
-    yield from (Fact("public", sample) for sample in samples(texts))
+    yield from (AudienceFact("public", sample) for sample in samples(texts))
     if texts:
-        yield Fact("public", lengths(texts))
-    yield from (Fact("public", _decision(one)) for one in decisions)
+        yield AudienceFact("public", lengths(texts))
+    yield from (AudienceFact("public", _decision(one)) for one in decisions)
 
 
-def metric_fact(result: MetricResult) -> Fact:
+def metric_fact(result: MetricResult) -> AudienceFact:
     """A metric, told to whom its own exposure allows."""
     found = tuple(figures(result.name, result.values))
     said = Measured(result.name, result.exposure, result.line, found, result.source, result.method)
-    return Fact(result.exposure, said)
+    return AudienceFact(result.exposure, said)
 
 
-def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iterator[Fact]:
+def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iterator[AudienceFact]:
     """The policy's bounds with what was measured; who may see a figure may see whether it is inside."""
     measured = {metric.name: metric for metric in metrics}
     required = record.policy.rules_for(record.dataset.name).required
-    for found in outcomes(required, measured):
+    for found in bound_checks(required, measured):
         exposure = measured[found.metric].exposure if found.metric in measured else "public"
-        yield Fact(exposure, _demand(found))
+        yield AudienceFact(exposure, _demand(found))
 
 
 def samples(texts: Sequence[Text]) -> Iterator[Sample]:
@@ -138,7 +138,9 @@ def _release(record: ReleaseRecord, texts: Sequence[Text]) -> Release:
 def _mechanisms(record: ReleaseRecord) -> Iterator[Mechanism]:
     for event in record.events:
         parameters = tuple((name, str(value)) for name, value in sorted(event.parameters.items()))
-        yield Mechanism(event.mechanism, event.count, event.loss.rho_text, small(event.loss.delta_text), parameters)
+        yield Mechanism(
+            event.mechanism, event.count, event.loss.rho_text, format_small(event.loss.delta_text), parameters
+        )
 
 
 def _parameters(record: ReleaseRecord) -> Iterator[Parameter]:
@@ -146,13 +148,15 @@ def _parameters(record: ReleaseRecord) -> Iterator[Parameter]:
     yield from (Parameter(name, value, True) for name, value in sorted(record.released.items()))
 
 
-def _demand(found: Outcome) -> Demand:
+def _demand(found: BoundCheck) -> PolicyRequirement:
     value = None if found.value is None else str(found.value)
-    return Demand(found.metric, found.figure or "", value, found.allowed, found.met)
+    return PolicyRequirement(found.metric, found.figure or "", value, found.allowed, found.met)
 
 
 def _decision(one: SignedDecision) -> Decision:
-    return Decision(one.gate, one.approver, one.on_behalf_of, one.decision, one.reason, True, overridden(one.reason))
+    return Decision(
+        one.gate, one.approver, one.on_behalf_of, one.decision, one.reason, True, overridden_bounds(one.reason)
+    )
 
 
 def figures(metric: str, values: Mapping[str, str | int | None]) -> Iterator[Figure]:

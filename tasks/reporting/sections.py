@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tasks.reporting.audience_filter import Content
+from tasks.reporting.audience_filter import Section
 
 
 @dataclass(frozen=True)
-class Release(Content):
+class Release(Section):
     """Which release it is; all of it is in `release.json`."""
 
     place: ClassVar[str] = "release"
@@ -27,7 +27,7 @@ class Release(Content):
 
 
 @dataclass(frozen=True)
-class Claim(Content):
+class Claim(Section):
     """The claim, in figures and in sentences.
 
     Attributes:
@@ -57,7 +57,7 @@ class Claim(Content):
 
 
 @dataclass(frozen=True)
-class NoClaim(Content):
+class NoClaim(Section):
     """Why nothing is promised: the dataset is marked public."""
 
     place: ClassVar[str] = "no_claim"
@@ -65,7 +65,7 @@ class NoClaim(Content):
 
 
 @dataclass(frozen=True)
-class Budget(Content):
+class Budget(Section):
     """The lifetime budget as the ledger has it, releases of every state together.
 
     Attributes:
@@ -94,7 +94,7 @@ class Budget(Content):
 
 
 @dataclass(frozen=True)
-class Mechanism(Content):
+class Mechanism(Section):
     """What was invoked how often, at which price."""
 
     place: ClassVar[str] = "mechanisms"
@@ -106,7 +106,7 @@ class Mechanism(Content):
 
 
 @dataclass(frozen=True)
-class Parameter(Content):
+class Parameter(Section):
     """A public parameter, or a figure that a charged mechanism released."""
 
     place: ClassVar[str] = "parameters"
@@ -116,7 +116,7 @@ class Parameter(Content):
 
 
 @dataclass(frozen=True)
-class Demand(Content):
+class PolicyRequirement(Section):
     """A bound of the policy, and whether the release is inside; without a figure the metric just has to be there."""
 
     place: ClassVar[str] = "bounds"
@@ -138,7 +138,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Measured(Content):
+class Measured(Section):
     """A metric."""
 
     place: ClassVar[str] = "metrics"
@@ -161,7 +161,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Sample(Content):
+class Sample(Section):
     """A released text, `words_left_out` of it left out at its end; of a release of insights, with its node."""
 
     place: ClassVar[str] = "samples"
@@ -173,7 +173,7 @@ class Sample(Content):
 
 
 @dataclass(frozen=True)
-class Lengths(Content):
+class Lengths(Section):
     """How many texts have how many words: `counts[i]` have `edges[i]` to `edges[i + 1] - 1`."""
 
     place: ClassVar[str] = "lengths"
@@ -186,7 +186,7 @@ class Lengths(Content):
 
 
 @dataclass(frozen=True)
-class Point(Content):
+class Point(Section):
     """A figure of this release or an earlier one of the dataset, beside its epsilon."""
 
     place: ClassVar[str] = "tradeoff"
@@ -203,7 +203,7 @@ class Point(Content):
 
 
 @dataclass(frozen=True)
-class Map(Content):
+class Map(Section):
     """The released texts as points of a plane: the two directions in which their embeddings differ most (PCA).
 
     Attributes:
@@ -221,7 +221,7 @@ class Map(Content):
 
 
 @dataclass(frozen=True)
-class Decision(Content):
+class Decision(Section):
     """What a steward has decided, and why; `override` where bounds of the policy were overridden."""
 
     place: ClassVar[str] = "decisions"
@@ -235,7 +235,7 @@ class Decision(Content):
 
 
 @dataclass(frozen=True)
-class Warned(Content):
+class WarningLine(Section):
     """What a steward must not overlook."""
 
     place: ClassVar[str] = "warnings"
@@ -243,7 +243,7 @@ class Warned(Content):
 
 
 @dataclass(frozen=True)
-class Table(Content):
+class Table(Section):
     """Rows that the approval screen shows too: policy, people, the difference to the release before."""
 
     place: ClassVar[str] = "tables"
@@ -254,7 +254,7 @@ class Table(Content):
 
 
 @dataclass(frozen=True)
-class Gate(Content):
+class Gate(Section):
     """Where the release is, what an approval would bind to, and how to decide."""
 
     place: ClassVar[str] = "gate"

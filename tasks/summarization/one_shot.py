@@ -21,13 +21,19 @@ from pydantic import BaseModel, Field
 
 from models_db.errors import UsageError
 from models_db.values.requests import ExactDecimal, ReleaseRequest, RequestModel, model_to_json
-from tasks.generation.decoding.run_context import Bench
-from tasks.generation.private_decoding.base import Bought, FamilyParameters, PaidSystem, rows_of, top_k_text
+from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.private_decoding.base import (
+    CalibratedMechanisms,
+    ChargedSystem,
+    PrivateDecodingParameters,
+    rows_of,
+    top_k_text,
+)
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
 from tasks.inference.prompts.templates import LABEL, Template
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.batches import Layout, with_labels
 from tasks.summarization.adapters.metadata import AdapterMeta, Digest, KnownAdapter
@@ -35,7 +41,7 @@ from tasks.summarization.adapters.prompts import reading_pieces, writing_pieces
 from tasks.summarization.adapters.store import find_adapter, load_adapter, require_fit
 from tasks.summarization.token_level import mean_facts
 from tasks.values.generated import Generated
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ class UsedAdapter(RequestModel):
     meta: AdapterMeta
 
 
-class OneShotParameters(FamilyParameters):
+class OneShotParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public.
 
     Attributes:
@@ -75,14 +81,14 @@ class OneShotParameters(FamilyParameters):
         return self.shots
 
 
-class OneShotSummary(PaidSystem[OneShotParameters]):
+class OneShotSummary(ChargedSystem[OneShotParameters]):
     """The system `one_shot_summary`."""
 
     name: str = "one_shot_summary"
     kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = OneShotParameters
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """With all that is known of the adapter: its words, its clip norm, and means that are paid for in one piece.
 
         Raises:
@@ -112,19 +118,19 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             }
         )
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """As every system's; private rows are read once."""
         made = super().plan(ask)
         return replace(made, reading_rows=made.rows - made.samples)
 
-    def buy(self, rho: int, wanted: OneShotParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: OneShotParameters) -> CalibratedMechanisms:
         """The noisy mean with the least noise that m k draws afford.
 
         Raises:
             NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_draw(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
+        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
         meta = wanted.adapter.meta
         mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or meta.clip_norm)
         facts = {
@@ -138,9 +144,9 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
             **mean_facts(mean, wanted.references, wanted.draws, meta.vector_width),
         }
-        return Bought((mean.event(wanted.draws),), facts)
+        return CalibratedMechanisms((mean.event(wanted.draws),), facts)
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw the means, or take those of an interrupted run, and write from them.
 
         Raises:
@@ -150,7 +156,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
             RowsNotIsolated, NotEnoughMemory: this device cannot read them.
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
-        from tasks.generation.decoding.public_sampling import Drawn, draw_public_texts
+        from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
         wanted, layout = self._asked(parameters, len(plan.blocks))
@@ -161,7 +167,7 @@ class OneShotSummary(PaidSystem[OneShotParameters]):
         means = _means(plan, wanted, layout, read, bench)
         noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / wanted.references
         writing = _writing(adapter, means, noise, bench)
-        how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        how = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
         texts = draw_public_texts(writing, prompts, how, constraint)
         return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
 
@@ -172,7 +178,7 @@ def _declared_public(meta: AdapterMeta) -> str:
     return f"{known.file}, SHA-256 {known.sha256}, declared to be public, licence: {known.licence}"
 
 
-def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: Bench) -> "Tensor":
+def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: RunContext) -> "Tensor":
     """The noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
     import torch
 
@@ -198,7 +204,7 @@ class _Reading:
         self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
 
     @classmethod
-    def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> "_Reading":
+    def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
         """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
         from tasks.inference.engine.hidden_states import ready_to_read
         from tasks.inference.engine.shapes import Sizes
@@ -211,7 +217,7 @@ class _Reading:
         return cls(adapter, pieces, sizes)
 
     def means(
-        self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: Bench
+        self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: RunContext
     ) -> "Iterable[Tensor]":
         """For each group its k noisy means, float32 [k, c * r]; what is armed pays for them."""
         from tasks.inference.engine.hidden_states import last_hidden
@@ -235,14 +241,14 @@ class _Reading:
         return torch.cat(shots)
 
 
-def _references(wanted: OneShotParameters, layout: Layout, bench: Bench) -> Iterable[list[tuple[int, ...]]]:
+def _references(wanted: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
     """For each group the tokens of its units' documents."""
     tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=wanted.max_reference_tokens)
     for units in rows_of(layout.sources(), 1, wanted, bench):
         yield [tokens(unit.text) for unit in units]
 
 
-def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> list[tuple[int, ...]]:
+def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
     """For each group the prompt with its soft tokens; what does not fit is refused before anything is spent."""
     from tasks.inference.engine.shapes import Sizes
 
@@ -254,7 +260,7 @@ def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: Bench) -> lis
     return prompts
 
 
-def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: Bench) -> Bench:
+def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContext) -> RunContext:
     """A bench whose model knows the soft tokens of all groups."""
     import torch
 

@@ -17,15 +17,20 @@ from models_db.values.amounts import RHO_UNIT
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, ReleaseRequest
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.generation.private_decoding.base import (
+    CalibratedMechanisms,
+    PrivateDecodingParameters,
+    PrivateDecodingSystem,
+    top_k_text,
+)
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.values.release_kinds import ReleaseKind
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.loop import LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 _EXACT = Context(prec=30, rounding=ROUND_FLOOR)
 _SHOWN = Context(prec=3, rounding=ROUND_FLOOR)
@@ -37,7 +42,7 @@ NOISE = Decimal("0.3")
 """On each entry of a hidden state, SmolLM2-135M still writes sentences with so much of it (docs/summaries.md)."""
 
 
-class TokenLevelParameters(FamilyParameters):
+class TokenLevelParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public.
 
     Attributes:
@@ -53,14 +58,14 @@ class TokenLevelParameters(FamilyParameters):
     centre: Literal["public", "none"] = "public"
 
 
-class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
+class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
     """The system `token_level_summary`."""
 
     name: str = "token_level_summary"
     kinds: tuple[str, ...] = (ReleaseKind.SUMMARIES,)
     parameters: type[BaseModel] = TokenLevelParameters
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """With the clip norm and the noise that suit: others, some day, must change no request that is stored."""
         asked = request.parameters
         centre = asked.get("centre", "public")
@@ -70,14 +75,14 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
         borne = {"noise": NOISE} if differences else {}
         return request.model_copy(update={"parameters": {**borne, **asked, "clip_norm": CLIP_NORMS[centre]}})
 
-    def buy(self, rho: int, wanted: TokenLevelParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: TokenLevelParameters) -> CalibratedMechanisms:
         """The noisy mean with the least noise that m T draws afford.
 
         Raises:
             NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_draw(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
+        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
         norm = wanted.clip_norm or CLIP_NORMS[wanted.centre]
         if wanted.noise is not None:
             norm = min(norm, affordable_clip_norm(rho, wanted.draws, wanted.references, wanted.noise))
@@ -89,17 +94,17 @@ class TokenLevelSummary(FamilySystem[TokenLevelParameters]):
             "rows are taken": {"public": "as differences from the public row", "none": "as they are"}[wanted.centre],
             **mean_facts(mean, wanted.references, wanted.draws),
         }
-        return Bought((mean.event(wanted.draws),), facts)
+        return CalibratedMechanisms((mean.event(wanted.draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: TokenLevelParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self, events: Sequence[PrivacyEvent], wanted: TokenLevelParameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
         """One noisy mean for each token."""
         from tasks.summarization.token_level_rule import TokenLevelRule
 
         return TokenLevelRule(
             mechanism=NoisyMean.from_event(events[0]),
-            public_draw=public_draw(wanted.temperature, sampler.DEFAULT),
+            public_draw=public_sampler(wanted.temperature, sampler.DEFAULT),
             references=wanted.references,
             top_k=wanted.top_k,
             space=wanted.space,

@@ -7,12 +7,12 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.candidates import Choice
-from tasks.generation.decoding.loop import Meter, Step
+from tasks.generation.decoding.candidates import CandidateSet
+from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.inference.engine.session import RowValues
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.summarization.group_means import noisy_means
 
@@ -38,21 +38,21 @@ class TokenLevelRule:
     """
 
     mechanism: NoisyMean
-    public_draw: Draw
+    public_draw: TokenMechanism
     references: int
     top_k: int | None
     space: Space
     centre: Centre
     rng: RandomSource
-    meter: Meter
+    meter: BudgetMeter
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""
         self.meter.admit(max(step.positions))
-        choice = Choice.of(step, self.top_k, self.public_draw)
+        choice = CandidateSet.of(step, self.top_k, self.public_draw)
         said = self._hidden(step, choice) if self.space == "hidden" else self._logits(step, choice)
         nothing = torch.zeros_like(choice.found.tokens)
-        scores = utility_scores.scores(self.public_draw, said, nothing)
+        scores = utility_scores.utilities(self.public_draw, said, nothing)
         return utility_scores.draw_tokens(self.public_draw, choice.found, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
@@ -66,13 +66,13 @@ class TokenLevelRule:
     def resume(self, number: int, kept: Sequence[float]) -> None:
         """Nothing was kept."""
 
-    def _hidden(self, step: Step, choice: Choice) -> Tensor:
+    def _hidden(self, step: Step, choice: CandidateSet) -> Tensor:
         """The candidates' logits from the noisy mean of hidden states: float32 [L, K], -inf where there is none."""
         public = step.public_hidden()
         found = self._mean(step.hidden(), public)
         return choice.found.of_public(step.head(found))
 
-    def _logits(self, step: Step, choice: Choice) -> Tensor:
+    def _logits(self, step: Step, choice: CandidateSet) -> Tensor:
         """As `_hidden`, from the noisy mean of the candidates' logits."""
         public = choice.public.masked_fill(~choice.found.allowed, 0.0)
         rows = choice.rows(step)

@@ -21,7 +21,7 @@ _SIGNS = frozenset(" -'’+#&./_%")  # beside letters, their marks and digits: c
 _EDGES = " -'’./_&,;:!?\"`*"
 
 
-def spelt_keyword(raw: str) -> str | None:
+def normalise_keyword(raw: str) -> str | None:
     """The one spelling of a keyword; None for what cannot be one.
 
     NFC, lower case, single spaces, no punctuation around it. A keyword has at most LONGEST characters, at least two
@@ -37,9 +37,9 @@ def spelt_keyword(raw: str) -> str | None:
     return keyword if any(_says_something(word) for word in plain_words(keyword)) else None
 
 
-def spelt_keywords(raw: tuple[str, ...], most: int) -> tuple[str, ...]:
+def normalise_keywords(raw: tuple[str, ...], most: int) -> tuple[str, ...]:
     """The first `most` different keywords of these, in their order."""
-    found = dict.fromkeys(keyword for one in raw if (keyword := spelt_keyword(one)) is not None)
+    found = dict.fromkeys(keyword for one in raw if (keyword := normalise_keyword(one)) is not None)
     return tuple(found)[:most]
 
 
@@ -52,7 +52,7 @@ def tokens_of(text: str) -> Counter[str]:
     found = Counter[str]()
     for word, count in Counter(plain_words(text)).items():
         plain = word.isascii() and word.isalpha() and 1 < len(word) <= LONGEST  # most are, and no more is to be asked
-        token = (word if word not in _SILENT else None) if plain else spelt_keyword(word)
+        token = (word if word not in _SILENT else None) if plain else normalise_keyword(word)
         if token is not None:
             found[token] += count
     return found

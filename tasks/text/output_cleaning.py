@@ -27,7 +27,7 @@ def line(written: object, longest: int | None = None) -> str:
     return joined if longest is None else joined[:longest].rstrip()
 
 
-def plainly(text: str) -> str:
+def plain_text(text: str) -> str:
     """The words of a text alone: equal for texts that differ in case and signs."""
     return " ".join(plain_words(text)) or text
 
@@ -56,18 +56,18 @@ def sentences(text: str, most: int) -> str:
     return " ".join(found) if found else text and text.rstrip(" ,;:-") + "."
 
 
-def rambles(text: str) -> bool:
+def is_rambling(text: str) -> bool:
     """Whether a line goes round in circles: half of its words, or more, are there already."""
     words = plain_words(text)
     return len(set(words)) <= _FEWEST_DIFFERENT * len(words)
 
 
-def tells(name: str) -> bool:
+def has_content_word(name: str) -> bool:
     """Whether a name has a word with a letter that is no stop word."""
     return any(word not in STOP_WORDS and any(map(str.isalpha, word)) for word in plain_words(name))
 
 
-def spoken_of(text: str, lines: Iterable[str]) -> int:
+def count_mentioned(text: str, lines: Iterable[str]) -> int:
     """How many of `lines` have a word of which `text` speaks.
 
     A word is spoken of if a word of the text begins with its first four letters, so that `recipe` and `recipes` are
@@ -77,7 +77,7 @@ def spoken_of(text: str, lines: Iterable[str]) -> int:
     return sum(any(_speaks_of(words, folded, word) for word in _telling(one)) for one in lines)
 
 
-def stutters(name: str) -> bool:
+def is_repetitive(name: str) -> bool:
     """Whether a name says two words twice, or one three times; stop words do not count."""
     words = _telling(name)
     return len(words) - len(set(words)) >= _MOST_REPEATED

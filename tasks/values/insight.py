@@ -74,7 +74,7 @@ class Insight:
     size: int | None
 
 
-class Purse(Protocol):
+class StageBudget(Protocol):
     """Pays for the mechanisms of one stage; they are numbered in the order of the stage's events, from 0."""
 
     def release(

@@ -20,7 +20,7 @@ from tasks.values.generated import Generated
 
 
 @dataclass(frozen=True)
-class Ask:
+class PlanInputs:
     """The public facts a plan may depend on.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan:
     prompts: int = 0
 
     @property
-    def at_work(self) -> "Plan":
+    def with_local_block_numbers(self) -> "Plan":
         """The plan as its system carries it out: its blocks numbered from 0, as `SomeBlocks` numbers them."""
         return replace(self, blocks=tuple(range(len(self.blocks))))
 
@@ -86,14 +86,14 @@ class Plan:
             raise ValueError("the mechanisms are not those of the plan")
 
     @property
-    def every(self) -> tuple[InvocationPlan, ...]:
+    def all_invocations(self) -> tuple[InvocationPlan, ...]:
         """All mechanisms in order: those of the texts, then those of the metrics."""
         return self.invocations + self.measuring
 
     @property
     def loss(self) -> Amount:
         """What the plan charges to every block."""
-        return total_amount([part for invocation in self.every for part in invocation.instalments])
+        return total_amount([part for invocation in self.all_invocations for part in invocation.instalments])
 
 
 def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
@@ -102,7 +102,7 @@ def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
 
 
 Work = TypeVar("Work", contravariant=True)
-"""What a running generation works with: `tasks.generation.decoding.run_context.Bench`."""
+"""What a running generation works with: `tasks.generation.decoding.run_context.RunContext`."""
 
 
 class Generator(Protocol[Work]):
@@ -117,7 +117,7 @@ class Generator(Protocol[Work]):
     parameters: type[BaseModel]
     charges: bool
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """The request with everything that it names and that only this machine could look up.
 
         What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
@@ -126,10 +126,10 @@ class Generator(Protocol[Work]):
             UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.
         """
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """The plan for these public facts.
 
         Raises:
@@ -140,14 +140,14 @@ class Generator(Protocol[Work]):
         """Carry the plan out."""
 
 
-class AsAsked:
+class GeneratorDefaults:
     """What most systems say: a request is whole as it is, and none of its mechanisms fails."""
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """As it is: nothing has to be looked up."""
         return request
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """None."""
         return Fraction(0)
 

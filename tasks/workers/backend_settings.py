@@ -20,7 +20,7 @@ CLUSTERS: Final = (DASK, RAY)
 
 
 @dataclass(frozen=True)
-class Where:
+class WorkerBackend:
     """Where workers are.
 
     Attributes:
@@ -32,7 +32,7 @@ class Where:
     address: str | None = None
 
     @classmethod
-    def of(cls, kind: str, address: str | None = None) -> "Where":
+    def of(cls, kind: str, address: str | None = None) -> "WorkerBackend":
         """As somebody has written it; without an address where there is none or an empty one.
 
         Raises:
@@ -49,7 +49,7 @@ class Where:
         return cls(kind, address)
 
 
-HERE: Final = Where()
+HERE: Final = WorkerBackend()
 """Processes of this machine; with one worker the run works by itself."""
 
 
@@ -72,7 +72,7 @@ def _require_protected(kind: str, address: str) -> None:
 
 
 @contextmanager
-def opened(where: Where, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
+def opened(where: WorkerBackend, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
     """The runner, and the end of all that it has started; none where the run works by itself.
 
     Args:
@@ -95,7 +95,7 @@ def opened(where: Where, count: int, scratch: Path, device: str = "cpu") -> Iter
         runner.close()
 
 
-def _made(where: Where, count: int, scratch: Path, device: str) -> Runner:
+def _made(where: WorkerBackend, count: int, scratch: Path, device: str) -> Runner:
     # Local imports: only who asks for a cluster has the library, and pays for its import.
     try:
         match where.kind:

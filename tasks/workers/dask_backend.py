@@ -33,8 +33,8 @@ from distributed.core import Status  # noqa: E402
 
 from tasks.common.task_errors import TaskFailed  # noqa: E402
 from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
-from tasks.workers.mailbox import Desk  # noqa: E402
-from tasks.workers.pool import Asked, Body, Crew, Line, Spoken, WorkerDied, packed, unpacked  # noqa: E402
+from tasks.workers.mailbox import ThreadMailbox  # noqa: E402
+from tasks.workers.pool import Body, Channel, NumberedMessage, Request, WorkerDied, WorkerPool, packed, unpacked  # noqa: E402
 
 OPERATION = "almoner_desk"
 CONNECT_S = 10
@@ -66,7 +66,7 @@ class DaskRunner:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self.elsewhere = address is not None
-        self._folder, self._crews = scratch / f"dask-{os.getpid()}", list[Crew]()
+        self._folder, self._crews = scratch / f"dask-{os.getpid()}", list[WorkerPool]()
         self._cluster: Any = None
         self._client: Any = None
         # Not the client's own loop: when the scheduler goes away, connections to workers are no affair of it.
@@ -87,7 +87,7 @@ class DaskRunner:
             self.close()
             raise ClusterUnreachable("dask", type(problem).__name__) from None
 
-    def start(self, bodies: Sequence[Body]) -> Crew:
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """A seat for each body.
 
         Raises:
@@ -100,12 +100,12 @@ class DaskRunner:
             _within(CONNECT_S, partial(client.run, _open_desks, workers=sorted(set(chosen))))
         except Exception as problem:  # noqa: BLE001 - whatever the cluster says of a worker that went away
             raise WorkerDied(type(problem).__name__) from None
-        heard: SimpleQueue[Spoken] = SimpleQueue()
+        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
         talks = [
             _Talk(number, heard, address, client.connection_args, packed(body))
             for number, (address, body) in enumerate(zip(chosen, bodies, strict=True))
         ]
-        crew = Crew([_Seat(talk, self._loop) for talk in talks], heard)
+        crew = WorkerPool([_Seat(talk, self._loop) for talk in talks], heard)
         self._crews.append(crew)
         return crew
 
@@ -177,7 +177,7 @@ class _Talk:
     """
 
     number: int
-    heard: "SimpleQueue[Spoken]"
+    heard: "SimpleQueue[NumberedMessage]"
     address: str
     how: dict[str, Any]
     body: bytes
@@ -188,7 +188,7 @@ class _Talk:
             comm = await connect(self.address, timeout=CONNECT_S, **self.how)
             try:
                 await comm.write({"op": OPERATION, "reply": False, "body": self.body})
-                while isinstance(message := unpacked((await comm.read())["said"]), Asked):
+                while isinstance(message := unpacked((await comm.read())["said"]), Request):
                     self.heard.put((self.number, message))
                     await comm.write({"answer": await answers.get()})
                 self.heard.put((self.number, message))
@@ -228,10 +228,10 @@ def _open_desks(dask_worker: Any) -> None:
 
 async def _sit(comm: Any, body: bytes) -> Status:
     """One call: a body at a desk, until it has ended or the caller is gone."""
-    desk = Desk(partial(_carried, body))
+    desk = ThreadMailbox(partial(_carried, body))
     said = desk.begin()
     try:
-        while isinstance(message := await asyncio.wrap_future(said), Asked):
+        while isinstance(message := await asyncio.wrap_future(said), Request):
             await comm.write({"said": packed(message)})
             said = desk.answer(unpacked((await comm.read())["answer"]))
         await comm.write({"said": packed(message)})
@@ -242,7 +242,7 @@ async def _sit(comm: Any, body: bytes) -> Status:
     return Status.dont_reply
 
 
-def _carried(body: bytes, line: Line) -> object:
+def _carried(body: bytes, line: Channel) -> object:
     """Read in the desk's own thread, because it may have to import a lot."""
     made: Body = unpacked(body)
     return made(line)

@@ -6,12 +6,12 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from tasks.workers.pool import Asked, Body, Message, RunGone, carried_out
+from tasks.workers.pool import Body, Disconnected, Message, Request, run_body
 
 _LEAVE = object()
 
 
-class Desk:
+class ThreadMailbox:
     """Begins a body, and takes turns with it: an answer goes in, and what it says next comes out."""
 
     def __init__(self, body: Body) -> None:
@@ -40,15 +40,15 @@ class Desk:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
-    def ask(self, what: object) -> Any:
+    def request(self, what: object) -> Any:
         """A body's side, `crew.Line`."""
-        self._said.set_result(Asked(what))
+        self._said.set_result(Request(what))
         answer = self._answers.get()
         if answer is _LEAVE:
-            raise RunGone
+            raise Disconnected
         return answer
 
     def _work(self, body: Body) -> None:
-        with suppress(RunGone):
-            last = carried_out(body, self)
+        with suppress(Disconnected):
+            last = run_body(body, self)
             self._said.set_result(last)  # of its last turn, and not the one in which it began

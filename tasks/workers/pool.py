@@ -18,10 +18,10 @@ from models_db.errors import AlmonerError, EnvironmentProblem
 from tasks.common.task_errors import TaskFailed
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """A worker's way to the run."""
 
-    def ask(self, what: object) -> Any:
+    def request(self, what: object) -> Any:
         """Say something and return the answer.
 
         Raises:
@@ -29,55 +29,55 @@ class Line(Protocol):
         """
 
 
-Body: TypeAlias = Callable[[Line], object]
+Body: TypeAlias = Callable[[Channel], object]
 """What a worker does. It travels as it stands: a function of a module with its arguments."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a worker wants to know or to tell; it waits for the answer."""
 
     what: Any
 
 
 @dataclass(frozen=True)
-class Ended:
+class Result:
     """What a body has returned."""
 
     result: object
 
 
 @dataclass(frozen=True)
-class Failed:
+class Failure:
     """Why a body has returned nothing; a name, and public facts."""
 
     problem: AlmonerError
 
 
-Message: TypeAlias = Asked | Ended | Failed
+Message: TypeAlias = Request | Result | Failure
 
 
-class RunGone(BaseException):  # not an Exception: no handler of a body's own work should take it for a failure
+class Disconnected(BaseException):  # not an Exception: no handler of a body's own work should take it for a failure
     """Nobody listens to this worker any more."""
 
 
-def carried_out(body: Body, line: Line) -> Message:
+def run_body(body: Body, line: Channel) -> Message:
     """A worker's whole life. Nothing it prints or raises may quote a text, so it does neither.
 
     Raises:
         RunGone: nobody wants to know how it ended.
     """
     try:
-        return Ended(body(line))
-    except RunGone:
+        return Result(body(line))
+    except Disconnected:
         raise
     except AlmonerError as problem:
-        return Failed(problem)
+        return Failure(problem)
     except BaseException as problem:  # noqa: BLE001 - it may quote private text
-        return Failed(TaskFailed.of("work", problem))
+        return Failure(TaskFailed.of("work", problem))
 
 
-class Member(Protocol):
+class WorkerHandle(Protocol):
     """One worker, seen from the run."""
 
     def tell(self, what: object) -> None:
@@ -87,12 +87,12 @@ class Member(Protocol):
         """It does nothing more when this returns, or nothing that anybody hears of. May be called twice."""
 
 
-Spoken: TypeAlias = tuple[int, Message | AlmonerError]
+NumberedMessage: TypeAlias = tuple[int, Message | AlmonerError]
 """Which worker, and what it says; an error where it will never say anything again."""
 
 
 @dataclass
-class Crew:
+class WorkerPool:
     """Workers at work; use as a context, which ends them.
 
     Attributes:
@@ -100,8 +100,8 @@ class Crew:
         heard: what they have said and nobody has listened to.
     """
 
-    members: Sequence[Member] = ()
-    heard: "SimpleQueue[Spoken]" = field(default_factory=SimpleQueue)
+    members: Sequence[WorkerHandle] = ()
+    heard: "SimpleQueue[NumberedMessage]" = field(default_factory=SimpleQueue)
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +116,7 @@ class Crew:
         for member in self.members:
             member.end()
 
-    def hear(self) -> tuple[int, Asked | Ended]:
+    def receive(self) -> tuple[int, Request | Result]:
         """The next that one of them says, and its number.
 
         Raises:
@@ -125,14 +125,14 @@ class Crew:
         """
         number, said = self.heard.get()
         match said:
-            case Asked() | Ended():
+            case Request() | Result():
                 return number, said
-            case Failed(problem):
+            case Failure(problem):
                 raise problem
             case problem:
                 raise problem
 
-    def hear_all(self) -> list[Any]:
+    def receive_all(self) -> list[Any]:
         """The first that each of them asks, by number; nobody is answered yet.
 
         Raises:
@@ -140,11 +140,11 @@ class Crew:
         """
         first: dict[int, object] = {}
         while len(first) < len(self.members):
-            number, said = self.hear()
-            first[number] = said.what if isinstance(said, Asked) else None
+            number, said = self.receive()
+            first[number] = said.what if isinstance(said, Request) else None
         return [first[number] for number in range(len(self.members))]
 
-    def tell(self, number: int, what: object) -> None:
+    def reply(self, number: int, what: object) -> None:
         """Answer one of them."""
         self.members[number].tell(what)
 
@@ -156,11 +156,11 @@ class Crew:
         """
         results: dict[int, object] = {}
         while len(results) < len(self.members):
-            number, said = self.hear()
+            number, said = self.receive()
             match said:
-                case Asked(what):
-                    self.tell(number, answer(number, what))
-                case Ended(result):
+                case Request(what):
+                    self.reply(number, answer(number, what))
+                case Result(result):
                     results[number] = result
         return [results[number] for number in range(len(self.members))]
 
@@ -172,7 +172,7 @@ class Runner(Protocol):
     def elsewhere(self) -> bool:
         """Whether workers may be on other machines, of which this process knows neither devices nor memory."""
 
-    def start(self, bodies: Sequence[Body]) -> Crew:
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """A worker for each body.
 
         Raises:

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.pool import Asked, Body, Crew, RunGone, Spoken, WorkerDied, carried_out
+from tasks.workers.pool import Body, Disconnected, NumberedMessage, Request, WorkerDied, WorkerPool, run_body
 
 # Not fork: neither torch's threads nor CUDA survive it.
 _PROCESSES = get_context("spawn")
@@ -24,12 +24,12 @@ class ProcessRunner:
     """A process for each worker, started afresh."""
 
     elsewhere: bool = field(default=False, init=False)
-    _crews: list[Crew] = field(default_factory=list, init=False, repr=False)
+    _crews: list[WorkerPool] = field(default_factory=list, init=False, repr=False)
 
-    def start(self, bodies: Sequence[Body]) -> Crew:
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """A process for each body."""
-        heard: SimpleQueue[Spoken] = SimpleQueue()
-        crew = Crew([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
+        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
+        crew = WorkerPool([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
         self._crews.append(crew)
         return crew
 
@@ -42,7 +42,7 @@ class ProcessRunner:
 class _Worker:
     """One process, and a thread that listens to it."""
 
-    def __init__(self, number: int, body: Body, heard: "SimpleQueue[Spoken]") -> None:
+    def __init__(self, number: int, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
         self._line, its = _PROCESSES.Pipe()
         self._process: SpawnProcess = _PROCESSES.Process(target=_work, args=(its, body), daemon=True)
         self._process.start()
@@ -54,7 +54,7 @@ class _Worker:
     def _listen(self) -> None:
         """Until it has said its last word, or died."""
         try:
-            while isinstance(message := self._line.recv(), Asked):
+            while isinstance(message := self._line.recv(), Request):
                 self._heard.put((self._number, message))
         except _HUNG_UP:
             self._process.join()
@@ -82,19 +82,19 @@ class _PipeLine:
     def __init__(self, line: Connection) -> None:
         self._line = line
 
-    def ask(self, what: object) -> Any:
+    def request(self, what: object) -> Any:
         """Send and wait."""
         try:
-            self._line.send(Asked(what))
+            self._line.send(Request(what))
             return self._line.recv()
         except _HUNG_UP:
-            raise RunGone from None
+            raise Disconnected from None
 
 
 def _work(line: Connection, body: Body) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the run decides
-    with suppress(RunGone, *_HUNG_UP):
-        line.send(carried_out(body, _PipeLine(line)))
+    with suppress(Disconnected, *_HUNG_UP):
+        line.send(run_body(body, _PipeLine(line)))
 
 
 def _how(code: int | None) -> str:

@@ -26,8 +26,8 @@ from ray.exceptions import RayError
 
 from tasks.common.task_errors import TaskFailed
 from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
-from tasks.workers.mailbox import Desk
-from tasks.workers.pool import Body, Crew, Line, Message, Spoken, WorkerDied, packed, unpacked
+from tasks.workers.mailbox import ThreadMailbox
+from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, packed, unpacked
 
 BEGIN_S = 300
 LOOPBACK = "127.0.0.1"
@@ -50,7 +50,7 @@ class RayRunner:
         self.elsewhere = address is not None
         self._gpus = gpus
         self._folder: str | None = None
-        self._crews: list[Crew] = []
+        self._crews: list[WorkerPool] = []
         try:
             if address is None:
                 self._folder = tempfile.mkdtemp(prefix="almoner-ray-")  # 0700; sockets need a short path
@@ -61,13 +61,13 @@ class RayRunner:
             self.close()
             raise ClusterUnreachable("ray", type(problem).__name__) from None
 
-    def start(self, bodies: Sequence[Body]) -> Crew:
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """An actor for each body.
 
         Raises:
             NoWorkers, NoGpus: Ray cannot place them.
         """
-        heard: SimpleQueue[Spoken] = SimpleQueue()
+        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
         options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "num_gpus": self._gpus}
         kind = ray.remote(scheduling_strategy="SPREAD", **options)(_Seated)
         actors = [kind.remote() for _ in bodies]
@@ -77,7 +77,7 @@ class RayRunner:
                 ray.kill(actor)  # it would take a place as soon as one is free
             raise NoGpus("ray", len(bodies)) if self._gpus else NoWorkers("ray")
         pairs = zip(actors, bodies, strict=True)
-        crew = Crew([_Worker(number, *pair, heard) for number, pair in enumerate(pairs)], heard)
+        crew = WorkerPool([_Worker(number, *pair, heard) for number, pair in enumerate(pairs)], heard)
         self._crews.append(crew)
         return crew
 
@@ -116,7 +116,7 @@ class NotOnLoopback(RuntimeError):
 class _Worker:
     """One actor, and a thread that waits for what it says."""
 
-    def __init__(self, number: int, actor: Any, body: Body, heard: "SimpleQueue[Spoken]") -> None:
+    def __init__(self, number: int, actor: Any, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
         self._number, self._actor, self._heard = number, actor, heard
         self._ask(actor.begin.remote(packed(body)))
 
@@ -151,7 +151,7 @@ class _Seated:
 
     def begin(self, body: bytes) -> bytes:
         """What the body says first."""
-        self._desk = Desk(partial(_carried, body))
+        self._desk = ThreadMailbox(partial(_carried, body))
         return packed(self._desk.begin().result())
 
     def answer(self, what: bytes) -> bytes:
@@ -159,6 +159,6 @@ class _Seated:
         return packed(self._desk.answer(unpacked(what)).result())
 
 
-def _carried(body: bytes, line: Line) -> object:
+def _carried(body: bytes, line: Channel) -> object:
     made: Body = unpacked(body)
     return made(line)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.mailbox import Desk
-from tasks.workers.pool import Body, Crew, Message, Spoken, packed, unpacked
+from tasks.workers.mailbox import ThreadMailbox
+from tasks.workers.pool import Body, Message, NumberedMessage, WorkerPool, packed, unpacked
 
 
 @dataclass
@@ -16,12 +16,12 @@ class ThreadRunner:
     """A thread for each worker. What is said is copied, as if it travelled: workers share nothing."""
 
     elsewhere: bool = field(default=False, init=False)
-    _crews: list[Crew] = field(default_factory=list, init=False, repr=False)
+    _crews: list[WorkerPool] = field(default_factory=list, init=False, repr=False)
 
-    def start(self, bodies: Sequence[Body]) -> Crew:
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """A thread for each body."""
-        heard: SimpleQueue[Spoken] = SimpleQueue()
-        crew = Crew([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
+        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
+        crew = WorkerPool([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
         self._crews.append(crew)
         return crew
 
@@ -32,9 +32,9 @@ class ThreadRunner:
 
 
 class _Worker:
-    def __init__(self, number: int, body: Body, heard: "SimpleQueue[Spoken]") -> None:
+    def __init__(self, number: int, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
         self._number, self._heard, self._ended = number, heard, threading.Event()
-        self._desk = Desk(unpacked(packed(body)))
+        self._desk = ThreadMailbox(unpacked(packed(body)))
         self._listen(self._desk.begin())
 
     def tell(self, what: object) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from flows.backup.create import create_backup
 from flows.releases.attempt import RunningAttempt
 from models_db.home import ProjectHome
-from tasks.common.files import document
+from tasks.common.files import encode_json
 from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.support import snapshot
@@ -361,7 +361,7 @@ def test_a_ledger_that_was_changed_by_hand_is_not_restored(almoner: Almoner, tmp
     manifest = json.loads(content["manifest.json"])
     data = forged.read_bytes()
     manifest["files"]["almoner.db"] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    again = damaged(file, lambda c: c.update({"almoner.db": data, "manifest.json": document(manifest)}))
+    again = damaged(file, lambda c: c.update({"almoner.db": data, "manifest.json": encode_json(manifest)}))
     lost(almoner)
     told = almoner.ask(f"restore {again} {NOTHING_SINCE}", expected=1)
     assert told["error"] == "BackupDamaged"

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from models_db.values.internal_view import CONDITIONAL_CLAIM
-from tasks.common.files import document
+from tasks.common.files import encode_json
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch
 
@@ -80,7 +80,7 @@ def test_a_bundle_cannot_leave_it_out(almoner: Almoner, change: str) -> None:
         del record["unprotected_figures"]
     else:
         record["unprotected_figures"] |= {"fewer": {"people": 2}, "earlier": {"since": "2020-01-01"}}[change]
-    (bundle / "release.json").write_bytes(document(record))
+    (bundle / "release.json").write_bytes(encode_json(record))
     failed = {one["name"] for one in almoner.ask(f"verify-release {bundle}", 1)["checks"] if not one["ok"]}
     assert {"digests", "card", "checklist.md", "report.html", "attestation"} <= failed
 

@@ -15,13 +15,13 @@ import torch
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.loop import DrawMeter, DrawRule, Job, Step, decode
+from tasks.generation.decoding.loop import DrawMeter, GenerationJob, SamplingRule, Step, decode
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.core.rng import OS_RANDOM, RandomSource
 from tasks.mechanisms.tokens import sampler, utility_scores
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tests.tiny_model import tiny_model
 
@@ -43,7 +43,7 @@ class Watched:
         tokens, logs: of each generation, what it drew and the logarithm of its probability.
     """
 
-    rule: DrawRule
+    rule: SamplingRule
     forced: Mapping[int, Sequence[int]] | None = None
     tokens: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     logs: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -51,7 +51,7 @@ class Watched:
     def next_tokens(self, step: Step) -> list[int]:
         honest = utility_scores.draw_tokens
 
-        def draw(kind: Draw, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
+        def draw(kind: TokenMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
             given = self.forced
             drawn = [given[n][p] for n, p in zip(step.numbers, step.positions, strict=True)] if given else None
             tokens = drawn or honest(kind, found, summed, rng)
@@ -70,20 +70,20 @@ class Watched:
         return {}
 
 
-def rule(draw: Draw) -> DrawRule:
+def rule(draw: TokenMechanism) -> SamplingRule:
     meter = DrawMeter(DRAWS, DRAWS, lambda number: None)
     return InvisibleInkRule(draw, 0, "log_probability", OS_RANDOM, meter)
 
 
-def run(draw: Draw, batch: Batch, trials: int, forced: Mapping[int, Sequence[int]] | None = None) -> Watched:
+def run(draw: TokenMechanism, batch: Batch, trials: int, forced: Mapping[int, Sequence[int]] | None = None) -> Watched:
     """`trials` texts, each from this batch; as many at a time as fit into four megabytes, so they come and go."""
     watched = Watched(rule(draw), forced)
     sizes = Sizes.of([PUBLIC], [PRIVATE], 8, DRAWS, references=ROWS)
-    decode(Engine(tiny_model(), memory=2**22), [Job(PUBLIC, PRIVATE, batch)] * trials, trials, sizes, watched)
+    decode(Engine(tiny_model(), memory=2**22), [GenerationJob(PUBLIC, PRIVATE, batch)] * trials, trials, sizes, watched)
     return watched
 
 
-def audit(draw: Draw, copies: int = 1, trials: int = TRIALS) -> float:
+def audit(draw: TokenMechanism, copies: int = 1, trials: int = TRIALS) -> float:
     batches: tuple[Batch, Batch] = ((OTHER, *[UNIT] * copies), (OTHER,))
     ratios = []
     for batch in batches:

@@ -25,7 +25,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.vectors.fixed_point import GridPoints
 from tasks.prompted_generation.evolution.schedule import Schedule
-from tasks.prompted_generation.evolution.voting import Electorate, Voters
+from tasks.prompted_generation.evolution.voting import BlockVotes, VoteHistogram
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.electing import corpus_of, note, settings
 from tests.unit.tasks.generation.workshop import Workshop
@@ -64,7 +64,7 @@ def candidates() -> list[Any]:
 
 def honest(corpus: Corpus) -> Votes:
     """As it is shipped."""
-    found = Electorate(Workshop(corpus).bench(), [0], LABELS, Letters()).voters.counts(candidates())
+    found = VoteHistogram(Workshop(corpus).bench(), [0], LABELS, Letters()).voters.counts(candidates())
     return np.array(found, float)
 
 
@@ -79,7 +79,7 @@ def ballots(corpus: Corpus) -> list[tuple[int, str, list[str]]]:
 def counted(votes: Sequence[tuple[int, str]]) -> Votes:
     points = GridPoints.of(points_of(Letters(), [text for _, text in votes]))
     labels = np.array([label for label, _ in votes], np.int64)
-    return np.array(Voters(labels, points).counts(candidates()), float)
+    return np.array(BlockVotes(labels, points).counts(candidates()), float)
 
 
 def a_vote_for_each_label(corpus: Corpus) -> Votes:

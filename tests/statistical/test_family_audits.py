@@ -18,11 +18,11 @@ import torch
 
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import EVEN, FIRST, SECOND, distance, near_and_far, run_length
+from tasks.auditing.worst_case_tokens import EVEN, FIRST, SECOND, distance, run_length, worst_case_distances
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, TokenDraw
-from tasks.mechanisms.tokens.sampler import Draw, calibrate
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism
+from tasks.mechanisms.tokens.sampler import TokenMechanism, calibrate
 from tasks.mechanisms.tokens.sparse_vector import NOISE_GRID, NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates, draw_tokens
 
@@ -41,25 +41,25 @@ PUSH = [20.0, 0.0, 0.0, 0.0, 0.0]
 LEANING = [math.log(4), 0.0, 0.0, 0.0, 0.0]
 
 
-def clipped(draw: Draw, rows: list[list[float]]) -> torch.Tensor:
+def clipped(draw: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
     """The sum of what the rows contribute, [1, 5]."""
     given = torch.tensor(rows or [[0.0] * 5], dtype=torch.float32)
     sums = clip_recentred(draw, given, torch.ones_like(given, dtype=torch.bool)).sum(0, keepdim=True)
     return sums if rows else torch.zeros_like(sums)
 
 
-def amin(clipping: Draw, scoring: Draw, rows: list[list[float]]) -> torch.Tensor:
+def amin(clipping: TokenMechanism, scoring: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
     """z = (1/s) sum clip_c(z_i)."""
     return clipped(clipping, rows)
 
 
-def icl(clipping: Draw, scoring: Draw, rows: list[list[float]]) -> torch.Tensor:
+def icl(clipping: TokenMechanism, scoring: TokenMechanism, rows: list[list[float]]) -> torch.Tensor:
     """(zbar + clip_c(z_pub)) / 2, doubled."""
     return blended(scoring, torch.tensor([LEANING]), EVERY_TOKEN.allowed, clipped(clipping, rows))
 
 
-Score = Callable[[Draw, Draw, list[list[float]]], torch.Tensor]
-HONEST: dict[str, tuple[Score, Draw, list[list[float]]]] = {
+Score = Callable[[TokenMechanism, TokenMechanism, list[list[float]]], torch.Tensor]
+HONEST: dict[str, tuple[Score, TokenMechanism, list[list[float]]]] = {
     "amin": (amin, calibrate("opendp", RHO, DRAWS, ROWS, "1"), [LEANING] * (ROWS - 1)),
     "private ICL": (icl, calibrate("opendp", RHO, DRAWS, ROWS, "2"), [[0.0] * 5] * (ROWS - 1)),
 }
@@ -67,8 +67,8 @@ HONEST: dict[str, tuple[Score, Draw, list[list[float]]]] = {
 
 def token_audit(
     system: str,
-    clipping: Draw | None = None,
-    drawing: Callable[[int], Draw] | None = None,
+    clipping: TokenMechanism | None = None,
+    drawing: Callable[[int], TokenMechanism] | None = None,
     others: int | None = None,
     draws: int = DRAWS,
     trials: int = TRIALS,
@@ -102,7 +102,7 @@ def test_the_honest_draw_stays_below_its_claim(system: str) -> None:
 @pytest.mark.parametrize("system", HONEST)
 def test_a_draw_without_clipping_exceeds_the_claim(system: str) -> None:
     honest = HONEST[system][1]
-    unclipped = TokenDraw(LARGEST_CLIP_STEPS, ROWS, honest.temperature)
+    unclipped = ExponentialMechanism(LARGEST_CLIP_STEPS, ROWS, honest.temperature)
     assert token_audit(system, clipping=unclipped, others=0, trials=2000) > CLAIM
 
 
@@ -112,7 +112,7 @@ def test_a_mean_over_the_rows_that_are_present_exceeds_the_claim(system: str) ->
     honest = HONEST[system][1]
     mean = token_audit(
         system,
-        drawing=lambda rows: TokenDraw(honest.clip_steps, max(1, rows), honest.temperature),
+        drawing=lambda rows: ExponentialMechanism(honest.clip_steps, max(1, rows), honest.temperature),
         others=0,
         trials=3000,
     )
@@ -133,7 +133,7 @@ TESTS = SparseVector(Fraction(2), ROWS)
 
 def run_audit(
     tests: SparseVector = TESTS,
-    seen: Callable[[bool], tuple[int, int]] = lambda present: near_and_far(present, ROWS),
+    seen: Callable[[bool], tuple[int, int]] = lambda present: worst_case_distances(present, ROWS),
     noisy: bool = True,
     trials: int = TRIALS,
 ) -> float:
@@ -145,7 +145,7 @@ def run_audit(
 
 
 def test_the_unit_moves_each_distance_by_the_norm_of_a_row() -> None:
-    with_it, without = near_and_far(True, ROWS), near_and_far(False, ROWS)
+    with_it, without = worst_case_distances(True, ROWS), worst_case_distances(False, ROWS)
     assert [now - before for now, before in zip(with_it, without, strict=True)] == pytest.approx(
         [NORM, -NORM], rel=1e-6
     )

@@ -11,7 +11,7 @@ from tasks.generation.private_decoding.private_prediction_rule import PrivatePre
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.statistical.harness import P_THRESHOLD, p_value
 from tests.unit.tasks.generation.fake_step import FakeSteps
@@ -41,7 +41,7 @@ def stated(scores: torch.Tensor, temperature: float) -> dict[int, float]:
     return dict(enumerate((scores / temperature).softmax(0).tolist()))
 
 
-def calibrated(kind: sampler.Kind, temperature: str) -> sampler.Draw:
+def calibrated(kind: sampler.Kind, temperature: str) -> sampler.TokenMechanism:
     return sampler.calibrate(kind, RHO, 3, ROWS, temperature, head_room_nats=WHOLE_TABLE_NATS)
 
 
@@ -62,7 +62,7 @@ def amin(kind: sampler.Kind, threshold: Fraction) -> PrivatePredictionRule:
     """A text with more private tokens than any of these tests draws."""
     return PrivatePredictionRule(
         draw=calibrated(kind, "1"),
-        public_draw=public_draw("3/2", kind),
+        public_draw=public_sampler("3/2", kind),
         tests=SparseVector(Fraction(1, 1024), ROWS),
         threshold=threshold,
         private_tokens=10**9,

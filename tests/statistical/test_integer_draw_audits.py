@@ -20,10 +20,10 @@ from torch import Tensor
 from tasks.accounting.zcdp import rho_of
 from tasks.auditing.audit_cases import DELTA, DRAWS, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import PUBLIC, PUSH, pushed_scores, pushed_tokens
+from tasks.auditing.worst_case_tokens import PUBLIC, PUSH, worst_case_scores, worst_case_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
-from tasks.mechanisms.tokens.integer_table import IntegerDraw, calibrate
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
 
 pytestmark = pytest.mark.statistical
@@ -35,16 +35,18 @@ TRIALS = 30_000
 HONEST = calibrate(RHO, DRAWS, REFERENCES, "1")
 
 
-def summed(clipping: IntegerDraw, scoring: IntegerDraw, public: Tensor, push: Tensor, present: bool) -> Tensor:
+def summed(
+    clipping: IntegerTableMechanism, scoring: IntegerTableMechanism, public: Tensor, push: Tensor, present: bool
+) -> Tensor:
     """The scores of a batch of three quiet units, and of the one in question where it is present."""
-    return pushed_scores(clipping, scoring, REFERENCES - 1, present, public, push)
+    return worst_case_scores(clipping, scoring, REFERENCES - 1, present, public, push)
 
 
-def audit(drawing: IntegerDraw, row: Callable[[bool], Tensor], pushed: int = 1) -> float:
+def audit(drawing: IntegerTableMechanism, row: Callable[[bool], Tensor], pushed: int = 1) -> float:
     """The lower bound from how often one of the first `pushed` tokens is drawn, with the unit and without it."""
 
     def sample(present: bool) -> list[int]:
-        return pushed_tokens(drawing, row(present), DRAWS, TRIALS, OS_RANDOM, pushed)
+        return worst_case_tokens(drawing, row(present), DRAWS, TRIALS, OS_RANDOM, pushed)
 
     return epsilon_lower_bound(sample(True), sample(False), float(DELTA), CONFIDENCE).epsilon
 
@@ -66,7 +68,7 @@ def test_a_draw_without_clipping_exceeds_the_claim():
     assert audit(HONEST, lambda present: summed(broken, HONEST, PUBLIC, PUSH, present)) > CLAIM
 
 
-class WithoutFloor(IntegerDraw):
+class WithoutFloor(IntegerTableMechanism):
     """Ten bits of weights that end in nothing at 16, the fall of C / (B tau) claimed all the same."""
 
     @property

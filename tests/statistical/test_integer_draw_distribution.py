@@ -12,8 +12,8 @@ import torch
 
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import integer_table, sampler
-from tasks.mechanisms.tokens.integer_table import IntegerDraw
-from tasks.mechanisms.tokens.utility_scores import Candidates, candidates, clip_rows, draw_tokens, scores, sum_rows
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
+from tasks.mechanisms.tokens.utility_scores import Candidates, candidates, clip_rows, draw_tokens, sum_rows, utilities
 from tests.statistical.harness import (
     P_THRESHOLD,
     TEMPERATURE_ERROR,
@@ -42,14 +42,14 @@ def nats(*below: float) -> list[int]:
 SCORES = nats(0, 1, 2, 3, 6, *[math.log(50)] * 50)
 
 
-def of_table(draw: IntegerDraw, row: list[int]) -> dict[int, float]:
+def of_table(draw: IntegerTableMechanism, row: list[int]) -> dict[int, float]:
     """The exact distribution, from the table's integers."""
     weights = [draw.table.weight(max(0, draw.head_room - score) >> draw.stride) for score in row]
     total = sum(weights)
     return {place: weight / total for place, weight in enumerate(weights)}
 
 
-def drawn(draw: sampler.Draw, row: list[int], trials: int) -> list[int]:
+def drawn(draw: sampler.TokenMechanism, row: list[int], trials: int) -> list[int]:
     many = torch.tensor([row]).expand(trials, len(row))
     found = Candidates(torch.arange(len(row)).expand_as(many), torch.ones_like(many, dtype=torch.bool))
     return draw_tokens(draw, found, many, OS_RANDOM)
@@ -106,7 +106,7 @@ def test_the_two_samplers_draw_the_same_distribution(honest):
     assert two_sample_p_value(honest, other) > P_THRESHOLD
     for factor in (1 + TEMPERATURE_ERROR, 1 / (1 + TEMPERATURE_ERROR)):
         tau = Fraction(factor).limit_denominator(1000)
-        wrong = IntegerDraw(DRAW.clip_steps, DRAW.references, tau, DRAW.head_room)
+        wrong = IntegerTableMechanism(DRAW.clip_steps, DRAW.references, tau, DRAW.head_room)
         assert two_sample_p_value(drawn(wrong, SCORES, TRIALS), other) < P_THRESHOLD
 
 
@@ -122,7 +122,7 @@ def test_the_samplers_agree_from_logits_to_tokens(temperature):
         found = candidates(public, 20, draw)
         known, own = found.of_public(public), found.of_rows(private, rows)
         sums = sum_rows(clip_rows(draw, own, known, rows, "log_probability"), rows, 1)
-        summed = scores(draw, known, sums).expand(trials, -1)
+        summed = utilities(draw, known, sums).expand(trials, -1)
         many = Candidates(found.tokens.expand(trials, -1), found.allowed.expand(trials, -1))
         return draw_tokens(draw, many, summed, OS_RANDOM)
 
@@ -136,7 +136,8 @@ def test_saturated_scores_share_the_top_evenly():
 
 
 @pytest.mark.parametrize(
-    "draw", [IntegerDraw(1, 1, Fraction(1, 1000), 0), IntegerDraw(2**31 - 1, 2**20, Fraction(1000), 0)]
+    "draw",
+    [IntegerTableMechanism(1, 1, Fraction(1, 1000), 0), IntegerTableMechanism(2**31 - 1, 2**20, Fraction(1000), 0)],
 )
 def test_the_extremes_of_the_scale(draw):
     scale = float(draw.temperature * draw.references * 2**20)

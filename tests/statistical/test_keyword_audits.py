@@ -18,7 +18,7 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit_cases import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.contribution_bound import units_naming
+from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
 
@@ -73,9 +73,9 @@ def test_a_selection_for_one_candidate_a_unit_exceeds_the_claim_where_units_name
 def test_a_selection_that_counts_documents_exceeds_the_claim() -> None:
     """The unit says the same four words in ten documents."""
     documents = [CANDIDATES] * 10
-    moved = units_naming(documents, K)[CANDIDATES[0]]
+    moved = count_units_by_item(documents, K)[CANDIDATES[0]]
     assert moved == 10
-    assert units_naming([[word for document in documents for word in document]], K)[CANDIDATES[0]] == 1
+    assert count_units_by_item([[word for document in documents for word in document]], K)[CANDIDATES[0]] == 1
     assert audit(number_kept(SELECTION, OTHERS, OTHERS + moved)) > CLAIM
 
 
@@ -96,7 +96,7 @@ def test_a_set_in_the_order_of_reading_exceeds_the_claim() -> None:
 
     def sample(present: bool) -> list[int]:
         units = [["z"]] * present + [["a", "z"]] * many
-        counts = units_naming(units, K)
+        counts = count_units_by_item(units, K)
         kept = set(SELECTION.keep(counts, OS_RANDOM))
         return [[word for word in counts if word in kept].index("z") for _ in range(2000)]
 

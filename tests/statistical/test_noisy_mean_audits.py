@@ -16,7 +16,7 @@ from torch import Tensor
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit_cases import DELTA, EPSILON, REFERENCES
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import LONG, along, pushed_sums
+from tasks.auditing.worst_case_tokens import LONG, project_on_worst_case, worst_case_sums
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.tokens.utility_scores import sum_rows
@@ -39,14 +39,14 @@ def honest_noise(sums: Tensor) -> Tensor:
 
 
 def honest_sums(present: bool) -> Tensor:
-    return pushed_sums(HONEST, OTHERS, present)
+    return worst_case_sums(HONEST, OTHERS, present)
 
 
 def audit(sums: Sums = honest_sums, noise: Noise = honest_noise, trials: int = TRIALS) -> float:
     """The shipped path from vectors to a noisy sum; a twin adds up other sums, or other noise."""
 
     def sample(present: bool) -> list[int]:
-        return along(noise(sums(present).expand(trials, -1)))
+        return project_on_worst_case(noise(sums(present).expand(trials, -1)))
 
     return epsilon_lower_bound(sample(True), sample(False), float(DELTA), CONFIDENCE).epsilon
 
@@ -68,7 +68,7 @@ def test_the_honest_mean_stays_below_its_claim_and_is_seen():
     assert 0.999 < epsilon_of(HONEST.event().loss.rho, DELTA) <= CLAIM
     assert 0.2 < audit() < CLAIM
     # Whatever the group is: a unit alone, and a crowd that agrees with it.
-    assert 0.2 < audit(lambda present: pushed_sums(HONEST, 0, present)) < CLAIM
+    assert 0.2 < audit(lambda present: worst_case_sums(HONEST, 0, present)) < CLAIM
     assert 0.2 < audit(lambda present: added(HONEST.quantised(LONG.repeat(50 + present, 1)))) < CLAIM
 
 
@@ -115,7 +115,7 @@ def test_a_sum_over_the_rows_that_are_present_exceeds_the_claim():
     """The papers' denominator, where n is the number of documents: one of two documents moves their mean by C."""
 
     def present_mean(present: bool) -> Tensor:
-        return pushed_sums(HONEST, 1, present) * REFERENCES // (1 + present)
+        return worst_case_sums(HONEST, 1, present) * REFERENCES // (1 + present)
 
     assert audit(present_mean, trials=4000) > CLAIM
 
@@ -124,9 +124,9 @@ def test_noise_divided_by_the_rows_that_are_present_exceeds_the_claim():
     """Even behind honest noise: how large it is tells how many they are."""
 
     def divided(present: bool) -> list[int]:
-        sums = pushed_sums(HONEST, 1, present).expand(TRIALS, -1)
+        sums = worst_case_sums(HONEST, 1, present).expand(TRIALS, -1)
         means = HONEST.mean(honest_noise(sums), 1 + present)
-        return along((means * 2**HONEST.grid_exponent).to(torch.int64))
+        return project_on_worst_case((means * 2**HONEST.grid_exponent).to(torch.int64))
 
     assert epsilon_lower_bound(divided(True), divided(False), float(DELTA), CONFIDENCE).epsilon > CLAIM
 
@@ -151,7 +151,7 @@ def test_a_mean_of_another_charge_is_another_claim():
     quarter, fourfold = (calibrate_mean(rho, 1, "1") for rho in (HONEST.loss().rho // 4, HONEST.loss().rho * 4))
 
     def at(mean: NoisyMean) -> float:
-        return audit(lambda present: pushed_sums(mean, OTHERS, present), lambda sums: mean.draw(sums, OS_RANDOM))
+        return audit(lambda present: worst_case_sums(mean, OTHERS, present), lambda sums: mean.draw(sums, OS_RANDOM))
 
     assert at(quarter) < float(epsilon_of(quarter.loss().rho, DELTA))
     assert CLAIM < at(fourfold) < float(epsilon_of(fourfold.loss().rho, DELTA))

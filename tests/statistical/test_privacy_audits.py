@@ -16,11 +16,11 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit import audit as audit_case
 from tasks.auditing.audit_cases import CASES, COUNT, DELTA, DRAWS, EPSILON, case_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.auditing.worst_case_tokens import PUBLIC, pushed_scores, pushed_tokens
+from tasks.auditing.worst_case_tokens import PUBLIC, worst_case_scores, worst_case_tokens
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, TokenDraw, calibrate
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism, calibrate
 
 pytestmark = pytest.mark.statistical
 
@@ -57,17 +57,19 @@ def audit(sample) -> float:
     return epsilon_lower_bound(sample(True), sample(False), float(DELTA), CONFIDENCE).epsilon
 
 
-def token_audit(clipping: TokenDraw, drawing: TokenDraw, references: int, trials: int = TRIALS) -> float:
+def token_audit(
+    clipping: ExponentialMechanism, drawing: ExponentialMechanism, references: int, trials: int = TRIALS
+) -> float:
     """The shipped path from logits to tokens; a twin clips, or scores and draws, with other parameters."""
 
     def sample(present: bool) -> list[int]:
-        row = pushed_scores(clipping, drawing, references - 1, present)
-        return pushed_tokens(drawing, row, DRAWS, trials, OS_RANDOM)
+        row = worst_case_scores(clipping, drawing, references - 1, present)
+        return worst_case_tokens(drawing, row, DRAWS, trials, OS_RANDOM)
 
     return audit(sample)
 
 
-def claimed(references: int) -> TokenDraw:
+def claimed(references: int) -> ExponentialMechanism:
     """The honest draw, whose charge is the claim's."""
     draw = calibrate(RHO, DRAWS, references, "1")
     assert 0.999 < epsilon_of(draw.event(DRAWS).loss.rho, DELTA) <= CLAIM
@@ -77,13 +79,13 @@ def claimed(references: int) -> TokenDraw:
 def test_a_denominator_off_by_two_exceeds_the_claim():
     """Every row weighs 1/(B-2)."""
     honest = claimed(4)
-    broken = TokenDraw(honest.clip_steps, 2, honest.temperature)
+    broken = ExponentialMechanism(honest.clip_steps, 2, honest.temperature)
     assert token_audit(honest, broken, 4) > CLAIM
 
 
 def test_a_draw_without_clipping_exceeds_the_claim():
     honest = claimed(4)
-    broken = TokenDraw(LARGEST_CLIP_STEPS, 4, honest.temperature)
+    broken = ExponentialMechanism(LARGEST_CLIP_STEPS, 4, honest.temperature)
     assert token_audit(broken, honest, 4, 2000) > CLAIM
 
 
@@ -96,7 +98,7 @@ def test_a_monotonic_sampler_exceeds_the_claim():
 
     def sample(present: bool) -> list[int]:
         # Half the noise doubles the public logits' weight, too: halved, they leave the token half of the mass.
-        row = pushed_scores(honest, honest, 3, present, PUBLIC / 2)[0].tolist()
+        row = worst_case_scores(honest, honest, 3, present, PUBLIC / 2)[0].tolist()
         return [sum(broken(row) == 0 for _ in range(DRAWS)) for _ in range(TRIALS)]
 
     assert audit(sample) > CLAIM
@@ -106,7 +108,7 @@ def test_a_monotonic_sampler_exceeds_the_claim():
 def test_a_denominator_off_by_two_of_seven_exceeds_the_claim():
     """Five rows' weight for seven: 1.4 times the loss per row, at the number of references releases use."""
     honest = claimed(7)
-    broken = TokenDraw(honest.clip_steps, 5, honest.temperature)
+    broken = ExponentialMechanism(honest.clip_steps, 5, honest.temperature)
     assert token_audit(honest, honest, 7, 60_000) < CLAIM
     assert token_audit(honest, broken, 7, 120_000) > CLAIM
 

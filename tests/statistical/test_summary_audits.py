@@ -26,7 +26,7 @@ from tasks.summarization.adapters.adapter import Adapter, Space
 from tasks.summarization.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.summarization.planted import adapter
 
 pytestmark = pytest.mark.statistical
@@ -47,7 +47,7 @@ SCHEME = PartitionScheme(b"a" * 32, 1)
 
 
 def asked(plan_of: Any, wanted: Any) -> Plan:
-    made: Plan = plan_of.plan(Ask(Amount(RHO), wanted, 1, None, True))
+    made: Plan = plan_of.plan(PlanInputs(Amount(RHO), wanted, 1, None, True))
     return made
 
 

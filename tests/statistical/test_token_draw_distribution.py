@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw, calibrate
-from tasks.mechanisms.tokens.utility_scores import candidates, clip_rows, scores, sum_rows
+from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism, calibrate
+from tasks.mechanisms.tokens.utility_scores import candidates, clip_rows, sum_rows, utilities
 from tests.statistical.harness import P_THRESHOLD, TEMPERATURE_ERROR, miss_probability, p_value, softmax
 
 pytestmark = pytest.mark.statistical
@@ -29,7 +29,7 @@ STATED = softmax(SCORES, DRAW.scale)
 FACTORS = [1 + TEMPERATURE_ERROR, 1 / (1 + TEMPERATURE_ERROR)]
 
 
-def drawn(draw: TokenDraw, row: list[int], trials: int) -> list[int]:
+def drawn(draw: ExponentialMechanism, row: list[int], trials: int) -> list[int]:
     return [draw.draw(row, OS_RANDOM) for _ in range(trials)]
 
 
@@ -50,7 +50,7 @@ def test_a_temperature_five_percent_off_is_rejected(honest, factor):
 
 
 def test_a_sampler_with_a_wrong_temperature_is_caught():
-    wrong = TokenDraw(DRAW.clip_steps, DRAW.references, DRAW.temperature * Fraction(21, 20))
+    wrong = ExponentialMechanism(DRAW.clip_steps, DRAW.references, DRAW.temperature * Fraction(21, 20))
     assert miss_probability(softmax(SCORES, wrong.scale), STATED, TRIALS) < 1e-6
     assert p_value(drawn(wrong, SCORES, TRIALS), STATED) < P_THRESHOLD
 
@@ -63,7 +63,7 @@ def test_from_logits_to_tokens():
     rows = torch.zeros(7, dtype=torch.int64)
     known, own = found.of_public(public), found.of_rows(private, rows)
     clipped = clip_rows(DRAW, own, known, rows, "log_probability")
-    summed = scores(DRAW, known, sum_rows(clipped, rows, 1))[0].tolist()
+    summed = utilities(DRAW, known, sum_rows(clipped, rows, 1))[0].tolist()
 
     limit = float(DRAW.clip_norm)
     difference = own.double().log_softmax(1) - known.double().log_softmax(1)
@@ -86,7 +86,9 @@ def test_two_hundred_equal_candidates_are_equally_likely():
     assert p_value(drawn(DRAW, [17] * 200, 5_000), softmax([0] * 200, 1)) > P_THRESHOLD
 
 
-@pytest.mark.parametrize("draw", [TokenDraw(1, 1, Fraction(1, 1000)), TokenDraw(2**31 - 1, 2**20, Fraction(1000))])
+@pytest.mark.parametrize(
+    "draw", [ExponentialMechanism(1, 1, Fraction(1, 1000)), ExponentialMechanism(2**31 - 1, 2**20, Fraction(1000))]
+)
 def test_the_extremes_of_the_scale(draw):
     row = [0, -round(draw.scale), -round(2 * draw.scale)]
     assert p_value(drawn(draw, row, 5_000), softmax(row, draw.scale)) > P_THRESHOLD

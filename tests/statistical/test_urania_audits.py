@@ -21,7 +21,7 @@ from models_db.values.amounts import DELTA_UNIT, Amount, total_amount
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import even_count
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import UnitDocuments
@@ -34,7 +34,7 @@ from tasks.insights.urania.planner import Urania
 from tasks.insights.urania.run import UraniaRun
 from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Workshop, store
 
@@ -82,8 +82,8 @@ class Release:
         wanted = UraniaParameters.model_validate(
             {"keywords": keywords, "clusters": clusters, "keywords_of_a_unit": 2, "delta_share": "0.3"}
         )
-        amount = release_amount("1", str(DELTA), Urania().fail_share(wanted))
-        plan = Urania().plan(Ask(amount, wanted, 1, None, governed=True))
+        amount = release_amount("1", str(DELTA), Urania().failure_delta_share(wanted))
+        plan = Urania().plan(PlanInputs(amount, wanted, 1, None, governed=True))
         return cls(wanted, plan, Stages.of(wanted, plan.amount))
 
     def samples(self, units: PrivateUnits, own: PrivateUnits, trials: int) -> list[float]:
@@ -92,7 +92,7 @@ class Release:
         bench = Workshop(units.bench.corpus).bench(OS_RANDOM, arm=lambda *step: seen.append(step))
         tools = Tools(units.embed, None, units)  # type: ignore[arg-type]
         found = [
-            self._weighed(UraniaRun(self.wanted, self.stages, self.plan, bench, tools, FastChooser()), own)
+            self._weighed(UraniaRun(self.wanted, self.stages, self.plan, bench, tools, IndexKeywordAssigner()), own)
             for _ in range(trials)
         ]
         assert seen == [(number, 0) for number in range(len(self.stages.events))] * trials
@@ -104,7 +104,7 @@ class Release:
         (place,) = run.centres.assign(point)
         named, counts = run.chosen
         near = points_of(own.embed, named)
-        (chosen,) = FastChooser()(own.facets[:1], point, named, near, self.wanted.keywords_of_a_unit)
+        (chosen,) = IndexKeywordAssigner()(own.facets[:1], point, named, near, self.wanted.keywords_of_a_unit)
         bins = [counts[place * self.wanted.keywords.size + number] for number in chosen]
         sizes = run.sizes[place] / self.stages.sizes.noise.sigma
         return (

@@ -296,7 +296,9 @@ def _given_reason(options: ApproveOptions) -> str:
 def _signed_reason(options: ApproveOptions, asked: Review) -> str:
     """What is signed as the reason: an override also names what it overrides."""
     return (
-        _given_reason(options) if options.override is None else deciding.override_reason(asked, _given_reason(options))
+        _given_reason(options)
+        if options.override is None
+        else deciding.override_reason_for(asked, _given_reason(options))
     )
 
 

@@ -69,9 +69,9 @@ def _execute(
     forfeit_own_dead_attempts(workspace, request_id)
     checked = check(workspace, request_id)
     from flows.releases.execute import run_checked
-    from tasks.workers.backend_settings import Where
+    from tasks.workers.backend_settings import WorkerBackend
 
-    return run_checked(checked, device, anew=anew, workers=workers, backend=Where.of(*runner))
+    return run_checked(checked, device, anew=anew, workers=workers, backend=WorkerBackend.of(*runner))
 
 
 def _sweep_result(context: CommandContext) -> CommandResult:

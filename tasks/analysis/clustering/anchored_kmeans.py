@@ -19,7 +19,7 @@ import numpy as np
 from models_db.values.canonical_json import Json
 from tasks.analysis.clustering.anchors import anchors_of, axes_of, directions_of, spread
 from tasks.analysis.clustering.coreset import Coreset, k_means
-from tasks.analysis.clustering.shared import ByRounds, bins_of, rounds_facts, start_facts
+from tasks.analysis.clustering.shared import IterativeClusterer, bins_of, rounds_facts, start_facts
 from tasks.analysis.clustering.shrinkage import NoisyMeans
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.fixed_point import GridPoints, Points, Reals
@@ -33,7 +33,7 @@ _KEPT = 1.0
 
 
 @dataclass(frozen=True)
-class AnchoredMeans(ByRounds):
+class AnchoredKMeans(IterativeClusterer):
     """A `Clusterer`; one count round for the anchors, one count and one sum round for each round of means."""
 
     @property

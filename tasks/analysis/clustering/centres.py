@@ -9,7 +9,7 @@ from tasks.mechanisms.vectors.fixed_point import GridPoints, Places, Points
 
 
 @dataclass(frozen=True)
-class Centres:
+class Centroids:
     """Centres of clusters, in the order of their numbers.
 
     Attributes:
@@ -19,7 +19,7 @@ class Centres:
     vectors: Points
 
     @classmethod
-    def of(cls, coreset: Coreset, count: int) -> "Centres":
+    def of(cls, coreset: Coreset, count: int) -> "Centroids":
         """At most `count` centres of what was released; the origin, where that is nothing at all."""
         found = coreset.centres(count)
         return cls(found if len(found) else np.zeros((1, coreset.points.shape[1]), np.float32))

@@ -12,7 +12,7 @@ import numpy as np
 from models_db.values.canonical_json import Json
 from tasks.analysis.clustering.anchors import spread
 from tasks.analysis.clustering.coreset import Coreset
-from tasks.analysis.clustering.shared import ByRounds, bins_of, rounds_facts, start_facts, within_ball
+from tasks.analysis.clustering.shared import IterativeClusterer, bins_of, rounds_facts, start_facts, within_ball
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.fixed_point import GridPoints, Points
 
@@ -20,7 +20,7 @@ _SEEN = 2.0  # standard deviations of a count's noise
 
 
 @dataclass(frozen=True)
-class DPLloyd(ByRounds):
+class DPLloyd(IterativeClusterer):
     """A `Clusterer`; as many of counts as of sums."""
 
     @property

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from models_db.values.canonical_json import Json
 from tasks.analysis.clustering.coreset import Coreset
-from tasks.analysis.clustering.shared import ByRounds, rounds_facts, within_ball
+from tasks.analysis.clustering.shared import IterativeClusterer, rounds_facts, within_ball
 from tasks.mechanisms.core.public_stream import HashStream
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.fixed_point import GridPoints, Places, Points, Reals
@@ -31,7 +31,7 @@ MOST_NODES = 2**12
 
 
 @dataclass(frozen=True)
-class LshTree(ByRounds):
+class LshTree(IterativeClusterer):
     """A `Clusterer`; a count round for each level, the root's included, and one sum round."""
 
     @property

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.clustering.anchored_kmeans import AnchoredMeans
-from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.clustering.anchored_kmeans import AnchoredKMeans
+from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.dp_lloyd import DPLloyd
 from tasks.analysis.clustering.lsh_tree import LshTree
 from tasks.analysis.clustering.parameters import ClusterSettings, Method
@@ -22,7 +22,7 @@ from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.fixed_point import Points
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, calibrate_rounds
 
-__all__ = ["Centres", "Clusterer", "clusterer_for"]
+__all__ = ["Centroids", "Clusterer", "clusterer_for"]
 
 
 class Clusterer(Protocol):
@@ -45,7 +45,7 @@ class Clusterer(Protocol):
             public: float32 [m, d], public or released points; any number, none included.
         """
 
-    def centres(self, released: Json, public: Points) -> Centres:
+    def centres(self, released: Json, public: Points) -> Centroids:
         """1 to k centres, of what `draw` has returned, with the same public points: no charge, deterministic."""
 
 
@@ -61,7 +61,7 @@ def clusterer_for(settings: ClusterSettings, rho: int) -> Clusterer:
 
 
 _MAKERS: Mapping[Method, Callable[[int, KMeansRounds], Clusterer]] = {
-    "anchored": AnchoredMeans,
+    "anchored": AnchoredKMeans,
     "lsh_tree": LshTree,
     "lloyd": DPLloyd,
 }

@@ -7,7 +7,7 @@ import numpy as np
 
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.coreset import Coreset
 from tasks.mechanisms.vectors.fixed_point import GridPoints, Places, Points, Reals
 from tasks.mechanisms.vectors.kmeans_rounds import NO_BIN, KMeansRounds
@@ -15,7 +15,7 @@ from tasks.text.public_topics import PUBLIC_TOPICS, digest
 
 
 @dataclass(frozen=True)
-class ByRounds:
+class IterativeClusterer:
     """What is the same in all of them: rounds are paid for, and released points are read as centres.
 
     Attributes:
@@ -31,9 +31,9 @@ class ByRounds:
         """What is charged."""
         return self.rounds.event()
 
-    def centres(self, released: Json, public: Points) -> Centres:
+    def centres(self, released: Json, public: Points) -> Centroids:
         """At most k centres of what was released."""
-        return Centres.of(Coreset.from_json(released), self.count)
+        return Centroids.of(Coreset.from_json(released), self.count)
 
 
 def bins_of(units: GridPoints, centres: Reals) -> Places:

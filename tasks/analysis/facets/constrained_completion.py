@@ -15,7 +15,7 @@ import torch
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
-from tasks.inference.engine.open_session import Opening, Room
+from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.session import RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.prompts.render import PromptPieces, reference_tokens
@@ -34,7 +34,7 @@ _FEW = 32  # tokens that are tried before the set of all allowed ones is asked f
 Tokens = tuple[int, ...]
 
 
-def complete(
+def complete_constrained(
     engine: Engine,
     prompt: PromptPieces,
     texts: Sequence[str],
@@ -82,10 +82,10 @@ def ask_device(
     contrast: float = 0.0,
     prefix: int = 0,
 ) -> None:
-    """Ask about all passes of `complete` before anything is paid; arguments as there.
+    """Ask about all passes of `complete_constrained` before anything is paid; arguments as there.
 
     Raises:
-        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `complete`.
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `complete_constrained`.
     """
     _passes(engine, _sizes(prompt, max_text_tokens, max_new_tokens, contrast, prefix))
 
@@ -103,8 +103,8 @@ def _passes(engine: Engine, sizes: Sizes) -> int:
     """Rows of every pass: as many as the device keeps apart."""
     model = engine.model
     sizes.check_fits(model)
-    most = Room(1, ROWS.get(model.device.type, ROWS["cpu"]))
-    return Opening(model, engine.isolation, sizes).room(most, lambda room: room).rows
+    most = SessionSize(1, ROWS.get(model.device.type, ROWS["cpu"]))
+    return SessionOpening(model, engine.isolation, sizes).find_size(most, lambda room: room).rows
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.facets.rule_based import FastExtractor, rake, yake
+from tasks.analysis.facets.rule_based import RuleBasedExtractor, rake, yake
 from tasks.common.progress import Progress
 from tasks.values.insight import Facets
 
@@ -49,4 +49,4 @@ def extractor_for(
         if engine is None:
             raise ValueError("facets by the model need an engine")
         return ModelExtractor.of(settings, engine, progress)
-    return FastExtractor(settings, rake if settings.extractor == RAKE else yake, progress)
+    return RuleBasedExtractor(settings, rake if settings.extractor == RAKE else yake, progress)

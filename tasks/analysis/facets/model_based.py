@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from models_db.values.canonical_json import digest
-from tasks.analysis.facets.constrained_completion import complete
-from tasks.analysis.facets.normal_form import no_facets, tidied
+from tasks.analysis.facets.constrained_completion import complete_constrained
+from tasks.analysis.facets.normal_form import no_facets, tidy_facets
 from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
@@ -66,7 +66,7 @@ class ModelExtractor:
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
         """One for each text."""
         asked = self.settings
-        answers = complete(
+        answers = complete_constrained(
             self.engine,
             self.prompt,
             texts,
@@ -86,7 +86,7 @@ def facets_in(fields: Sequence[FacetField], answer: str | None) -> Facets:
         return no_facets(fields)
     if not isinstance(read, Mapping) or not all(_fits(field, read.get(field.name)) for field in fields):
         return no_facets(fields)
-    return tidied(fields, {field.name: _several(read[field.name]) for field in fields})
+    return tidy_facets(fields, {field.name: _several(read[field.name]) for field in fields})
 
 
 def _several(value: str | list[str]) -> list[str]:

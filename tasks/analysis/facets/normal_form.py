@@ -13,7 +13,7 @@ def no_facets(fields: Sequence[FacetField]) -> Facets:
     return Facets({field.name: () for field in fields})
 
 
-def tidied(fields: Sequence[FacetField], found: Mapping[str, Iterable[str]]) -> Facets:
+def tidy_facets(fields: Sequence[FacetField], found: Mapping[str, Iterable[str]]) -> Facets:
     """Facets in their one form: spaces single, NFC, no phrase empty, too long or twice; keywords in lower case.
 
     A text is cut at its limit. An item of a list that is too long is left out: half a phrase is another phrase.

@@ -10,8 +10,8 @@ from functools import partial
 from tasks.analysis.facets.extractor import MODEL, RAKE, Extractor, extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.parallel_map import Spread, Tool, WorkerSet, spread_of
-from tasks.inference.embeddings.worker_environment import Kit, Workplace, settle
+from tasks.inference.embeddings.parallel_map import ParallelMap, Tool, WorkerSet, spread_of
+from tasks.inference.embeddings.worker_environment import WorkerEnvironment, WorkerSpec, settle
 from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
 from tasks.values.insight import Facets
@@ -26,7 +26,7 @@ class SpreadExtractor:
     """
 
     name: str
-    spread: Spread[Facets]
+    spread: ParallelMap[Facets]
     progress: Progress
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
@@ -55,11 +55,11 @@ def spread_extractor(
 
 
 def facets_tool(
-    settings: FacetSettings, load: Callable[[str], LanguageModel], place: Workplace, elsewhere: bool
+    settings: FacetSettings, load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool
 ) -> Tool:
     """Facets by an extractor of the worker's own; runs on a worker."""
     device = settle(place.device, place.threads, elsewhere)
     # How much memory there is decides nothing of an answer (docs/decisions/0042).
     engine = Engine(load(device), memory=place.memory) if settings.extractor == MODEL else None
     extract = extractor_for(settings, engine)
-    return Kit.here((extract.name,), device, elsewhere), extract
+    return WorkerEnvironment.here((extract.name,), device, elsewhere), extract

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from tasks.analysis.facets.normal_form import no_facets, spaced, tidied
+from tasks.analysis.facets.normal_form import no_facets, spaced, tidy_facets
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.common.progress import Progress
 from tasks.text.rake import phrase_scores
@@ -45,7 +45,7 @@ Phrases = tuple[Sequence[str], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class FastExtractor:
+class RuleBasedExtractor:
     """An `Extractor` without a model.
 
     Attributes:
@@ -85,7 +85,7 @@ class FastExtractor:
             KEYWORDS: [phrase for phrase in (*phrases, *words) if _says_something(phrase)],
             TOPICS: [word for word in words if _says_something(word)],
         }
-        kept = tidied(self.settings.fields, found)
+        kept = tidy_facets(self.settings.fields, found)
         summary = spaced(text[:SUMMARY_CHARACTERS])
         return Facets({**kept.values, SUMMARY: (summary,) if summary else ()})
 

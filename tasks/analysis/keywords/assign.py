@@ -29,7 +29,7 @@ _MOST_WIDTH: Final = 2**53 // _GRID**2
 _AT_ONCE = 4096  # units that are compared together; no score depends on it
 
 
-class Chooser(Protocol):
+class KeywordAssigner(Protocol):
     """Chooses keywords of a closed public set for units."""
 
     def __call__(
@@ -51,8 +51,8 @@ class Chooser(Protocol):
 
 
 @dataclass(frozen=True)
-class FastChooser:
-    """A `Chooser` without a model.
+class IndexKeywordAssigner:
+    """A `KeywordAssigner` without a model.
 
     Attributes:
         least: a keyword is chosen if its score is at least this; a score is a cosine, plus `bonus` where it occurs.
@@ -70,7 +70,7 @@ class FastChooser:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `Chooser` says. A point that is not finite has no cosine: its unit's keywords have to occur.
+        """As `KeywordAssigner` says. A point that is not finite has no cosine: its unit's keywords have to occur.
 
         Raises:
             ValueError: shapes that do not belong together, more than 8,192 coordinates, or `most` below 1.

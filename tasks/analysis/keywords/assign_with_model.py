@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
-from tasks.analysis.facets.constrained_completion import ask_device, complete
+from tasks.analysis.facets.constrained_completion import ask_device, complete_constrained
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import ContextTooLong
@@ -51,8 +51,8 @@ _PREFIXES = (256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class ModelChooser:
-    """A `Chooser` (`tasks.analysis.keywords.assign`) by the model.
+class ModelKeywordAssigner:
+    """A `KeywordAssigner` (`tasks.analysis.keywords.assign`) by the model.
 
     Attributes:
         shown: tokens of keywords that are shown at once.
@@ -65,7 +65,7 @@ class ModelChooser:
     progress: Progress = lambda done, of: None
 
     @classmethod
-    def of(cls, engine: Engine, progress: Progress = lambda done, of: None, most: int = 99) -> "ModelChooser":
+    def of(cls, engine: Engine, progress: Progress = lambda done, of: None, most: int = 99) -> "ModelKeywordAssigner":
         """The chooser; whatever does not fit the model or the device is refused here, before anything is spent.
 
         Args:
@@ -96,7 +96,7 @@ class ModelChooser:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `Chooser` says; points are not looked at. A unit without a summary, or without an answer, has none."""
+        """As `KeywordAssigner` says, without points. A unit without a summary or an answer has no keyword."""
         if not facets:
             return []
         parts = [self._of_part(facets, part, keywords, most) for part in self._parts(keywords)]
@@ -111,7 +111,9 @@ class ModelChooser:
         prompt = _prompt(self.engine, list(number), most)
         texts = [unit.summary for unit in facets]
         prefix = next((length for length in self.prefixes if length >= len(prompt.prefix)), 0)
-        answers = complete(self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress, CONTRAST, prefix)
+        answers = complete_constrained(
+            self.engine, prompt, texts, grammar, MAX_TEXT_TOKENS, self.progress, CONTRAST, prefix
+        )
         return [[number[line] for line in (answer or "").split("\n") if line in number] for answer in answers]
 
     def _parts(self, keywords: Sequence[str]) -> list[list[int]]:

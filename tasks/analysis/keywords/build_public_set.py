@@ -24,7 +24,7 @@ from tasks.analysis.keywords.refine import Embed, Write
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import name_of, source_digest
 from tasks.text.interfaces import Tagger
-from tasks.text.keyword_normalisation import roots, spelt_keyword
+from tasks.text.keyword_normalisation import normalise_keyword, roots
 
 FORMAT: Final = "almoner keywords 1"
 LIKE: Final = 0.8
@@ -222,7 +222,7 @@ class _Revision:
     def _new(self, said: Iterable[object], known: set[frozenset[str]]) -> list[Candidate]:
         """What the model wants to add, if it is a keyword, in two texts at least, and there in no form."""
         found: dict[frozenset[str], Candidate] = {}
-        for keyword in filter(None, (spelt_keyword(word) for word in said if isinstance(word, str))):
+        for keyword in filter(None, (normalise_keyword(word) for word in said if isinstance(word, str))):
             texts = len(self.occurrences(keyword))
             if texts >= 2 and roots(keyword) not in known:
                 found.setdefault(roots(keyword), Candidate(keyword, texts, float(texts)))

@@ -10,7 +10,7 @@ from models_db.values.canonical_json import Json
 from tasks.analysis.keywords.build_public_set import REVISE_SCHEMA, Built, Progress, PublicTexts, build
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
@@ -73,7 +73,7 @@ def writer_of(model: "LanguageModel") -> Writer:
     def nothing_to_pay(sequence: int, instalment: int) -> None:
         raise RuntimeError("nothing of this is charged")
 
-    bench = Bench(
+    bench = RunContext(
         engine=Engine(model),
         corpus=cast(Corpus, None),
         scheme=cast(PartitionScheme, None),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks.text.interfaces import Tagger
-from tasks.text.keyword_normalisation import roots, spelt_keyword
+from tasks.text.keyword_normalisation import normalise_keyword, roots
 from tasks.text.rake import key_phrases
 from tasks.text.stop_words import STOP_WORDS
 from tasks.text.vague_words import VAGUE_WORDS
@@ -77,7 +77,7 @@ def _forms(texts: Sequence[str], tag: Tagger) -> dict[frozenset[str], Counter[st
 def _named(texts: Sequence[str], tag: Tagger) -> Iterator[set[str]]:
     """For each text what it names."""
     entities, chunks = tag(texts), tag.noun_chunks(texts)
-    people = {spelt_keyword(entity.text) for found in entities for entity in found if entity.kind == "PERSON"}
+    people = {normalise_keyword(entity.text) for found in entities for entity in found if entity.kind == "PERSON"}
     for text, found, own in zip(texts, entities, chunks, strict=True):
         names = [entity.text for entity in found if entity.kind not in UNNAMED]
         yield set(_spelt([*names, *own, *key_phrases(text)])) - people
@@ -85,7 +85,7 @@ def _named(texts: Sequence[str], tag: Tagger) -> Iterator[set[str]]:
 
 def _spelt(phrases: Iterable[str]) -> Iterator[str]:
     for phrase in phrases:
-        keyword = spelt_keyword(_core(phrase))
+        keyword = normalise_keyword(_core(phrase))
         if keyword is not None and len(keyword.split()) <= LONGEST_PHRASE and not any(map(str.isdecimal, keyword)):
             yield keyword
 

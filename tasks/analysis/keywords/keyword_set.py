@@ -13,7 +13,7 @@ Public words fill what room the released ones leave, and at least half of it bel
 released, and of a public word that is only hoped. Too many released ones are cut by noisy counts of them (another
 histogram, k bins a unit), or by public means alone (`keyword_refining`). All that is charged is drawn together and
 written down as released keywords with their noisy counts, nothing else: candidates, document frequencies and what was
-not released stay in memory. A run that dies in between has lost what it paid (`Purse.release`).
+not released stay in memory. A run that dies in between has lost what it paid (`StageBudget.release`).
 
 An empty corpus, or one in which no two people say the same, releases nothing: the set is then empty, or the public
 words where there are some.
@@ -33,11 +33,11 @@ from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.analysis.keywords.refine import Refine, by_counts
 from tasks.analysis.keywords.tfidf import TermWeights
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.contribution_bound import units_naming
+from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, calibrate_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
-from tasks.text.keyword_normalisation import near, roots, spelt_keywords
-from tasks.values.insight import Facets, Purse
+from tasks.text.keyword_normalisation import near, normalise_keywords, roots
+from tasks.values.insight import Facets, StageBudget
 
 _MOST_READ = 50
 """Of a unit's keywords so many are looked at, whatever an extractor hands over."""
@@ -46,7 +46,7 @@ Candidates = Sequence[tuple[str, ...]]
 """Each unit's own, different ones, the best first."""
 
 
-class Proposing(Protocol):
+class CandidateSource(Protocol):
     """How units come by their candidates, in the two steps of a release."""
 
     def prepare(self, facets: Sequence[Facets], rng: RandomSource) -> Callable[[], Candidates]:
@@ -72,7 +72,7 @@ class OwnKeywords:
 
     def of(self, unit: Facets) -> tuple[str, ...]:
         """One unit's candidates."""
-        spelt = spelt_keywords(unit.keywords, _MOST_READ)
+        spelt = normalise_keywords(unit.keywords, _MOST_READ)
         return tuple(keyword for keyword in spelt if not near(keyword, self.public))[: self.most]
 
 
@@ -89,10 +89,10 @@ class OwnWords:
 
 
 @dataclass(frozen=True)
-class Selecting:
+class PrivateSelection:
     """What is charged: proposals, their selection, and counts of what was selected."""
 
-    proposing: Proposing
+    proposing: CandidateSource
     selection: PartitionSelection
     counting: SetHistogram | None
 
@@ -104,7 +104,7 @@ class Selecting:
 
     def release(self, candidates: Candidates, rng: RandomSource) -> Json:
         """What is written down: the released keywords in their order, and their noisy counts where they are bought."""
-        counts = units_naming(candidates, self.selection.contributions)
+        counts = count_units_by_item(candidates, self.selection.contributions)
         kept = sorted(self.selection.keep(counts, rng))
         noisy = self.counting.draw([counts[keyword] for keyword in kept], rng) if self.counting else None
         return {"keywords": kept, "counts": noisy}
@@ -119,7 +119,7 @@ class KeywordSet:
     """
 
     settings: KeywordSettings
-    selecting: Selecting | None
+    selecting: PrivateSelection | None
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -136,7 +136,7 @@ class KeywordSet:
 
     def draw(
         self,
-        purse: Purse,
+        purse: StageBudget,
         facets: Callable[[], Sequence[Facets]],
         rng: RandomSource,
         refine: Refine | None = None,
@@ -161,7 +161,9 @@ class KeywordSet:
             keywords = self._cut(purse, keywords, cast("Sequence[int] | None", released["counts"]), room, refine)
         return sorted([*keywords, *public[: self.settings.size - len(keywords)]])
 
-    def _released(self, purse: Purse, facets: Callable[[], Sequence[Facets]], rng: RandomSource) -> Mapping[str, Json]:
+    def _released(
+        self, purse: StageBudget, facets: Callable[[], Sequence[Facets]], rng: RandomSource
+    ) -> Mapping[str, Json]:
         if (selecting := self.selecting) is None:
             return {"keywords": [], "counts": []}
         released = purse.release(
@@ -172,7 +174,12 @@ class KeywordSet:
         return cast("Mapping[str, Json]", released)
 
     def _cut(
-        self, purse: Purse, keywords: Sequence[str], counts: Sequence[int] | None, room: int, refine: Refine | None
+        self,
+        purse: StageBudget,
+        keywords: Sequence[str],
+        counts: Sequence[int] | None,
+        room: int,
+        refine: Refine | None,
     ) -> Sequence[str]:
         """So many of the released keywords. What a model makes of them is written down: it may not say so again."""
         if counts is not None:
@@ -196,16 +203,16 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
         raise KeywordBudgetTooSmall(settings, amount, problem.message) from None
 
 
-def _selecting(settings: KeywordSettings, amount: Amount) -> Selecting:
+def _selecting(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
     frequencies = int(amount.rho * Fraction(settings.frequency_share)) if settings.method == "tfidf" else 0
     counts = int(amount.rho * Fraction(settings.counting_share)) if settings.ranking == "counts" else 0
     rest = Amount(amount.rho - frequencies - counts, amount.delta)
     selection = calibrate_selection(rest, settings.per_unit)
     counting = calibrate_set_histogram(counts, None, settings.per_unit) if settings.ranking == "counts" else None
-    return Selecting(_proposing(settings, frequencies, even_count(selection)), selection, counting)
+    return PrivateSelection(_proposing(settings, frequencies, even_count(selection)), selection, counting)
 
 
-def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> Proposing:
+def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> CandidateSource:
     if settings.method != "tfidf":
         return OwnKeywords(settings.per_unit, tuple(roots(word) for word in settings.words))
     histogram = calibrate_set_histogram(frequency_rho, None, settings.tokens_per_unit + 1)
@@ -228,7 +235,7 @@ def _from(settings: KeywordSettings) -> str:
     return f" ({settings.words_from})" if settings.words_from else ""
 
 
-def _charged_facts(settings: KeywordSettings, selecting: Selecting) -> Mapping[str, str]:
+def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Mapping[str, str]:
     selection, k = selecting.selection, settings.per_unit
     found = {
         "keyword candidates per unit k": str(k),

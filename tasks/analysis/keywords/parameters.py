@@ -11,7 +11,7 @@ from models_db.errors import UsageError
 from models_db.values.bounded_json import parse_json
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ExactDecimal, RequestModel, TextLine
-from tasks.text.keyword_normalisation import spelt_keyword
+from tasks.text.keyword_normalisation import normalise_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
 Ranking = Literal["counts", "model", "coverage"]
@@ -25,7 +25,7 @@ _WITH_WORDS = ("public", "hybrid")
 
 def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
     """Each in its one spelling, once; anything else is a mistake of whoever wrote the list."""
-    found = [spelt_keyword(word) for word in words]
+    found = [normalise_keyword(word) for word in words]
     wrong = [word for word, keyword in zip(words, found, strict=True) if keyword is None]
     if wrong:
         raise ValueError(f"no keyword can be made of {wrong[0]!r}")

@@ -28,8 +28,8 @@ Why this may be done, step by step.
 
 Steps 2 and 4 add up: rho of the histogram and of the selection, delta of the selection. The table is not written down:
 as an infinite table it is a release like any other, but a file of the bins that were asked for lists the corpus' words.
-So histogram and selection are drawn together (`Purse.release` of several numbers), and a run that dies between the two
-has lost both.
+So histogram and selection are drawn together (`StageBudget.release` of several numbers), and a run that dies between
+the two has lost both.
 """
 
 import math
@@ -48,7 +48,7 @@ Bag = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Counted:
+class DocumentFrequencies:
     """What is known of a corpus before anything is drawn; private.
 
     Attributes:
@@ -81,14 +81,14 @@ class TermWeights:
         if self.histogram.contributions < self.counted + 1:
             raise ValueError(f"{self.counted} words and n are more bins than {self.histogram.contributions}")
 
-    def count(self, facets: Sequence[Facets], rng: RandomSource) -> Counted:
+    def count(self, facets: Sequence[Facets], rng: RandomSource) -> DocumentFrequencies:
         """Read the units' words; no noise is drawn, only a key."""
         key = rng.random_bytes(KEY_BYTES)
         bags: list[Bag] = [tokens_of(unit.text) for unit in facets]
         counting = (token for bag in bags for token in counting_words(bag, self.counted, key))
-        return Counted(bags, Counter(counting))
+        return DocumentFrequencies(bags, Counter(counting))
 
-    def choose(self, counted: Counted, rng: RandomSource) -> Iterator[tuple[str, ...]]:
+    def choose(self, counted: DocumentFrequencies, rng: RandomSource) -> Iterator[tuple[str, ...]]:
         """Draw the part of the table that is looked at, and choose for each unit at most k of its own words."""
         asked = list({token: None for bag in counted.bags for token in bag})
         true = [len(counted.bags), *(counted.frequency.get(token, 0) for token in asked)]

@@ -17,16 +17,16 @@ from tasks.evaluation.algorithms.divergence import SCALING, frontier_area
 from tasks.evaluation.charged.estimates import (
     NOISE_INTERVAL,
     SHARE,
-    Asked,
-    Noisy,
+    EstimateRequest,
+    NoisyHistogramEstimate,
     UnitText,
     histogram_of,
     shares,
     texts_of,
 )
 from tasks.evaluation.core.embedded_texts import embedder_of, figure, points
-from tasks.evaluation.core.subject import Subject
-from tasks.inference.embeddings.cached_encoder import forgetful
+from tasks.evaluation.core.subject import EvaluationInput
+from tasks.inference.embeddings.cached_encoder import without_cache
 from tasks.text.interfaces import Embedder, Points
 from tasks.values.metric_result import MetricResult, Value
 
@@ -58,7 +58,7 @@ class Map:
     embed: Embedder
 
     @classmethod
-    def of(cls, subject: Subject, count: int) -> "Map":
+    def of(cls, subject: EvaluationInput, count: int) -> "Map":
         """`count` centres of the released texts; some are the same where there are fewer different texts.
 
         Every other text makes the centres, and the others the radius: a text is nearer to a centre that was made of
@@ -83,7 +83,7 @@ class CoverageEstimate:
 
     by_label = False
 
-    def bins(self, asked: Asked) -> int:
+    def bins(self, asked: EstimateRequest) -> int:
         """One centre for every four texts, 16 at most, and one more.
 
         Raises:
@@ -93,16 +93,18 @@ class CoverageEstimate:
             raise TooFewTexts(asked.samples)
         return min(MOST_CENTRES, asked.samples // TEXTS_A_CENTRE) + 1
 
-    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
         """The bin of the unit's documents together, as far as the embedder reads.
 
         Units are read once and never kept: no figure of released texts is to come from a point that a unit left.
         """
         found = Map.of(subject, self.bins(asked) - 1)
-        alone = replace(found, embed=forgetful(found.embed))
+        alone = replace(found, embed=without_cache(found.embed))
         return lambda unit: alone.place(unit.text)
 
-    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+    def result(
+        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+    ) -> MetricResult:
         """Share of units near released texts, share of released texts near units, and a MAUVE-like area."""
         names, told, embedder = ("near", "supported", "area"), "not measured", "an embedder"
         values: dict[str, Value] = {}

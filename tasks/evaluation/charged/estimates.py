@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core.intervals import CONFIDENCE, Interval
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult
 
 SIMULATIONS = 2000
@@ -46,7 +46,7 @@ class UnitText:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EstimateRequest:
     """The public facts that fix how many bins an estimate has.
 
     Attributes:
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyHistogramEstimate:
     """What the mechanism released.
 
     Attributes:
@@ -130,17 +130,19 @@ class Estimate(Protocol):
     by_label: bool
     """Whether only units that enter one of the request's labels are looked at."""
 
-    def bins(self, asked: Asked) -> int:
+    def bins(self, asked: EstimateRequest) -> int:
         """How many bins the histogram has: a public number.
 
         Raises:
             UsageError: the request lacks what this estimate is about.
         """
 
-    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
         """In which bin a unit is, by itself; None for one that is in none."""
 
-    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+    def result(
+        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+    ) -> MetricResult:
         """The figures; null without `noisy`, which is so where nothing was released."""
 
 
@@ -185,6 +187,6 @@ def histogram_of(places: Sequence[int | None], bins: int) -> NDArray[np.int64]:
     return np.bincount([place for place in places if place is not None], minlength=bins).astype(np.int64)
 
 
-def texts_of(subject: Subject) -> Iterator[str]:
+def texts_of(subject: EvaluationInput) -> Iterator[str]:
     """The released texts that are not empty."""
     return (text.text for text in subject.texts if text.text.strip())

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from models_db.errors import UsageError
-from tasks.evaluation.charged.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, shares
+from tasks.evaluation.charged.estimates import NOISE_INTERVAL, EstimateRequest, NoisyHistogramEstimate, UnitText, shares
 from tasks.evaluation.core.embedded_texts import figure
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value
 
 NAME = "dp_labels"
@@ -18,7 +18,7 @@ class LabelEstimate:
 
     by_label = True
 
-    def bins(self, asked: Asked) -> int:
+    def bins(self, asked: EstimateRequest) -> int:
         """As many as labels.
 
         Raises:
@@ -28,11 +28,13 @@ class LabelEstimate:
             raise NoLabels
         return len(asked.labels)
 
-    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
         """The number of the unit's label."""
         return lambda unit: unit.label
 
-    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+    def result(
+        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+    ) -> MetricResult:
         """The noisy share of each label, and the total variation distance from the released texts' labels."""
         made = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
         values: dict[str, Value] = figure("total_variation", None, None)

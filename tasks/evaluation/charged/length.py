@@ -5,9 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from tasks.evaluation.charged.estimates import NOISE_INTERVAL, Asked, Noisy, UnitText, histogram_of, shares
+from tasks.evaluation.charged.estimates import (
+    NOISE_INTERVAL,
+    EstimateRequest,
+    NoisyHistogramEstimate,
+    UnitText,
+    histogram_of,
+    shares,
+)
 from tasks.evaluation.core.embedded_texts import figure
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, Value, rounded
 
@@ -24,15 +31,17 @@ class LengthEstimate:
 
     by_label = False
 
-    def bins(self, asked: Asked) -> int:
+    def bins(self, asked: EstimateRequest) -> int:
         """The same for every request."""
         return len(EDGES)
 
-    def places(self, subject: Subject, asked: Asked) -> Callable[[UnitText], int | None]:
+    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
         """The bin of the number of words."""
         return lambda unit: _bin(unit.text)
 
-    def result(self, subject: Subject, asked: Asked, noisy: Noisy | None) -> MetricResult:
+    def result(
+        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+    ) -> MetricResult:
         """Mean words of a private unit and of a released text, and the distance between both histograms."""
         made = [len(words(text.text)) for text in subject.texts]
         mean: dict[str, Value] = figure("mean_words", None, None, 1)

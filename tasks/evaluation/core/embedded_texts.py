@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core.intervals import Interval
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.interfaces import Embedder, Points
 from tasks.values.metric_result import Value, rounded
@@ -23,7 +23,7 @@ READ = f"at most {MOST} texts and {MOST} documents, sampled with a fixed ordinar
 
 
 @dataclass(frozen=True)
-class Sides:
+class ReleaseAndCorpus:
     """What a release and its corpus are compared by; the second half of it is private.
 
     Attributes:
@@ -40,19 +40,19 @@ class Sides:
     private: Points = field(repr=False)
     embedder: str
 
-    def matched(self) -> "Matched":
+    def matched(self) -> "MatchedTexts":
         """As many texts as documents, for figures that depend on how many there are."""
         count = min(len(self.texts), len(self.documents))
         # The order of the source may mean something, so that its first documents are not like the rest.
         texts, documents = (np.random.default_rng(0).permutation(len(side)) for side in (self.released, self.private))
         others = self.private[documents[count : 2 * count]]
-        return Matched(
+        return MatchedTexts(
             self.released[texts[:count]], self.private[documents[:count]], others if len(others) == count else None
         )
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedTexts:
     """As many texts as documents.
 
     Attributes:
@@ -66,7 +66,7 @@ class Matched:
     others: Points | None = field(repr=False)
 
 
-def sides(subject: Subject) -> Sides | None:
+def sides(subject: EvaluationInput) -> ReleaseAndCorpus | None:
     """Both sides of a subject; None, before anything is embedded, where one of them is empty.
 
     Raises:
@@ -79,15 +79,15 @@ def sides(subject: Subject) -> Sides | None:
     if not documents:
         return None
     embed = embedder_of(subject)
-    return Sides(texts, documents, points(embed, texts), points(embed, documents), embed.name)
+    return ReleaseAndCorpus(texts, documents, points(embed, texts), points(embed, documents), embed.name)
 
 
-def released_texts(subject: Subject) -> list[str]:
+def released_texts(subject: EvaluationInput) -> list[str]:
     """The released texts, or a sample of them; an empty one counts."""
     return sample((text.text for text in subject.texts), MOST)
 
 
-def embedder_of(subject: Subject) -> Embedder:
+def embedder_of(subject: EvaluationInput) -> Embedder:
     """The subject's embedder.
 
     Raises:

@@ -73,7 +73,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluationInput:
     """A release, and what it may be compared with.
 
     Attributes:

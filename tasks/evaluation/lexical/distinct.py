@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from tasks.evaluation.core import jackknife
 from tasks.evaluation.core.embedded_texts import figure
 from tasks.evaluation.core.intervals import Interval
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, Value
 
 ORDERS = (1, 2, 3)
 
 
-def distinct(subject: Subject) -> MetricResult:
+def distinct(subject: EvaluationInput) -> MetricResult:
     """Distinct-1, -2 and -3 over all texts together; null where there is not one word. N-grams stay inside a text."""
     tokens = [words(text.text) for text in subject.texts]
     total = sum(map(len, tokens))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Entity, Tagger
 from tasks.text.words import plain_words
 from tasks.values.metric_result import MetricResult, Value, rounded
@@ -36,7 +36,7 @@ KINDS = (
 _OTHER = "OTHER"
 
 
-def entities(subject: Subject) -> MetricResult:
+def entities(subject: EvaluationInput) -> MetricResult:
     """Mentions per 1,000 words, of all kinds and of each, with intervals; null where there is not one word."""
     lengths = np.array([len(plain_words(text.text)) for text in subject.texts], np.int64)
     tag = _tagger(subject) if lengths.any() else None
@@ -61,7 +61,7 @@ def entities(subject: Subject) -> MetricResult:
     )
 
 
-def _tagger(subject: Subject) -> Tagger:
+def _tagger(subject: EvaluationInput) -> Tagger:
     if subject.tag is None:
         raise ValueError("entities needs a tagger")
     return subject.tag

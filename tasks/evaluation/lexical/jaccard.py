@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core import jackknife
 from tasks.evaluation.core.intervals import Interval
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import halves, sample
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
 from tasks.values.metric_result import MetricResult, Value, rounded
@@ -25,7 +25,7 @@ Weights = NDArray[np.float64]
 Chosen = Callable[[Weights], NDArray[np.bool_]]
 
 
-def jaccard(subject: Subject) -> MetricResult:
+def jaccard(subject: EvaluationInput) -> MetricResult:
     """Jaccard similarity of five kinds of features with as many documents. INTERNAL: it reads private documents.
 
     Each figure stands beside that of the same documents with as many others (`_of_corpus`), which is what a perfect
@@ -128,7 +128,7 @@ def _grouped(texts: Sequence[Features], names: dict[str, int]) -> Weights:
     return groups
 
 
-def _features(subject: Subject, texts: Sequence[str]) -> dict[str, list[Features]]:
+def _features(subject: EvaluationInput, texts: Sequence[str]) -> dict[str, list[Features]]:
     found = subject.tag.noun_chunks(texts) if subject.tag else []
     made = (phrases(texts), chunks(found), weighted_terms(texts), tokens(texts), pairs(texts))
     return dict(zip(FIGURES, made, strict=True))

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
-def length(subject: Subject) -> MetricResult:
+def length(subject: EvaluationInput) -> MetricResult:
     """Tokens and words per text, and the share of texts cut at the token limit. Empty texts count, with length 0."""
     count = len(subject.texts)
     cut = sum(not text.complete for text in subject.texts)

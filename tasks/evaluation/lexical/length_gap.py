@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, rounded
@@ -16,7 +16,7 @@ COMPARED = 10_000
 """Documents whose lengths are taken: a sample where there are more."""
 
 
-def length_gap(subject: Subject) -> MetricResult:
+def length_gap(subject: EvaluationInput) -> MetricResult:
     """Distance of the length distributions and of their means. INTERNAL: it reads private documents.
 
     Empty texts count, with length 0. Null without texts, or without documents.

@@ -3,7 +3,7 @@
 import re
 
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 _MARKUP = re.compile(
@@ -17,7 +17,7 @@ _WORDS = r"[^\W\d_][\w'-]*(?:[ /][\w'-]+){0,5}"
 _PLACEHOLDER = re.compile(rf"\{{\s?{_WORDS}\s?\}}|\[\s?{_WORDS}\s?\]|<({_WORDS})>|\{{[A-Za-z0-9_]{{1,40}}\}}")
 
 
-def placeholder_leak(subject: Subject) -> MetricResult:
+def placeholder_leak(subject: EvaluationInput) -> MetricResult:
     """The share of texts with at least one placeholder, with a 95 % interval; null without texts."""
     texts = [text.text for text in subject.texts]
     leaking = sum(map(has_placeholder, texts))

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from tasks.common.strict_json import parsed
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 
-def records(subject: Subject) -> MetricResult:
+def records(subject: EvaluationInput) -> MetricResult:
     """Counts and shares of texts that parse and that are valid, with 95 % intervals.
 
     `raw` is the number of texts before any check, `complete` how many ended before the token limit. Without a schema
@@ -39,7 +39,7 @@ def records(subject: Subject) -> MetricResult:
     )
 
 
-def _validity(subject: Subject) -> Callable[[object], bool] | None:
+def _validity(subject: EvaluationInput) -> Callable[[object], bool] | None:
     if subject.schema is None:
         return None
     from jsonschema import Draft202012Validator  # slow to import, and few releases have a schema

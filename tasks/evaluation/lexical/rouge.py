@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.algorithms.longest_common_subsequence import CommonSubsequence
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.values.metric_result import MetricResult, Value, rounded
 
@@ -21,7 +21,7 @@ _TOKEN = re.compile("[a-z0-9]+")
 Words = list[str]
 
 
-def rouge(subject: Subject) -> MetricResult:
+def rouge(subject: EvaluationInput) -> MetricResult:
     """F1 of each text with its best match among documents. INTERNAL: it reads private documents.
 
     A text without a Latin letter or digit has no word for ROUGE; it is counted as unscored and left out. Without

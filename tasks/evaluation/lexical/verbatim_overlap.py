@@ -4,12 +4,12 @@ import numpy as np
 
 from tasks.evaluation.algorithms.suffix_automaton import SuffixAutomaton
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, rounded
 
 
-def verbatim_overlap(subject: Subject) -> MetricResult:
+def verbatim_overlap(subject: EvaluationInput) -> MetricResult:
     """Longest common run of words with any private document, per text. INTERNAL: it reads private documents.
 
     An empty text shares 0 words; without texts the figures are null.

@@ -7,7 +7,7 @@ the same measurement for whatever labels a release has.
 from collections.abc import Sequence
 
 from tasks.evaluation.core.embedded_texts import figure
-from tasks.evaluation.core.subject import Learner, Pair, Subject
+from tasks.evaluation.core.subject import EvaluationInput, Learner, Pair
 from tasks.evaluation.core.subsample import sample
 from tasks.values.metric_result import MetricResult, Value, rounded
 
@@ -16,7 +16,7 @@ SHOTS = 4
 SEEDS = range(3)
 
 
-def in_context(subject: Subject) -> MetricResult:
+def in_context(subject: EvaluationInput) -> MetricResult:
     """Calibrated accuracy with 4 demonstrations, over 3 choices of them. INTERNAL: it asks about private documents.
 
     Null where texts or documents have no labels, or the released ones are all alike.
@@ -52,13 +52,13 @@ def in_context(subject: Subject) -> MetricResult:
     )
 
 
-def _items(subject: Subject, labels: Sequence[str]) -> list[Pair]:
+def _items(subject: EvaluationInput, labels: Sequence[str]) -> list[Pair]:
     if subject.labelled is None:
         return []
     return sample((pair for pair in subject.labelled() if pair[1] in labels and pair[0].strip()), ITEMS)
 
 
-def _learner(subject: Subject) -> Learner:
+def _learner(subject: EvaluationInput) -> Learner:
     if subject.learn is None:
         raise ValueError("labelling needs a public model")
     return subject.learn

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Judge, Subject
+from tasks.evaluation.core.subject import EvaluationInput, Judge
 from tasks.evaluation.core.subsample import halves, sample
-from tasks.evaluation.model_based.judge_calibration import PLANTED
+from tasks.evaluation.model_based.judge_calibration import JUDGE_PROBES
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 JUDGED = 100
@@ -38,7 +38,7 @@ _SOURCE = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class JudgeTrial:
     """What a judge made of planted pairs.
 
     Attributes:
@@ -54,7 +54,7 @@ class Trial:
     swayed: int = 0
 
     @property
-    def able(self) -> bool:
+    def passed(self) -> bool:
         """Clearly above chance, and not ruled by the order. Both orders of a pair count as one observation."""
         return wilson(self.right / self.answers * self.pairs, self.pairs)[0] > 0.5 and 2 * self.swayed <= self.pairs
 
@@ -77,12 +77,12 @@ _NO_TRIAL: dict[str, Value] = {
 }
 
 
-def judge(subject: Subject) -> MetricResult:
+def judge(subject: EvaluationInput) -> MetricResult:
     """The mean rating from 1 to 5 that a public model gives the texts; null where it cannot judge, or without texts."""
     texts = sample((text.text for text in subject.texts if text.text.strip()), JUDGED)
     asked = _judge(subject) if texts else None
     trial = rating_trial(asked) if asked else None
-    ratings = rated(asked, texts) if asked and trial and trial.able else np.empty(0)
+    ratings = rated(asked, texts) if asked and trial and trial.passed else np.empty(0)
     low, high = bootstrap.of_mean(ratings) or (None, None)
     mean = float(ratings.mean()) if len(ratings) else None
     return MetricResult(
@@ -98,12 +98,12 @@ def judge(subject: Subject) -> MetricResult:
         source=_SOURCE,
         method=f"{_named(asked)}; mean of the ratings 1 to 5 by their probabilities as answers; at most {JUDGED} texts"
         f" that are not empty, sampled, their first {CHARACTERS} characters; {bootstrap.METHOD}; only if the model"
-        f" rates {len(PLANTED)} planted texts above their own words in another order clearly more often than not",
+        f" rates {len(JUDGE_PROBES)} planted texts above their own words in another order clearly more often than not",
         line=_line(trial, f"rated {rounded(mean, 2)} of 5"),
     )
 
 
-def judge_preference(subject: Subject) -> MetricResult:
+def judge_preference(subject: EvaluationInput) -> MetricResult:
     """How often the texts are preferred to documents. INTERNAL: it reads private documents.
 
     Null where the model cannot judge, without texts, or without documents.
@@ -115,7 +115,7 @@ def judge_preference(subject: Subject) -> MetricResult:
     pairs = list(zip(texts, documents, strict=False))
     asked = _judge(subject) if pairs else None
     trial = preference_trial(asked) if asked else None
-    choices = preferred(asked, pairs) if asked and trial and trial.able else np.empty(0)
+    choices = preferred(asked, pairs) if asked and trial and trial.passed else np.empty(0)
     share = float(choices.mean()) if len(choices) else None
     low, high = wilson(float(choices.sum()), len(choices)) if len(choices) else (None, None)
     return MetricResult(
@@ -138,22 +138,22 @@ def judge_preference(subject: Subject) -> MetricResult:
     )
 
 
-def rating_trial(asked: Judge) -> Trial:
+def rating_trial(asked: Judge) -> JudgeTrial:
     """Fluent texts must be rated above their own words in another order."""
-    ratings = rated(asked, [each.text for each in PLANTED] + [each.shuffled for each in PLANTED])
-    right = int((ratings[: len(PLANTED)] > ratings[len(PLANTED) :]).sum())
-    return Trial(len(PLANTED), right, len(PLANTED))
+    ratings = rated(asked, [each.text for each in JUDGE_PROBES] + [each.shuffled for each in JUDGE_PROBES])
+    right = int((ratings[: len(JUDGE_PROBES)] > ratings[len(JUDGE_PROBES) :]).sum())
+    return JudgeTrial(len(JUDGE_PROBES), right, len(JUDGE_PROBES))
 
 
-def preference_trial(asked: Judge) -> Trial:
+def preference_trial(asked: Judge) -> JudgeTrial:
     """Fluent texts must be preferred to their words in another order, and texts on the topic to others."""
-    others = PLANTED[1:] + PLANTED[:1]
-    pairs = [(each.text, each.shuffled) for each in PLANTED]
-    topical = [(each.topic, each.text, other.text) for each, other in zip(PLANTED, others, strict=True)]
+    others = JUDGE_PROBES[1:] + JUDGE_PROBES[:1]
+    pairs = [(each.text, each.shuffled) for each in JUDGE_PROBES]
+    topical = [(each.topic, each.text, other.text) for each, other in zip(JUDGE_PROBES, others, strict=True)]
     straight = _first_wins(asked, [(None, *pair) for pair in pairs] + list(topical))
     swapped = _first_wins(asked, [(None, b, a) for a, b in pairs] + [(topic, b, a) for topic, a, b in topical])
     right = int(straight.sum() + (~swapped).sum())
-    return Trial(2 * len(straight), right, len(straight), int((straight == swapped).sum()))
+    return JudgeTrial(2 * len(straight), right, len(straight), int((straight == swapped).sum()))
 
 
 def rated(asked: Judge, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -181,7 +181,7 @@ def _first_wins(asked: Judge, pairs: Sequence[tuple[str | None, str, str]]) -> N
     return wins
 
 
-def _judge(subject: Subject) -> Judge:
+def _judge(subject: EvaluationInput) -> Judge:
     if subject.judge is None:
         raise ValueError("judging needs a public model")
     return subject.judge
@@ -191,10 +191,10 @@ def _named(asked: Judge | None) -> str:
     return asked.name if asked else "a public model"
 
 
-def _line(trial: Trial | None, found: str) -> str:
+def _line(trial: JudgeTrial | None, found: str) -> str:
     if trial is None:
         return "nothing to judge"
-    if not trial.able:
+    if not trial.passed:
         told = f"{trial.right} of {trial.answers} answers about planted texts are right"
         return f"this model cannot judge: {told}, {trial.swayed} of {trial.pairs} pairs follow the order; no figure"
     return found

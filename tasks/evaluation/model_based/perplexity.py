@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.intervals import Interval
-from tasks.evaluation.core.subject import Documents, Scorer, Subject
+from tasks.evaluation.core.subject import Documents, EvaluationInput, Scorer
 from tasks.evaluation.core.subsample import sample
 from tasks.values.metric_result import MetricResult, rounded
 
@@ -20,7 +20,7 @@ _SOURCE = "Jelinek, Mercer, Bahl, Baker, 'Perplexity - a measure of the difficul
 
 
 @dataclass(frozen=True)
-class Surprise:
+class NegativeLogLikelihood:
     """Log-loss of a set of texts.
 
     Attributes:
@@ -34,7 +34,7 @@ class Surprise:
     unscored: int
 
     @classmethod
-    def of(cls, score: Scorer, texts: Sequence[str]) -> "Surprise":
+    def of(cls, score: Scorer, texts: Sequence[str]) -> "NegativeLogLikelihood":
         """Score `texts`; empty ones are not handed to the model."""
         scores = score([text for text in texts if text])
         kept = [(-total, count) for total, count in scores if count > 0 and math.isfinite(total)]
@@ -60,9 +60,9 @@ class Surprise:
         return bootstrap.of_ratio(self.losses, self.tokens)
 
 
-def perplexity(subject: Subject) -> MetricResult:
+def perplexity(subject: EvaluationInput) -> MetricResult:
     """Perplexity of the released texts, token-weighted, with a bootstrap interval; null where no text has a token."""
-    found = Surprise.of(_scorer(subject), [text.text for text in subject.texts])
+    found = NegativeLogLikelihood.of(_scorer(subject), [text.text for text in subject.texts])
     low, high = found.interval() or (None, None)
     figure = rounded(_exp(found.per_token), 3)
     return MetricResult(
@@ -82,11 +82,11 @@ def perplexity(subject: Subject) -> MetricResult:
     )
 
 
-def perplexity_gap(subject: Subject) -> MetricResult:
+def perplexity_gap(subject: EvaluationInput) -> MetricResult:
     """Released minus corpus, in nats per token. INTERNAL: it reads private documents without protection."""
     score = _scorer(subject)
-    released = Surprise.of(score, [text.text for text in subject.texts])
-    corpus = Surprise.of(score, sample(_documents(subject)(), COMPARED))
+    released = NegativeLogLikelihood.of(score, [text.text for text in subject.texts])
+    corpus = NegativeLogLikelihood.of(score, sample(_documents(subject)(), COMPARED))
     known = released.per_token is not None and corpus.per_token is not None
     gap = (released.per_token or 0.0) - (corpus.per_token or 0.0) if known else None
     low, high = bootstrap.of_two(
@@ -111,13 +111,13 @@ def perplexity_gap(subject: Subject) -> MetricResult:
     )
 
 
-def _scorer(subject: Subject) -> Scorer:
+def _scorer(subject: EvaluationInput) -> Scorer:
     if subject.score is None:
         raise ValueError("perplexity needs a public model")
     return subject.score
 
 
-def _documents(subject: Subject) -> Documents:
+def _documents(subject: EvaluationInput) -> Documents:
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")
     return subject.documents

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.embedded_texts import READ, Sides, embedder_of, figure, sides
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.embedded_texts import READ, ReleaseAndCorpus, embedder_of, figure, sides
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.semantic.nearest_neighbour import nearest
 from tasks.text.interfaces import Embedder, Pieces
 from tasks.values.metric_result import MetricResult, Value
@@ -15,7 +15,7 @@ from tasks.values.metric_result import MetricResult, Value
 _PAIRS_AT_ONCE = 64
 
 
-def bert_score(subject: Subject) -> MetricResult:
+def bert_score(subject: EvaluationInput) -> MetricResult:
     """Precision, recall and F1 over word pieces. INTERNAL: it reads private documents. Null without either side."""
     both = sides(subject)
     scores = _scores(both, embedder_of(subject)) if both else np.empty((0, 3))
@@ -33,7 +33,7 @@ def bert_score(subject: Subject) -> MetricResult:
     )
 
 
-def _scores(both: Sides, embed: Embedder) -> NDArray[np.float64]:
+def _scores(both: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
     """float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
     which, _ = nearest(both)
     found = []

@@ -5,14 +5,14 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, figure, sides
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 _RESAMPLES = 100
 
 
-def frechet(subject: Subject) -> MetricResult:
+def frechet(subject: EvaluationInput) -> MetricResult:
     """Of as many texts as documents. INTERNAL: it reads private documents. Null with fewer than two on either side."""
     both = sides(subject)
     found = both.matched() if both else None

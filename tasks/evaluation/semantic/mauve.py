@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
 from tasks.evaluation.algorithms.divergence import SCALING, frontier_area, plain, smoothed
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.embedded_texts import READ, Matched, figure, sides
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.embedded_texts import READ, MatchedTexts, figure, sides
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
 from tasks.values.metric_result import MetricResult, Value, rounded
 
@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 """int64 [clusterings, n]: the bin of every text."""
 
 
-def mauve(subject: Subject) -> MetricResult:
+def mauve(subject: EvaluationInput) -> MetricResult:
     """MAUVE and MAUVE* of as many texts as documents. INTERNAL: it reads private documents.
 
     Null without texts, without documents, or with one alone on either side.
@@ -55,7 +55,7 @@ def quantised(first: Points, second: Points, count: int) -> tuple[Labels, Labels
     return labels[:, : len(first)], labels[:, len(first) :]
 
 
-def _measured(found: Matched) -> dict[str, Value]:
+def _measured(found: MatchedTexts) -> dict[str, Value]:
     count = bins(len(found.released))
     released, private = quantised(found.released, found.private, count)
     corpus = None

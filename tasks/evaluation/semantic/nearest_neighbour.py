@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.embedded_texts import READ, Sides, blocks, figure, sides
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.embedded_texts import READ, ReleaseAndCorpus, blocks, figure, sides
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 
-def proximity(subject: Subject) -> MetricResult:
+def proximity(subject: EvaluationInput) -> MetricResult:
     """Cosine with the nearest document, over texts. INTERNAL: it reads private documents. Null without either."""
     both = sides(subject)
     cosines = nearest(both)[1] if both else np.empty(0)
@@ -37,7 +37,7 @@ def proximity(subject: Subject) -> MetricResult:
     )
 
 
-def nearest(both: Sides) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def nearest(both: ReleaseAndCorpus) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """For each text: which document is nearest, int64 [n], and its cosine, float64 [n] in [-1, 1]."""
     which, cosines = np.empty(len(both.texts), np.int64), np.empty(len(both.texts))
     for some, block in blocks(both.released, both.private):

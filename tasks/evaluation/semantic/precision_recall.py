@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.embedded_texts import READ, Matched, figure, sides
+from tasks.evaluation.core.embedded_texts import READ, MatchedTexts, figure, sides
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value
 
 NEAREST = 3
@@ -18,7 +18,7 @@ NEAREST_DENSE = 5
 Distances = NDArray[np.float64]
 
 
-def precision_recall(subject: Subject) -> MetricResult:
+def precision_recall(subject: EvaluationInput) -> MetricResult:
     """Of as many texts as documents. INTERNAL: it reads private documents. Null below six on either side."""
     both = sides(subject)
     found = both.matched() if both else None
@@ -40,7 +40,7 @@ def precision_recall(subject: Subject) -> MetricResult:
     )
 
 
-def _measured(found: Matched) -> dict[str, Value]:
+def _measured(found: MatchedTexts) -> dict[str, Value]:
     from scipy.spatial.distance import cdist  # slow to import, and registries are read by every request
 
     across = cdist(found.released, found.private)

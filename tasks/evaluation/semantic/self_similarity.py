@@ -5,7 +5,7 @@ import numpy as np
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import MOST, blocks, embedder_of, figure, points, released_texts
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.text.interfaces import Points
 from tasks.values.metric_result import MetricResult, Value
 
@@ -13,7 +13,7 @@ ALIKE = 0.95
 """The cosine from which two texts count as near-duplicates."""
 
 
-def self_similarity(subject: Subject) -> MetricResult:
+def self_similarity(subject: EvaluationInput) -> MetricResult:
     """Mean cosine of two different texts, and the share with a near-duplicate. Public: it reads released texts alone.
 
     Null below two texts.

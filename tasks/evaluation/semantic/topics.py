@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import READ, figure, sides
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.values.metric_result import MetricResult, Value, rounded
 
 _RESAMPLES = 1000
@@ -17,7 +17,7 @@ Topics = NDArray[np.int64]
 """int64 [n]: the topic of each text."""
 
 
-def topics(subject: Subject) -> MetricResult:
+def topics(subject: EvaluationInput) -> MetricResult:
     """Coverage and overlap of topics. INTERNAL: topics are clusters of private documents. Null without either side."""
     both = sides(subject)
     values: dict[str, Value] = {

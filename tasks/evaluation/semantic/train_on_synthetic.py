@@ -9,7 +9,7 @@ from tasks.evaluation.algorithms.logistic_regression import CORAL_WEIGHT, Classe
 from tasks.evaluation.core import bootstrap
 from tasks.evaluation.core.embedded_texts import MOST, READ, embedder_of, figure, points
 from tasks.evaluation.core.intervals import wilson
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.core.subsample import sample
 from tasks.text.interfaces import Points
 from tasks.values.metric_result import MetricResult, Value, rounded
@@ -34,7 +34,7 @@ class Labelled:
         return len(np.unique(self.classes)) > 1
 
 
-def train_on_synthetic(subject: Subject) -> MetricResult:
+def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
     """Accuracy and macro-F1 on documents that no classifier has seen. INTERNAL: it reads private documents.
 
     Aligning with a private target, as Deep CORAL does, is no post-processing (PRIVACY section 9); here nothing but
@@ -71,7 +71,7 @@ def train_on_synthetic(subject: Subject) -> MetricResult:
     )
 
 
-def _documents(subject: Subject, labels: Sequence[str]) -> list[tuple[str, str]]:
+def _documents(subject: EvaluationInput, labels: Sequence[str]) -> list[tuple[str, str]]:
     """Labelled documents in random order, of the labels that the release has."""
     if subject.labelled is None:
         return []

@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.generation.decoding.loop import Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.utility_scores import Candidates
 
 # So many logits are clipped at a time: int64 copies of many whole vocabularies would need gigabytes.
@@ -22,7 +22,7 @@ Contribution: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Choice:
+class CandidateSet:
     """The tokens that may be drawn at one step, L live generations.
 
     Attributes:
@@ -36,7 +36,7 @@ class Choice:
     vocabulary: int
 
     @classmethod
-    def of(cls, step: Step, top_k: int | None, draw: Draw) -> "Choice":
+    def of(cls, step: Step, top_k: int | None, draw: TokenMechanism) -> "CandidateSet":
         """Top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
         found = utility_scores.candidates(step.public, top_k, draw)
         return cls(found, found.of_public(step.public), step.public.shape[1])
@@ -50,11 +50,11 @@ class Choice:
             values = self.found.of_rows(values, generation)
         return RowLogits(values, generation, torch.ones_like(generation, dtype=torch.bool))
 
-    def part(self, some: Sequence[int]) -> "Choice":
+    def part(self, some: Sequence[int]) -> "CandidateSet":
         """The choice of some of the generations alone, by live index."""
         chosen = list(some)
         found = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
-        return Choice(found, self.public[chosen], self.vocabulary)
+        return CandidateSet(found, self.public[chosen], self.vocabulary)
 
     def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
         """Exact sums of what each row contributes: -> int64 [L, K]."""

@@ -1,7 +1,7 @@
 """Drawing the texts of a release, in this process or in several; who draws a text makes no difference to it.
 
-What a system has to say about its texts is a `Drawing`: how tokens are drawn, and within what sizes. It can be sent to
-another process; the budget, the journal and the corpus stay in the one that runs the release.
+What a system has to say about its texts is a `DecodingSpec`: how tokens are drawn, and within what sizes. It can be
+sent to another process; the budget, the journal and the corpus stay in the one that runs the release.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,22 +9,31 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
-from tasks.generation.decoding.journal import Earlier
-from tasks.generation.decoding.loop import Drawing, DrawMeter, Drawn, DrawReady, Job, Meter, decode, open_session
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.loop import (
+    BudgetMeter,
+    DecodingSpec,
+    DrawMeter,
+    Drawn,
+    DrawReady,
+    GenerationJob,
+    decode,
+    open_session,
+)
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.values.generated import GeneratedText
 
 
-def draw_some(
+def decode_some(
     engine: Engine,
     session: Session,
-    drawing: Drawing,
-    jobs: Iterable[Job],
+    drawing: DecodingSpec,
+    jobs: Iterable[GenerationJob],
     numbers: Sequence[int],
-    meter: Meter,
-    earlier: Earlier,
+    meter: BudgetMeter,
+    earlier: ResumeState,
     keep: Callable[[Drawn], None],
     progress: Callable[[int], None],
 ) -> list[GeneratedText]:
@@ -58,12 +67,14 @@ def draw_some(
 class Draw(Protocol):
     """Draws all texts of a release."""
 
-    def __call__(self, jobs: Iterable[Job], meter: DrawMeter) -> list[GeneratedText]:
+    def __call__(self, jobs: Iterable[GenerationJob], meter: DrawMeter) -> list[GeneratedText]:
         """In the order of their jobs; they are read when the first is needed."""
 
 
 @contextmanager
-def ready_to_draw(bench: Bench, drawing: Drawing, count: int, earlier: Earlier, lost: int = 0) -> Iterator[Draw]:
+def open_decoder(
+    bench: RunContext, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int = 0
+) -> Iterator[Draw]:
     """What draws `count` texts, by the bench's workers if it has some; nothing may be armed before this has begun.
 
     Every device has been asked about every shape, and for memory: who is refused here has paid nothing.
@@ -81,7 +92,7 @@ def ready_to_draw(bench: Bench, drawing: Drawing, count: int, earlier: Earlier, 
     def progress(done: int) -> None:
         bench.progress("tokens", done, total)
 
-    def draw(by: DrawReady, jobs: Iterable[Job], meter: DrawMeter) -> list[GeneratedText]:
+    def draw(by: DrawReady, jobs: Iterable[GenerationJob], meter: DrawMeter) -> list[GeneratedText]:
         texts = by(jobs, meter, lambda drawn: bench.drawn(meter.armed, drawn), progress)
         progress(total)
         return texts
@@ -97,12 +108,12 @@ def ready_to_draw(bench: Bench, drawing: Drawing, count: int, earlier: Earlier, 
 def _draw_here(
     engine: Engine,
     session: Session,
-    drawing: Drawing,
+    drawing: DecodingSpec,
     count: int,
-    earlier: Earlier,
-    jobs: Iterable[Job],
+    earlier: ResumeState,
+    jobs: Iterable[GenerationJob],
     meter: DrawMeter,
     keep: Callable[[Drawn], None],
     progress: Callable[[int], None],
 ) -> list[GeneratedText]:
-    return draw_some(engine, session, drawing, jobs, range(count), meter, earlier, keep, progress)
+    return decode_some(engine, session, drawing, jobs, range(count), meter, earlier, keep, progress)

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.candidates import Choice
-from tasks.generation.decoding.loop import Meter, Step
+from tasks.generation.decoding.candidates import CandidateSet
+from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.utility_scores import Variant
 
 
@@ -34,19 +34,19 @@ class InvisibleInkRule:
         meter: pays for the draws.
     """
 
-    draw: Draw
+    draw: TokenMechanism
     top_k: int | None
     variant: Variant
     rng: RandomSource
-    meter: Meter
+    meter: BudgetMeter
     _tallies: defaultdict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""
         self.meter.admit(max(step.positions))
-        choice = Choice.of(step, self.top_k, self.draw)
+        choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
-        scores = utility_scores.scores(self.draw, choice.public, sums)
+        scores = utility_scores.utilities(self.draw, choice.public, sums)
         tokens = utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
         self._count(step, choice, tokens)
         return tokens
@@ -72,10 +72,10 @@ class InvisibleInkRule:
         """Tallies go on."""
         self._tallies[number] = _Tally(*map(int, kept))
 
-    def _clipped(self, choice: Choice, logits: Tensor, generation: Tensor) -> Tensor:
+    def _clipped(self, choice: CandidateSet, logits: Tensor, generation: Tensor) -> Tensor:
         return utility_scores.clip_rows(self.draw, logits, choice.public, generation, self.variant)
 
-    def _count(self, step: Step, choice: Choice, tokens: list[int]) -> None:
+    def _count(self, step: Step, choice: CandidateSet, tokens: list[int]) -> None:
         widths = choice.found.allowed.sum(1).tolist()
         outside = self._outside(step.public, choice.public, tokens)
         for number, width, beyond in zip(step.numbers, widths, outside, strict=True):

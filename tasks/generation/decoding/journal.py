@@ -5,7 +5,7 @@ says what was released before the first draw; each further one holds the tokens 
 and what their rule has to know of them later, or says that a mechanism of one release
 (`tasks.generation.decoding.release_steps`) begins to draw, or what it has released. A line is on disk before the next
 step begins. So when a process dies, at most one draw of each generation is missing, and whoever goes on skips one draw
-of every generation (`Earlier.lost`).
+of every generation (`ResumeState.lost`).
 
 Each line begins with the SHA-256 of the digest before it and of its own content. A line that is torn off at the end is
 a step that was lost; anything else that does not fit is refused. Whoever has a journal open holds an exclusive flock on
@@ -32,7 +32,7 @@ _DIGEST = 64
 
 
 @dataclass(frozen=True)
-class Earlier:
+class ResumeState:
     """What the attempts that a run goes on from have done; nothing for one that begins.
 
     Attributes:
@@ -58,7 +58,7 @@ class Contents:
         request: digest of the approved request.
         attempts: the attempt that began it, and those that went on from it.
         first: sequence number of the first invocation that is armed for draws.
-        released, tokens, kept: as in `Earlier`.
+        released, tokens, kept: as in `ResumeState`.
         armed: instalments of the draws that were armed at the last step.
         since: attempts that went on after it and have not written down a step.
         begun: the mechanisms of one release that began to draw, by name.

@@ -13,7 +13,7 @@ Rows = TypeVar("Rows", bound=RowValues)
 
 
 @dataclass(frozen=True)
-class Some:
+class LiveSubset:
     """A choice among L live generations.
 
     Attributes:

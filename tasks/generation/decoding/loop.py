@@ -1,6 +1,6 @@
 """The decoding loop that every text-generating system shares: jobs in, one text for each out.
 
-The loop knows generations, tokens and the end of a text. How a token is chosen is a `DrawRule`: it sees the public
+The loop knows generations, tokens and the end of a text. How a token is chosen is a `SamplingRule`: it sees the public
 logits of all live generations, asks for the private rows' logits when it needs them, and meters its own draws.
 `DrawMeter` stands between a rule and the budget: no draw happens that has not been armed, and a step is armed before
 the private rows are read for it.
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.live_subset import Some
+from tasks.generation.decoding.live_subset import LiveSubset
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowHidden, RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
@@ -24,7 +24,7 @@ from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
-class Job:
+class GenerationJob:
     """One generation of a release.
 
     Attributes:
@@ -57,20 +57,20 @@ class Step:
             paid for.
         hidden: the last hidden states of those rows; not to be called before, either.
         head: hidden states float32 [..., D] -> logits float32 [..., V]: public, whatever it is used on.
-        let_go: takes a live index whose private rows are not needed any more; its public row goes on.
+        drop_private_rows: takes a live index whose private rows are not needed any more; its public row goes on.
     """
 
     numbers: tuple[int, ...]
     positions: tuple[int, ...]
     public: Tensor
     private: Callable[[Tensor | None], RowLogits]
-    let_go: Callable[[int], None]
+    drop_private_rows: Callable[[int], None]
     public_hidden: Callable[[], Tensor] = _absent
     hidden: Callable[[], RowHidden] = _absent
     head: Callable[[Tensor], Tensor] = _absent
 
 
-class DrawRule(Protocol):
+class SamplingRule(Protocol):
     """How a system turns logits into tokens. One object serves one release and may keep state for each number."""
 
     def next_tokens(self, step: Step) -> list[int]:
@@ -80,7 +80,7 @@ class DrawRule(Protocol):
         """Public figures of one finished generation: functions of its tokens and of public logits alone."""
 
 
-class LastingRule(DrawRule, Protocol):
+class ResumableSamplingRule(SamplingRule, Protocol):
     """A rule whose release goes on after the process has died (docs/decisions/0023)."""
 
     def kept(self, number: int) -> Sequence[float]:
@@ -100,7 +100,7 @@ class Constraint(Protocol):
         """How many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
 
 
-class Meter(Protocol):
+class BudgetMeter(Protocol):
     """What stands between a rule and the budget."""
 
     @property
@@ -132,7 +132,7 @@ class DrawMeter:
         self.armed, self.lost = armed, lost
 
     def admit(self, draw: int) -> None:
-        """As `Meter` says; each instalment is armed once."""
+        """As `BudgetMeter` says; each instalment is armed once."""
         if not 0 <= draw < self._draws - self.lost:
             raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
         while draw + self.lost >= self.armed * self._size:
@@ -142,10 +142,10 @@ class DrawMeter:
 
 def decode(
     engine: Engine,
-    jobs: Iterable[Job],
+    jobs: Iterable[GenerationJob],
     count: int,
     sizes: Sizes,
-    rule: DrawRule,
+    rule: SamplingRule,
     *,
     constraint: Constraint | None = None,
     progress: Callable[[int], None] = lambda done: None,
@@ -222,9 +222,9 @@ class _Loop:
     session: Session
     model: LanguageModel
     most: int
-    rule: DrawRule
+    rule: SamplingRule
     constraint: Constraint | None
-    live: dict[int, Job] = field(default_factory=dict)
+    live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
@@ -233,7 +233,7 @@ class _Loop:
         """Tokens behind us; an ended text counts in full."""
         return self.most * len(self.texts) + sum(len(self.session.drawn(number)) for number in self.live)
 
-    def fill(self, source: Iterator[tuple[int, Job]], earlier: Mapping[int, Sequence[int]]) -> bool:
+    def fill(self, source: Iterator[tuple[int, GenerationJob]], earlier: Mapping[int, Sequence[int]]) -> bool:
         """Let waiting generations enter where places are free; whether any is live."""
         while len(self.live) < self.session.places and (following := next(source, None)) is not None:
             (number, job), drawn = following, list(earlier.get(following[0], ()))
@@ -263,13 +263,13 @@ class _Loop:
     def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
         """What the rule sees of the generations that have a choice, given by their places among the live ones."""
         session, numbers = self.session, [self.session.numbers[place] for place in choosing]
-        some = Some(tuple(choosing), len(session.numbers))
+        some = LiveSubset(tuple(choosing), len(session.numbers))
         return Step(
             numbers=tuple(numbers),
             positions=tuple(self.draws[number] for number in numbers),
             public=some.of(public),
             private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
-            let_go=lambda place: session.let_go(numbers[place]),
+            drop_private_rows=lambda place: session.let_go(numbers[place]),
             public_hidden=lambda: some.of(session.public_hidden()),
             hidden=lambda: some.rows(session.private_hidden()),
             head=self.model.logits,
@@ -314,16 +314,16 @@ class DrawReady(Protocol):
 
     def __call__(
         self,
-        jobs: Iterable[Job],
+        jobs: Iterable[GenerationJob],
         meter: DrawMeter,
         keep: Callable[[Drawn], None],
         progress: Callable[[int], None],
     ) -> list[GeneratedText]:
-        """All texts, in the order of their jobs; arguments as `draw_some`."""
+        """All texts, in the order of their jobs; arguments as `decode_some`."""
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DecodingSpec:
     """How the texts of a release are drawn; no private text is in it.
 
     Attributes:
@@ -333,5 +333,5 @@ class Drawing:
     """
 
     sizes: Sizes
-    rule: Callable[[Meter], LastingRule]
+    rule: Callable[[BudgetMeter], ResumableSamplingRule]
     constraint: Constraint | None

@@ -5,22 +5,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from models_db.values.requests import ExactDecimal
-from tasks.generation.decoding.generate import ready_to_draw
+from tasks.generation.decoding.generate import open_decoder
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.journal import Earlier
-from tasks.generation.decoding.loop import Constraint, Drawing, DrawMeter, Job
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.loop import Constraint, DecodingSpec, DrawMeter, GenerationJob
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.interface import Sampling, TextBackend
 from tasks.inference.backends.local import LocalBackend
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.tokens import sampler as samplers
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PublicSampling:
     """How public texts are drawn: the exact softmax of the candidates at a temperature."""
 
     max_new_tokens: int
@@ -30,26 +30,26 @@ class Drawn:
 
 
 def draw_public_texts(
-    bench: Bench, prompts: Sequence[Sequence[int]], how: Drawn, constraint: Constraint | None
+    bench: RunContext, prompts: Sequence[Sequence[int]], how: PublicSampling, constraint: Constraint | None
 ) -> list[GeneratedText]:
     """One text for each prompt; nothing is paid for, whatever was put into the prompts has been.
 
     What costs nothing is not written down on the way: a run that was interrupted draws it anew.
     """
-    draw = public_draw(how.temperature, how.sampler)  # without rows it is a plain exact softmax
+    draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
-    jobs = [Job(PromptPieces((), tuple(prompt))) for prompt in prompts]
+    jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
     sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, drawn=lambda armed, drawn: None)
-    with ready_to_draw(unkept, Drawing(sizes, rule, constraint), len(jobs), Earlier()) as draw_texts:
+    with open_decoder(unkept, DecodingSpec(sizes, rule, constraint), len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)
 
 
-def text_backend(bench: Bench) -> TextBackend:
+def text_backend(bench: RunContext) -> TextBackend:
     """Who writes texts from public prompts: the external model, or the engine."""
     return bench.outside or LocalBackend(bench.engine.model, partial(_from_public_prompts, bench))
 
 
-def _from_public_prompts(bench: Bench, prompts: Sequence[Sequence[int]], how: Sampling) -> list[GeneratedText]:
-    return draw_public_texts(bench, prompts, Drawn(how.max_new_tokens, how.temperature, how.top_k), None)
+def _from_public_prompts(bench: RunContext, prompts: Sequence[Sequence[int]], how: Sampling) -> list[GeneratedText]:
+    return draw_public_texts(bench, prompts, PublicSampling(how.max_new_tokens, how.temperature, how.top_k), None)

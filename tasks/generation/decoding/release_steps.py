@@ -17,7 +17,7 @@ Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True)
-class Steps:
+class ReleaseSteps:
     """What is known of the steps of a release, and where it is written down.
 
     Attributes:
@@ -34,7 +34,7 @@ class Steps:
     begin: Callable[[str], None] = lambda name: None
     keep: Callable[[str, Json], None] = lambda name, released: None
 
-    def once(
+    def run_once(
         self,
         name: str,
         sequences: Sequence[int],

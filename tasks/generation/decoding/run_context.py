@@ -14,8 +14,8 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, UnitDocuments
-from tasks.generation.decoding.journal import Earlier
-from tasks.generation.decoding.release_steps import Prepared, Steps
+from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
@@ -23,8 +23,8 @@ from tasks.values.plan import Plan
 from tasks.workers.pool import Runner
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.generation.decoding.loop import Drawing, DrawReady
-    from tasks.inference.embeddings.worker_environment import Workplace
+    from tasks.generation.decoding.loop import DecodingSpec, DrawReady
+    from tasks.inference.embeddings.worker_environment import WorkerSpec
     from tasks.inference.engine.engine import Engine
     from tasks.inference.network.language_model import LanguageModel
 
@@ -40,7 +40,7 @@ class Workers(Protocol):
         """Loads the model on a device, in the worker."""
 
     @property
-    def places(self) -> "tuple[Workplace, ...]":
+    def places(self) -> "tuple[WorkerSpec, ...]":
         """One for each worker."""
 
     @property
@@ -48,7 +48,7 @@ class Workers(Protocol):
         """Starts them."""
 
     def ready(
-        self, drawing: "Drawing", count: int, earlier: Earlier, lost: int, model: "LanguageModel"
+        self, drawing: "DecodingSpec", count: int, earlier: ResumeState, lost: int, model: "LanguageModel"
     ) -> "AbstractContextManager[DrawReady]":
         """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
 
@@ -58,7 +58,7 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What a running generation works with.
 
     Attributes:
@@ -93,10 +93,10 @@ class Bench:
     arm: Callable[[int, int], None]
     progress: Callable[[str, int, int], None]
     workers: Workers | None = None
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: ResumeState = field(default_factory=ResumeState)
     begun: Callable[[int, Mapping[str, str]], None] = lambda first, released: None
     drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None
-    steps: Steps = field(default_factory=Steps)
+    steps: ReleaseSteps = field(default_factory=ReleaseSteps)
     cache: Path | None = None
     outside: TextBackend | None = None
     device: str = "cpu"
@@ -124,12 +124,12 @@ class Bench:
     def release(
         self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """What the step `name` releases, armed by this bench; as `Steps.once`.
+        """What the step `name` releases, armed by this bench; as `ReleaseSteps.run_once`.
 
         Raises:
             StepLost: an interrupted run has paid for it and lost it.
         """
-        return self.steps.once(name, sequences, self.arm, prepare, draw)
+        return self.steps.run_once(name, sequences, self.arm, prepare, draw)
 
 
 class NoEngine:

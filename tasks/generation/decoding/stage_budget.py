@@ -4,27 +4,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models_db.values.canonical_json import Json
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.values.insight import Prepared
 
 
 @dataclass(frozen=True)
-class StagePurse:
-    """The `Purse` of one stage.
+class PlannedStageBudget:
+    """The `StageBudget` of one stage.
 
     Attributes:
         name: of the stage, in the journal.
         first: where its mechanisms begin in the plan.
     """
 
-    bench: Bench
+    bench: RunContext
     name: str
     first: int
 
     def release(
         self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """As `Purse.release`.
+        """As `StageBudget.release`.
 
         Raises:
             StepLost: an interrupted run has paid for it and lost it.

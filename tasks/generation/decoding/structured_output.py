@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import ExactDecimal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt, reference_tokens
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.generation.decoding.public_sampling import Drawn
+    from tasks.generation.decoding.public_sampling import PublicSampling
     from tasks.inference.structured_output.schema_constraint import RecordConstraint
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
@@ -45,14 +45,19 @@ class Writer:
         constraints: of every schema that is asked for, by its canonical JSON.
     """
 
-    bench: Bench
+    bench: RunContext
     pieces: PromptPieces
-    how: "Drawn"
+    how: "PublicSampling"
     constraints: Mapping[bytes, "RecordConstraint"]
 
     @classmethod
     def of(
-        cls, bench: Bench, schemas: Sequence[Schema], max_new_tokens: int, temperature: ExactDecimal, top_k: int = 20
+        cls,
+        bench: RunContext,
+        schemas: Sequence[Schema],
+        max_new_tokens: int,
+        temperature: ExactDecimal,
+        top_k: int = 20,
     ) -> "Writer":
         """A writer for these schemas. Whatever the model cannot do is refused here, before anything is spent.
 
@@ -65,7 +70,7 @@ class Writer:
             TokenizerNotSupported, NoEnd, TokenLimitTooSmall: it cannot write such records in so many tokens.
             ContextTooLong: it cannot read a prompt and write as much.
         """
-        from tasks.generation.decoding.public_sampling import Drawn
+        from tasks.generation.decoding.public_sampling import PublicSampling
         from tasks.inference.engine.shapes import Sizes
         from tasks.inference.structured_output.schema_constraint import RecordConstraint
 
@@ -82,7 +87,7 @@ class Writer:
             )
             for schema in schemas
         }
-        return cls(bench, pieces, Drawn(max_new_tokens, temperature, top_k), constraints)
+        return cls(bench, pieces, PublicSampling(max_new_tokens, temperature, top_k), constraints)
 
     @property
     def room(self) -> int:

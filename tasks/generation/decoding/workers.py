@@ -25,16 +25,23 @@ from typing import TypeVar
 
 import torch
 
-from tasks.generation.decoding.generate import draw_some
-from tasks.generation.decoding.journal import Earlier
-from tasks.generation.decoding.loop import Drawing, DrawMeter, Drawn, DrawReady, Job, open_session
+from tasks.generation.decoding.generate import decode_some
+from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.loop import DecodingSpec, DrawMeter, Drawn, DrawReady, GenerationJob, open_session
 from tasks.inference.catalogue.devices import devices_for, use_threads
-from tasks.inference.embeddings.worker_environment import Kit, Room, Workplace, room_here, settle, shared
+from tasks.inference.embeddings.worker_environment import (
+    MemoryShare,
+    WorkerEnvironment,
+    WorkerSpec,
+    room_here,
+    settle,
+    shared,
+)
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import asked_memory, memory_budget
 from tasks.inference.network.language_model import LanguageModel
 from tasks.values.generated import GeneratedText
-from tasks.workers.pool import Crew, Line, Runner
+from tasks.workers.pool import Channel, Runner, WorkerPool
 from tasks.workers.processes import ProcessRunner
 
 Kept = TypeVar("Kept")
@@ -44,19 +51,19 @@ Kept = TypeVar("Kept")
 class _Ready:
     """What a worker is, before it is told anything."""
 
-    kit: Kit
-    room: Room
+    kit: WorkerEnvironment
+    room: MemoryShare
 
 
 @dataclass(frozen=True)
 class _Share:
     """What one worker draws; no text of anybody is in it."""
 
-    drawing: Drawing
+    drawing: DecodingSpec
     numbers: range
-    earlier: Earlier
+    earlier: ResumeState
     lost: int
-    room: Room
+    room: MemoryShare
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class Workers:
     """
 
     load: Callable[[str], LanguageModel]
-    places: tuple[Workplace, ...]
+    places: tuple[WorkerSpec, ...]
     runner: Runner = field(default_factory=ProcessRunner)
 
     @classmethod
@@ -112,15 +119,15 @@ class Workers:
         """
         runner = runner or ProcessRunner()
         if runner.elsewhere:
-            return cls(load, (Workplace(device, asked_memory()),) * count, runner)
+            return cls(load, (WorkerSpec(device, asked_memory()),) * count, runner)
         devices = devices_for(device, count)
         threads = max(1, use_threads() // count)
-        places = (Workplace(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
+        places = (WorkerSpec(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
         return cls(load, tuple(places), runner)
 
     @contextmanager
     def ready(
-        self, drawing: Drawing, count: int, earlier: Earlier, lost: int, model: LanguageModel
+        self, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int, model: LanguageModel
     ) -> Iterator[DrawReady]:
         """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
 
@@ -135,21 +142,21 @@ class Workers:
         places, elsewhere = self.places[:count], self.runner.elsewhere
         numbers = [range(first, count, len(places)) for first in range(len(places))]
         with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as crew:
-            own, hands = kit_of(model, elsewhere), crew.hear_all()
+            own, hands = kit_of(model, elsewhere), crew.receive_all()
             for each in hands:
                 own.require_same(each.kit)
             rooms = [each.room for each in hands]
             rooms = shared(rooms) if elsewhere else rooms
             for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
-                crew.tell(worker, _Share(drawing, some, _part(earlier, some), lost, room))
-            crew.hear_all()
+                crew.reply(worker, _Share(drawing, some, _part(earlier, some), lost, room))
+            crew.receive_all()
             yield partial(_drawn_by, crew, numbers)
 
 
 def _drawn_by(
-    crew: Crew,
+    crew: WorkerPool,
     numbers: Sequence[range],
-    jobs: Iterable[Job],
+    jobs: Iterable[GenerationJob],
     meter: DrawMeter,
     keep: Callable[[Drawn], None],
     progress: Callable[[int], None],
@@ -158,7 +165,7 @@ def _drawn_by(
     count = sum(map(len, numbers))
     every = [job for job, _ in zip(jobs, range(count), strict=False)]
     for worker, some in enumerate(numbers):
-        crew.tell(worker, tuple(every[number] for number in some))
+        crew.reply(worker, tuple(every[number] for number in some))
     found = crew.serve(_Serving(meter, keep, progress).answer)
     texts = {n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)}
     return [texts[number] for number in range(count)]
@@ -190,29 +197,31 @@ class _Serving:
 class _AskingMeter:
     """A worker's meter: asks the run for what it does not know to be armed. Implements `decoding.Meter`."""
 
-    def __init__(self, line: Line, lost: int) -> None:
+    def __init__(self, line: Channel, lost: int) -> None:
         self._line, self.lost = line, lost
         self._admitted = -1
 
     def admit(self, draw: int) -> None:
         """Return when it is armed; if it may not be, nobody answers."""
         if draw > self._admitted:
-            self._line.ask(_Ask(draw))
+            self._line.request(_Ask(draw))
             self._admitted = draw
 
 
-def _draw(load: Callable[[str], LanguageModel], place: Workplace, elsewhere: bool, line: Line) -> list[GeneratedText]:
+def _draw(
+    load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool, line: Channel
+) -> list[GeneratedText]:
     """A worker's body."""
     device = settle(place.device, place.threads, elsewhere)
     model = load(device)
     room = room_here(device, place.memory, place.threads)
-    share: _Share = line.ask(_Ready(kit_of(model, elsewhere), room))
+    share: _Share = line.request(_Ready(kit_of(model, elsewhere), room))
     torch.set_num_threads(share.room.threads)
     engine = Engine(model, memory=share.room.memory)
     count, sizes = len(share.numbers), share.drawing.sizes
     session = open_session(engine, count, sizes, share.earlier.tokens, share.lost)
-    jobs: tuple[Job, ...] = line.ask(_Open())
-    return draw_some(
+    jobs: tuple[GenerationJob, ...] = line.request(_Open())
+    return decode_some(
         engine,
         session,
         share.drawing,
@@ -220,17 +229,17 @@ def _draw(load: Callable[[str], LanguageModel], place: Workplace, elsewhere: boo
         share.numbers,
         _AskingMeter(line, share.lost),
         share.earlier,
-        lambda drawn: line.ask(_Step(drawn)),
-        lambda done: line.ask(_Progress(done)),
+        lambda drawn: line.request(_Step(drawn)),
+        lambda done: line.request(_Progress(done)),
     )
 
 
-def kit_of(model: LanguageModel, elsewhere: bool) -> Kit:
+def kit_of(model: LanguageModel, elsewhere: bool) -> WorkerEnvironment:
     """What a process computes with that has loaded this model."""
-    return Kit.here((model.digest, model.precision), str(model.device), elsewhere)
+    return WorkerEnvironment.here((model.digest, model.precision), str(model.device), elsewhere)
 
 
-def _part(earlier: Earlier, numbers: range) -> Earlier:
+def _part(earlier: ResumeState, numbers: range) -> ResumeState:
     def some(of: Mapping[int, Kept]) -> dict[int, Kept]:
         return {number: value for number, value in of.items() if number in numbers}
 

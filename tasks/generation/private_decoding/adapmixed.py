@@ -16,19 +16,24 @@ from pydantic import BaseModel, Field
 from models_db.errors import Refused, UsageError
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
-from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.generation.private_decoding.base import (
+    CalibratedMechanisms,
+    PrivateDecodingParameters,
+    PrivateDecodingSystem,
+    top_k_text,
+)
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.values.generated import GeneratedText
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.loop import LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 LOSS_FIGURE = "renyi_loss_of_this_data_not_a_guarantee"
 
 
-class AdaPMixedParameters(FamilyParameters):
+class AdaPMixedParameters(PrivateDecodingParameters):
     """`parameters:` of a request."""
 
     top_k: Annotated[int, Field(ge=0)] = 100
@@ -39,14 +44,14 @@ class AdaPMixedParameters(FamilyParameters):
     screening_threshold: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(2)
 
 
-class AdaPMixed(FamilySystem[AdaPMixedParameters]):
+class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
     """The system `adapmixed`."""
 
     name: str = "adapmixed"
     parameters: type[BaseModel] = AdaPMixedParameters
     charges = False
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """A plan without any guarantee.
 
         Raises:
@@ -61,7 +66,7 @@ class AdaPMixed(FamilySystem[AdaPMixedParameters]):
             raise BatchesNotDeclared(self.name)
         return super().plan(ask)
 
-    def buy(self, rho: int, wanted: AdaPMixedParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: AdaPMixedParameters) -> CalibratedMechanisms:
         """One run that charges nothing, as every run is recorded."""
         facts = {
             "tokens per text": str(wanted.max_new_tokens),
@@ -72,11 +77,11 @@ class AdaPMixed(FamilySystem[AdaPMixedParameters]):
             "noise of the screening": format_decimal(wanted.screening_noise),
             "threshold of the screening": format_decimal(wanted.screening_threshold),
         }
-        return Bought((uncharged(self.name),), facts)
+        return CalibratedMechanisms((uncharged(self.name),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: AdaPMixedParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self, events: Sequence[PrivacyEvent], wanted: AdaPMixedParameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
         """A mixture for each token."""
         from tasks.generation.private_decoding.adapmixed_rule import AdaPMixedRule
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.candidates import Choice
+from tasks.generation.decoding.candidates import CandidateSet
 from tasks.generation.decoding.loop import Step
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 
 BISECTIONS = 30
 _TINY = 1e-30
@@ -50,7 +50,7 @@ class AdaPMixedRule:
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""
-        choice = Choice.of(step, self.top_k, public_draw("1", "table"))
+        choice = CandidateSet.of(step, self.top_k, public_sampler("1", "table"))
         public = _softmax(choice.public.double() / self.temperature)
         rows = choice.rows(step)
         tokens = []

@@ -22,7 +22,7 @@ from models_db.values.requests import ExactDecimal as Decimals
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.corpus.store import Place, UnitDocuments
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
@@ -34,18 +34,18 @@ from tasks.planning.batches import Layout, layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.values.generated import Generated, GeneratedText
-from tasks.values.plan import AsAsked, Ask, Plan
+from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.generation.decoding.loop import Constraint, DrawMeter, Job, LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, Constraint, DrawMeter, GenerationJob, ResumableSamplingRule
     from tasks.inference.engine.shapes import Sizes
 
 COUNT_SHARE = 500
 """One part in this many of a release's rho buys the noisy count."""
 
 
-class FamilyParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
+class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
     """`parameters:` that all these systems have; every one is public."""
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -69,7 +69,7 @@ class FamilyParameters(RecordParameters, FormParameters, PrecisionParameters, Pa
 
 
 @dataclass(frozen=True)
-class Bought:
+class CalibratedMechanisms:
     """What a system's budget buys.
 
     Attributes:
@@ -81,10 +81,10 @@ class Bought:
     facts: Mapping[str, str]
 
 
-Parameters = TypeVar("Parameters", bound=FamilyParameters)
+Parameters = TypeVar("Parameters", bound=PrivateDecodingParameters)
 
 
-class PaidSystem(AsAsked, ABC, Generic[Parameters]):
+class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
     """A `Generator` that buys mechanisms for its share of the budget; how texts come out of them is its own."""
 
     name: str
@@ -93,7 +93,7 @@ class PaidSystem(AsAsked, ABC, Generic[Parameters]):
     charges = True
 
     @abstractmethod
-    def buy(self, rho: int, wanted: Parameters) -> Bought:
+    def calibrate(self, rho: int, wanted: Parameters) -> CalibratedMechanisms:
         """The mechanisms that cost at most `rho` (units of 1e-12) together.
 
         Raises:
@@ -101,10 +101,10 @@ class PaidSystem(AsAsked, ABC, Generic[Parameters]):
         """
 
     @abstractmethod
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """As `Generator.generate`."""
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.
 
         Raises:
@@ -116,7 +116,7 @@ class PaidSystem(AsAsked, ABC, Generic[Parameters]):
         count = None if wanted.batches or wanted.groups or ask.population else _count(amount, wanted)
         counting = [InvocationPlan(count.event(), (count.loss(),))] if count else []
         paid = count.loss() if count else Amount()
-        bought = self.buy(amount.rho - paid.rho, wanted)
+        bought = self.calibrate(amount.rho - paid.rho, wanted)
         size = wanted.instalment * wanted.groups_per_unit
         drawing = [InvocationPlan(event, instalments(event, size)) for event in bought.events]
         return Plan(
@@ -137,7 +137,7 @@ class PaidSystem(AsAsked, ABC, Generic[Parameters]):
         return wanted, layout_of(wanted, wanted.samples, blocks)
 
 
-class FamilySystem(PaidSystem[Parameters]):
+class PrivateDecodingSystem(ChargedSystem[Parameters]):
     """A system whose texts are drawn token by token, each from one batch of units."""
 
     every_token_is_a_draw = True
@@ -145,15 +145,15 @@ class FamilySystem(PaidSystem[Parameters]):
 
     @abstractmethod
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
         """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
 
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
         return {}
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Count if planned, split, then draw.
 
         Raises:
@@ -163,8 +163,8 @@ class FamilySystem(PaidSystem[Parameters]):
             RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
             MemoryRanOut: it could not go on.
         """
-        from tasks.generation.decoding.generate import ready_to_draw
-        from tasks.generation.decoding.loop import Drawing
+        from tasks.generation.decoding.generate import open_decoder
+        from tasks.generation.decoding.loop import DecodingSpec
 
         wanted, layout = self._asked(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
@@ -173,8 +173,8 @@ class FamilySystem(PaidSystem[Parameters]):
             bench.corpus.require_labels()
         first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
         events = [invocation.event for invocation in plan.invocations[first:]]
-        drawing = Drawing(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
-        with ready_to_draw(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
+        drawing = DecodingSpec(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
+        with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
                 released = _numbers(plan, wanted, layout, bench)
@@ -185,7 +185,7 @@ class FamilySystem(PaidSystem[Parameters]):
         return Generated(labelled, {**released, **self.figures(texts)})
 
 
-def _paid_meter(plan: Plan, first: int, wanted: FamilyParameters, bench: Bench, lost: int) -> "DrawMeter":
+def _paid_meter(plan: Plan, first: int, wanted: PrivateDecodingParameters, bench: RunContext, lost: int) -> "DrawMeter":
     """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
     from tasks.generation.decoding.loop import DrawMeter
 
@@ -221,7 +221,7 @@ class _Prompts:
     constraint: "Constraint | None"
 
     @classmethod
-    def of(cls, wanted: FamilyParameters, bench: Bench, lost: int) -> "_Prompts":
+    def of(cls, wanted: PrivateDecodingParameters, bench: RunContext, lost: int) -> "_Prompts":
         """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.inference.engine.shapes import Sizes
@@ -236,9 +236,9 @@ class _Prompts:
         sizes.check_fits(model)
         return cls(pieces, sizes, constraint_for(wanted, model, wanted.max_new_tokens, lost))
 
-    def jobs(self, wanted: FamilyParameters, bench: Bench, split: _Split) -> "Iterator[Job]":
+    def jobs(self, wanted: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
         """One job for each text; the units of all of them are read here, once, when the first is asked for."""
-        from tasks.generation.decoding.loop import Job
+        from tasks.generation.decoding.loop import GenerationJob
 
         tokenizer = bench.engine.model.tokenizer
 
@@ -248,11 +248,11 @@ class _Prompts:
         units = rows_of(split.sources, split.per_block, wanted, bench)
         for source, members in zip(split.sources, units, strict=True):
             public, private = self.pieces[source[0][1]]
-            yield Job(public, private, tuple(map(tokens, members)))
+            yield GenerationJob(public, private, tuple(map(tokens, members)))
 
 
 def rows_of(
-    sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: Bench
+    sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: RunContext
 ) -> Iterator[list[UnitDocuments]]:
     """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
@@ -280,7 +280,7 @@ def top_k_text(top_k: int) -> str:
     return str(top_k or "whole vocabulary")
 
 
-def _numbers(plan: Plan, wanted: FamilyParameters, layout: Layout, bench: Bench) -> dict[str, str]:
+def _numbers(plan: Plan, wanted: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
     """How many batches a block has: as planned, or from a count that is drawn here."""
     if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
         return {"batches_per_block": plan.facts["batches per block"]}
@@ -289,19 +289,19 @@ def _numbers(plan: Plan, wanted: FamilyParameters, layout: Layout, bench: Bench)
     return {"noisy_population": str(units), "batches_per_block": str(per_block)}
 
 
-def _counted(plan: Plan, bench: Bench) -> int:
+def _counted(plan: Plan, bench: RunContext) -> int:
     bench.arm(0, 0)
     count = NoisyCount.from_event(plan.invocations[0].event)
     return count.draw(bench.corpus.unit_count(), bench.rng)
 
 
-def _count(amount: Amount, wanted: FamilyParameters) -> NoisyCount:
+def _count(amount: Amount, wanted: PrivateDecodingParameters) -> NoisyCount:
     if amount.rho < COUNT_SHARE:
         raise BudgetTooSmall(wanted.max_new_tokens, wanted.references)
     return calibrate_count(amount.rho // COUNT_SHARE)
 
 
-def _expected_rows(wanted: FamilyParameters, ask: Ask, layout: Layout) -> int:
+def _expected_rows(wanted: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
     """Public rows and references in one step; with a declared population, its share of the batches that are read."""
     if ask.population and not wanted.groups and (wanted.batches or layout.most_in_a_block):
         per_block = max(wanted.batches or layout.per_block(ask.population, wanted.references), layout.most_in_a_block)
@@ -309,7 +309,7 @@ def _expected_rows(wanted: FamilyParameters, ask: Ask, layout: Layout) -> int:
     return wanted.samples * (1 + wanted.references)
 
 
-def _facts(wanted: FamilyParameters) -> dict[str, str]:
+def _facts(wanted: PrivateDecodingParameters) -> dict[str, str]:
     return {
         **part_facts(wanted),
         **constraint_facts(wanted),
@@ -323,7 +323,9 @@ def _facts(wanted: FamilyParameters) -> dict[str, str]:
     }
 
 
-def _split_facts(wanted: FamilyParameters, ask: Ask, layout: Layout, count: NoisyCount | None) -> dict[str, str]:
+def _split_facts(
+    wanted: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
+) -> dict[str, str]:
     if count:
         sigma = format(decimal_above(count.sigma, 1), "f")
         return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}

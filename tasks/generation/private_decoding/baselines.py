@@ -10,7 +10,7 @@ from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.base import top_k_text
 from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
@@ -21,7 +21,7 @@ from tasks.planning.batches import layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.values.generated import Generated
-from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan
+from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:  # pricing a request must not load torch
@@ -61,7 +61,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     shots: Annotated[int, Field(ge=1)] | None = None
 
 
-class _Baseline(AsAsked):
+class _Baseline(GeneratorDefaults):
     """What both say of themselves."""
 
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
@@ -74,11 +74,11 @@ class PublicOnly(_Baseline):
 
     name = "public_only"
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """A plan that charges nothing."""
         return _plan(ask, uncharged(self.name))
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw from the public logits alone."""
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
@@ -97,7 +97,7 @@ class NonPrivate(_Baseline):
 
     name = "non_private"
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """A plan without any guarantee.
 
         Raises:
@@ -107,7 +107,7 @@ class NonPrivate(_Baseline):
             raise NotForGovernedData(self.name)
         return _plan(ask, uncharged(self.name))
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw each text from the model that has read its document or documents, of its label or group if it has one.
 
         A corpus with fewer documents makes fewer texts, and a group without any has none. Since nothing is claimed, it
@@ -139,14 +139,14 @@ class NonPrivate(_Baseline):
         return replace(made, released={"references_cut": str(cut)})
 
 
-def _prompts(wanted: BaselineParameters, bench: Bench) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
+def _prompts(wanted: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
     """The prompts of public and private rows for each label or group; for None where there are neither."""
     tokenizer = bench.engine.model.tokenizer
     told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]
     return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in told}
 
 
-def _documents(bench: Bench, name: str | None, *, together: bool) -> Iterator[str]:
+def _documents(bench: RunContext, name: str | None, *, together: bool) -> Iterator[str]:
     """What the prompts of a label or group are filled with: its documents one by one, or all of them in one."""
     texts = bench.corpus.texts(name)
     if not together:
@@ -159,16 +159,16 @@ def _generate(
     wanted: BaselineParameters,
     prompts: list[list[int]],
     labels: Sequence[str | None],
-    bench: Bench,
+    bench: RunContext,
     constraint: "Constraint | None",
     *,
     armed: bool = False,
 ) -> Generated:
-    from tasks.generation.decoding.public_sampling import Drawn, draw_public_texts
+    from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
 
     if not armed:
         bench.arm(0, 0)
-    how = Drawn(wanted.max_new_tokens, wanted.temperature, wanted.top_k, wanted.sampler or samplers.DEFAULT)
+    how = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, wanted.sampler or samplers.DEFAULT)
     return Generated(with_labels(draw_public_texts(bench, prompts, how, constraint), labels))
 
 
@@ -178,7 +178,7 @@ def _asked(parameters: BaseModel) -> BaselineParameters:
     return parameters
 
 
-def _plan(ask: Ask, event: PrivacyEvent) -> Plan:
+def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
     wanted = _asked(ask.parameters)
     layout_of(wanted, wanted.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(

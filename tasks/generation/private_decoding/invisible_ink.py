@@ -13,19 +13,25 @@ from pydantic import BaseModel, Field
 
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.private_decoding.base import COUNT_SHARE, Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.generation.private_decoding.base import (
+    COUNT_SHARE,
+    CalibratedMechanisms,
+    PrivateDecodingParameters,
+    PrivateDecodingSystem,
+    top_k_text,
+)
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler as samplers
 from tasks.values.generated import GeneratedText
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.loop import LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 __all__ = ["COUNT_SHARE", "InvisibleInk", "InvisibleInkParameters"]
 
 
-class InvisibleInkParameters(FamilyParameters):
+class InvisibleInkParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 100
@@ -33,14 +39,14 @@ class InvisibleInkParameters(FamilyParameters):
     sampler: samplers.Kind = "opendp"
 
 
-class InvisibleInk(FamilySystem[InvisibleInkParameters]):
+class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     """The system `invisible_ink`."""
 
     name: str = "invisible_ink"
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
 
-    def buy(self, rho: int, wanted: InvisibleInkParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: InvisibleInkParameters) -> CalibratedMechanisms:
         """The largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
 
         Raises:
@@ -56,11 +62,11 @@ class InvisibleInk(FamilySystem[InvisibleInkParameters]):
             "rho per draw": draw.loss().rho_text,
             **({} if wanted.sampler == "opendp" else {"sampler": wanted.sampler}),
         }
-        return Bought((draw.event(draws),), facts)
+        return CalibratedMechanisms((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
         """One draw for each token."""
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 

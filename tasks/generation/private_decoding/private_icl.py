@@ -14,29 +14,34 @@ from pydantic import BaseModel, Field
 
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.generation.private_decoding.base import (
+    CalibratedMechanisms,
+    PrivateDecodingParameters,
+    PrivateDecodingSystem,
+    top_k_text,
+)
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler as samplers
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.loop import LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 
-class PrivateIclParameters(FamilyParameters):
+class PrivateIclParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
     sampler: samplers.Kind = "table"
 
 
-class PrivateIcl(FamilySystem[PrivateIclParameters]):
+class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     """The system `private_icl`."""
 
     name: str = "private_icl"
     parameters: type[BaseModel] = PrivateIclParameters
 
-    def buy(self, rho: int, wanted: PrivateIclParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: PrivateIclParameters) -> CalibratedMechanisms:
         """The largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).
 
         Raises:
@@ -60,11 +65,11 @@ class PrivateIcl(FamilySystem[PrivateIclParameters]):
             "rho per draw": draw.loss().rho_text,
             "sampler": wanted.sampler,
         }
-        return Bought((draw.event(draws),), facts)
+        return CalibratedMechanisms((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "BudgetMeter", rng: RandomSource
+    ) -> "ResumableSamplingRule":
         """One draw for each token."""
         from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.generation.decoding.candidates import Choice
-from tasks.generation.decoding.loop import Meter, Step
+from tasks.generation.decoding.candidates import CandidateSet
+from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.clipped_logits import blended, clip_recentred
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class PrivateIclRule:
         meter: pays for the draws.
     """
 
-    draw: Draw
+    draw: TokenMechanism
     top_k: int
     rng: RandomSource
-    meter: Meter
+    meter: BudgetMeter
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation."""
         self.meter.admit(max(step.positions))
-        choice = Choice.of(step, self.top_k, self.draw)
+        choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
         scores = blended(self.draw, choice.public, choice.found.allowed, sums)
         return utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)

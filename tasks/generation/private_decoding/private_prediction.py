@@ -19,22 +19,27 @@ from pydantic import BaseModel, Field
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.accounting.rounding import decimal_above, exact
-from tasks.generation.private_decoding.base import Bought, FamilyParameters, FamilySystem, top_k_text
+from tasks.generation.private_decoding.base import (
+    CalibratedMechanisms,
+    PrivateDecodingParameters,
+    PrivateDecodingSystem,
+    top_k_text,
+)
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import sampler as samplers
 from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS
-from tasks.mechanisms.tokens.sampler import public_draw
+from tasks.mechanisms.tokens.sampler import public_sampler
 from tasks.mechanisms.tokens.sparse_vector import SparseVector, calibrate_tests
 from tasks.values.generated import GeneratedText
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.loop import LastingRule, Meter
+    from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 USUAL_PART = 4
 """One token in so many was private in the InvisibleInk authors' runs (their Appendix D.5); r follows from it."""
 
 
-class PrivatePredictionParameters(FamilyParameters):
+class PrivatePredictionParameters(PrivateDecodingParameters):
     """`parameters:` of a request; every one is public."""
 
     top_k: Annotated[int, Field(ge=0)] = 0
@@ -50,21 +55,21 @@ class PrivatePredictionParameters(FamilyParameters):
         return min(self.private_tokens or -(-self.max_new_tokens // USUAL_PART), self.max_new_tokens)
 
 
-class PrivatePrediction(FamilySystem[PrivatePredictionParameters]):
+class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
     """The system `private_prediction`."""
 
     name: str = "private_prediction"
     parameters: type[BaseModel] = PrivatePredictionParameters
     every_token_is_a_draw = False
 
-    def buy(self, rho: int, wanted: PrivatePredictionParameters) -> Bought:
+    def calibrate(self, rho: int, wanted: PrivatePredictionParameters) -> CalibratedMechanisms:
         """`test_share` of the budget for the tests of r runs, the rest for r draws: c = tau s sqrt(2 rho / r).
 
         Raises:
             BudgetTooSmall: a share affords nothing.
             TokenDrawInvalid: a temperature is out of range, that of public tokens included.
         """
-        public_draw(wanted.public_temperature, wanted.sampler)  # refused now, not when something has been spent
+        public_sampler(wanted.public_temperature, wanted.sampler)  # refused now, not when something has been spent
         runs, share = wanted.runs, exact(wanted.test_share)
         tests = calibrate_tests(int(rho * share), runs, wanted.references)
         left = rho - tests.event(runs).loss.rho
@@ -83,18 +88,22 @@ class PrivatePrediction(FamilySystem[PrivatePredictionParameters]):
             "temperature of public tokens": format_decimal(wanted.public_temperature),
             "sampler": wanted.sampler,
         }
-        return Bought((draw.event(runs), tests.event(runs)), facts)
+        return CalibratedMechanisms((draw.event(runs), tests.event(runs)), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: PrivatePredictionParameters, meter: "Meter", rng: RandomSource
-    ) -> "LastingRule":
+        self,
+        events: Sequence[PrivacyEvent],
+        wanted: PrivatePredictionParameters,
+        meter: "BudgetMeter",
+        rng: RandomSource,
+    ) -> "ResumableSamplingRule":
         """Tests, and a draw where one of them says so."""
         from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 
         drawn, tested = events
         return PrivatePredictionRule(
             draw=samplers.from_event(drawn),
-            public_draw=public_draw(wanted.public_temperature, wanted.sampler),
+            public_draw=public_sampler(wanted.public_temperature, wanted.sampler),
             tests=SparseVector.from_event(tested),
             threshold=exact(wanted.threshold),
             private_tokens=drawn.count,

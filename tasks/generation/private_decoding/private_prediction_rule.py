@@ -8,13 +8,13 @@ from functools import partial
 
 import torch
 
-from tasks.generation.decoding.candidates import Choice
-from tasks.generation.decoding.loop import Meter, Step
+from tasks.generation.decoding.candidates import CandidateSet
+from tasks.generation.decoding.loop import BudgetMeter, Step
 from tasks.inference.engine.session import RowLogits
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.clipped_logits import clip_recentred
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.tokens.total_variation import distances, distributions
 
@@ -41,14 +41,14 @@ class PrivatePredictionRule:
         meter: pays for runs: the tests of one and the private token that ends it.
     """
 
-    draw: Draw
-    public_draw: Draw
+    draw: TokenMechanism
+    public_draw: TokenMechanism
     tests: SparseVector
     threshold: Fraction
     private_tokens: int
     top_k: int
     rng: RandomSource
-    meter: Meter
+    meter: BudgetMeter
     _runs: defaultdict[int, _Runs] = field(default_factory=lambda: defaultdict(_Runs))
     _resumed: set[int] = field(default_factory=set)
 
@@ -56,7 +56,7 @@ class PrivatePredictionRule:
         """One token id for each live generation."""
         self._meet(step)
         self._let_go_of_used_up(step)
-        choice = Choice.of(step, self.top_k, self.draw)
+        choice = CandidateSet.of(step, self.top_k, self.draw)
         tested = [index for index, number in enumerate(step.numbers) if self._goes_on(number)]
         tokens = dict.fromkeys(range(len(step.numbers)), 0)
         private: Sequence[int] = ()
@@ -80,7 +80,7 @@ class PrivatePredictionRule:
             if position and number not in self._runs:
                 self._runs[number] = _Runs(min(position + 1, self.private_tokens))
                 if not self._goes_on(number):
-                    step.let_go(index)
+                    step.drop_private_rows(index)
 
     def kept(self, number: int) -> Sequence[float]:
         """How many runs have ended. The threshold of the run that goes on is not kept: see `resume`."""
@@ -100,18 +100,18 @@ class PrivatePredictionRule:
         """Of generations that have come back, those without a run left need no private rows."""
         for index, number in enumerate(step.numbers):
             if number in self._resumed and not self._goes_on(number):
-                step.let_go(index)
+                step.drop_private_rows(index)
             self._resumed.discard(number)
 
     def _goes_on(self, number: int) -> bool:
         return self._runs[number].ended < self.private_tokens - self.meter.lost
 
-    def _paid_rows(self, step: Step, choice: Choice, tested: Sequence[int]) -> RowLogits:
+    def _paid_rows(self, step: Step, choice: CandidateSet, tested: Sequence[int]) -> RowLogits:
         """The rows of all tested generations, each of whose runs is paid for before its first test."""
         self.meter.admit(max(self._runs[step.numbers[index]].ended for index in tested))
         return choice.rows(step)
 
-    def _far(self, step: Step, choice: Choice, rows: RowLogits, tested: Sequence[int]) -> list[int]:
+    def _far(self, step: Step, choice: CandidateSet, rows: RowLogits, tested: Sequence[int]) -> list[int]:
         """The tested generations whose distance is not below their noisy threshold."""
         public = distributions(choice.public, choice.found.allowed)
         measured = distances(self.tests.references, public, choice.sums_over_allowed(rows, distributions))
@@ -124,7 +124,9 @@ class PrivatePredictionRule:
                 far.append(index)
         return far
 
-    def _private_tokens(self, step: Step, choice: Choice, rows: RowLogits, private: Sequence[int]) -> dict[int, int]:
+    def _private_tokens(
+        self, step: Step, choice: CandidateSet, rows: RowLogits, private: Sequence[int]
+    ) -> dict[int, int]:
         """A private token for each of `private`; the next run of each gets a fresh threshold."""
         if not private:
             return {}
@@ -135,14 +137,14 @@ class PrivatePredictionRule:
             number = step.numbers[index]
             self._runs[number] = _Runs(self._runs[number].ended + 1)
             if not self._goes_on(number):
-                step.let_go(index)
+                step.drop_private_rows(index)
         return dict(zip(private, drawn, strict=True))
 
-    def _public_tokens(self, choice: Choice, public: Sequence[int]) -> dict[int, int]:
+    def _public_tokens(self, choice: CandidateSet, public: Sequence[int]) -> dict[int, int]:
         if not public:
             return {}
         chosen = choice.part(public)
         nothing = torch.zeros_like(chosen.found.tokens)
-        scores = utility_scores.scores(self.public_draw, chosen.public, nothing)
+        scores = utility_scores.utilities(self.public_draw, chosen.public, nothing)
         drawn = utility_scores.draw_tokens(self.public_draw, chosen.found, scores, self.rng)
         return dict(zip(public, drawn, strict=True))

@@ -17,9 +17,9 @@ from models_db.values.canonical_json import Json
 from tasks.inference.backends.api_key import Key, key_for
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.errors import FAILURES
-from tasks.inference.backends.interface import SEES, Sampling, Written
-from tasks.inference.backends.rate_limit import PATIENCE, Pace, wait_after
-from tasks.inference.backends.request import HOPELESS, Trouble, ask, client_for, message
+from tasks.inference.backends.interface import SEES, Completion, Sampling
+from tasks.inference.backends.rate_limit import PATIENCE, RateLimit, wait_after
+from tasks.inference.backends.request import HOPELESS, TransportError, ask, client_for, message
 from tasks.inference.backends.response_cache import Answers
 
 BYTES_OF_A_TOKEN = 3
@@ -39,7 +39,7 @@ class HttpBackend:
     endpoint: Endpoint
     key: Key | None = field(repr=False)
     answers: Answers = field(repr=False)
-    pace: Pace = field(repr=False)
+    pace: RateLimit = field(repr=False)
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None, repr=False)
     sleep: Callable[[threading.Event, float], object] = field(default=threading.Event.wait, repr=False)
     external: bool = True
@@ -54,7 +54,7 @@ class HttpBackend:
             AnswersUnwritable: what an interrupted run has left cannot be read.
         """
         client_for(endpoint).close()  # what is wrong with it is told before anything is spent
-        pace = Pace(endpoint.per_minute, endpoint.tokens_per_minute)
+        pace = RateLimit(endpoint.per_minute, endpoint.tokens_per_minute)
         return cls(endpoint, key_for(endpoint), Answers(folder), pace, progress)
 
     @property
@@ -70,7 +70,7 @@ class HttpBackend:
         """
         self.write(prompts, how)
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """As `TextBackend.write`.
 
         Raises:
@@ -138,12 +138,12 @@ class _Asking:
             if self._stop.is_set():
                 return
             found = ask(self._client, endpoint, self._backend.key, told, self._how)
-            if isinstance(found, Written):
+            if isinstance(found, Completion):
                 self._backend.answers.keep(key, found)
                 return
             self._after(found, attempt)
 
-    def _after(self, trouble: Trouble, attempt: int) -> None:
+    def _after(self, trouble: TransportError, attempt: int) -> None:
         """Wait before the next attempt.
 
         Raises:

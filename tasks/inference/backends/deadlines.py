@@ -18,7 +18,7 @@ _here = threading.local()
 
 
 @contextmanager
-def ending(until: float) -> Iterator[None]:
+def with_deadline(until: float) -> Iterator[None]:
     """Whatever this thread waits for on `TimedTransport` in the block ends at that time of the monotonic clock."""
     _here.until = until
     try:
@@ -39,7 +39,7 @@ def _left(timeout: float | None, over: type[Exception]) -> float | None:
 
 
 class TimedTransport(httpx.HTTPTransport):
-    """httpx's transport; what it waits for ends as `ending` says. Arguments are those of `httpx.HTTPTransport`."""
+    """httpx's transport with the deadline of `with_deadline`. Arguments are those of `httpx.HTTPTransport`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -38,7 +38,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Written:
+class Completion:
     """One text.
 
     Attributes:
@@ -74,7 +74,7 @@ class TextBackend(Protocol):
             NoChatTemplate, ControlTokens: the local model cannot be asked.
         """
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """One text for each prompt, in their order. Equal prompts have texts of their own.
 
         Whoever asks an external backend calls `bench.begun` first: its answers are kept beside the journal.

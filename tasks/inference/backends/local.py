@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tasks.inference.backends.interface import SYSTEM, Sampling, Written
+from tasks.inference.backends.interface import SYSTEM, Completion, Sampling
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, reference_tokens
 
@@ -53,7 +53,7 @@ class LocalBackend:
         """
         self._asked(prompts, how)
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """As `TextBackend.write`.
 
         Released values come from people all the same: whatever a prompt spells is tokenised as plain characters, and
@@ -66,7 +66,7 @@ class LocalBackend:
         if not prompts:
             return []
         drawn = self.draw(self._asked(prompts, how), how)
-        return [Written(text.text, text.tokens, text.complete) for text in drawn]
+        return [Completion(text.text, text.tokens, text.complete) for text in drawn]
 
     def _asked(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
         """The tokens of every prompt, if they and an answer fit."""

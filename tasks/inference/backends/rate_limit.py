@@ -13,7 +13,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 """Seconds before a second attempt, and before any later one: each wait is twice the one before."""
 
 
-class Pace:
+class RateLimit:
     """Gives requests their turns, evenly: never more of them, or of their tokens, a minute than was said.
 
     Args:

@@ -17,13 +17,13 @@ from typing import Any, Final, Literal
 import httpx
 
 from tasks.inference.backends.api_key import Key
-from tasks.inference.backends.deadlines import TimedTransport, ending
+from tasks.inference.backends.deadlines import TimedTransport, with_deadline
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.errors import EndpointUnreachable
-from tasks.inference.backends.interface import SYSTEM, Sampling, Written
+from tasks.inference.backends.interface import SYSTEM, Completion, Sampling
 from tasks.inference.backends.rate_limit import retry_after
-from tasks.inference.backends.response import Nonsense, largest, read_reply
-from tasks.inference.backends.silence_http_log import unlogged
+from tasks.inference.backends.response import MalformedResponse, largest, read_reply
+from tasks.inference.backends.silence_http_log import silence_log
 
 CONNECT: Final = 20.0
 """Seconds for a connection, if the endpoint's timeout is not shorter."""
@@ -42,7 +42,7 @@ HOPELESS: Final[frozenset[Kind]] = frozenset({"declines", "moved"})
 
 
 @dataclass(frozen=True)
-class Trouble:
+class TransportError:
     """Why there is no text.
 
     Attributes:
@@ -104,48 +104,48 @@ def _certificates(file: str | None) -> ssl.SSLContext:
 
 def ask(
     client: httpx.Client, endpoint: Endpoint, key: Key | None, told: Mapping[str, Any], how: Sampling
-) -> Written | Trouble:
+) -> Completion | TransportError:
     """Ask once."""
     headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}
     body = json.dumps(told).encode()
     request = client.build_request("POST", endpoint.completions, content=body, headers=headers)
     try:
-        with ending(time.monotonic() + endpoint.timeout), unlogged():
+        with with_deadline(time.monotonic() + endpoint.timeout), silence_log():
             data = _answer(client, request, largest(how))
     except httpx.TimeoutException:
-        return Trouble("slow", f"no answer within {endpoint.timeout} seconds")
+        return TransportError("slow", f"no answer within {endpoint.timeout} seconds")
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
-        return Trouble("unreachable", _reason(problem))
-    if isinstance(data, Trouble):
+        return TransportError("unreachable", _reason(problem))
+    if isinstance(data, TransportError):
         return data
     found = read_reply(data, how)
-    if isinstance(found, Nonsense):
-        return Trouble("nonsense", found.reason)
+    if isinstance(found, MalformedResponse):
+        return TransportError("nonsense", found.reason)
     if key is not None and key.is_in(found.text):
-        return Trouble("nonsense", "an answer repeats the key")
+        return TransportError("nonsense", "an answer repeats the key")
     return found
 
 
-def _status(response: httpx.Response) -> Trouble | None:
+def _status(response: httpx.Response) -> TransportError | None:
     code = response.status_code
     if code == httpx.codes.OK:
         return None
     said = f"HTTP {code}"
     wait = retry_after(response.headers.get("Retry-After"))
     if 300 <= code < 400:
-        return Trouble("moved", said)
+        return TransportError("moved", said)
     if code == httpx.codes.TOO_MANY_REQUESTS:
-        return Trouble("busy", said, wait)
+        return TransportError("busy", said, wait)
     if code == httpx.codes.REQUEST_TIMEOUT:
-        return Trouble("slow", said, wait)
+        return TransportError("slow", said, wait)
     if 400 <= code < 500:
-        return Trouble("declines", said)
+        return TransportError("declines", said)
     if 500 <= code < 600:
-        return Trouble("broken", said, wait)
-    return Trouble("nonsense", said)
+        return TransportError("broken", said, wait)
+    return TransportError("nonsense", said)
 
 
-def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | Trouble:
+def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | TransportError:
     response = client.send(request, stream=True)
     try:
         trouble = _status(response)
@@ -154,13 +154,13 @@ def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | 
         response.close()
 
 
-def _body(response: httpx.Response, most: int) -> bytes | Trouble:
+def _body(response: httpx.Response, most: int) -> bytes | TransportError:
     """The bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
     found = bytearray()
     for chunk in response.iter_raw():
         found += chunk
         if len(found) > most:
-            return Trouble("nonsense", "an answer is longer than was asked for")
+            return TransportError("nonsense", "an answer is longer than was asked for")
     return bytes(found)
 
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.inference.backends.interface import Completion, Sampling
 
 CHARACTERS_PER_TOKEN = 64
 """A text has at most as many characters for each token that it may have: ordinary text has three to six."""
@@ -24,7 +24,7 @@ _BYTES_OF_A_TOKEN = 4
 
 
 @dataclass(frozen=True)
-class Nonsense:
+class MalformedResponse:
     """Why an answer is none; words of ours."""
 
     reason: str
@@ -35,33 +35,33 @@ def largest(how: Sampling) -> int:
     return BYTES_BESIDE + BYTES_PER_TOKEN * how.max_new_tokens
 
 
-def read_reply(data: bytes, how: Sampling) -> Written | Nonsense:
+def read_reply(data: bytes, how: Sampling) -> Completion | MalformedResponse:
     """The text in an answer."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):  # also where it is no UTF-8, or a number is too long
-        return Nonsense("an answer is not JSON")
+        return MalformedResponse("an answer is not JSON")
     choice = _first_choice(answer)
-    if isinstance(choice, Nonsense):
+    if isinstance(choice, MalformedResponse):
         return choice
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else None
     if not isinstance(text, str):
-        return Nonsense("an answer has no text")
+        return MalformedResponse("an answer has no text")
     if (unfit := _unfit(text, how)) is not None:
-        return Nonsense(unfit)
+        return MalformedResponse(unfit)
     tokens = _tokens(answer, text, how)
     if tokens is None:
-        return Nonsense("an answer does not count its tokens in whole numbers")
-    return Written(text, tokens, choice.get("finish_reason") == "stop")
+        return MalformedResponse("an answer does not count its tokens in whole numbers")
+    return Completion(text, tokens, choice.get("finish_reason") == "stop")
 
 
-def _first_choice(answer: Any) -> dict[str, Any] | Nonsense:
+def _first_choice(answer: Any) -> dict[str, Any] | MalformedResponse:
     if not isinstance(answer, dict):
-        return Nonsense("an answer is no JSON object")
+        return MalformedResponse("an answer is no JSON object")
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        return Nonsense("an answer does not have one choice")
+        return MalformedResponse("an answer does not have one choice")
     return choices[0]
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from models_db.values.canonical_json import Json, digest
 from tasks.inference.backends.errors import AnswersUnwritable
-from tasks.inference.backends.interface import Written
+from tasks.inference.backends.interface import Completion
 
 FILE: Final = "answers"
 
@@ -31,7 +31,7 @@ class Answers:
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._lock = folder, threading.Lock()
         self._asked: dict[str, int] = {}
-        self._known: dict[str, Written] = {}
+        self._known: dict[str, Completion] = {}
         self._whole = True
         if folder is not None:
             self._read(folder / FILE)
@@ -53,11 +53,11 @@ class Answers:
             self._asked[what] = number + 1
         return f"{what}/{number}"
 
-    def get(self, key: str) -> Written | None:
+    def get(self, key: str) -> Completion | None:
         """The answer, if it came."""
         return self._known.get(key)
 
-    def keep(self, key: str, answer: Written) -> None:
+    def keep(self, key: str, answer: Completion) -> None:
         """Write an answer down; it is on disk when this returns.
 
         Raises:
@@ -106,7 +106,7 @@ class Answers:
     def _take(self, line: bytes) -> None:
         try:
             found = json.loads(line)
-            answer = Written(str(found["text"]), int(found["tokens"]), bool(found["complete"]))
+            answer = Completion(str(found["text"]), int(found["tokens"]), bool(found["complete"]))
             self._known[str(found["key"])] = answer
         except (KeyError, TypeError, ValueError):
             return

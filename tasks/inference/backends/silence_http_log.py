@@ -27,7 +27,7 @@ def _loud(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def silence_log() -> Iterator[None]:
     """What this thread asks by HTTP in the block is not logged."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_loud)  # one that is there already is not added again

@@ -10,7 +10,7 @@ from tasks.text.interfaces import Embedder, Pieces
 
 
 @dataclass
-class Remembering:
+class CachedEmbedder:
     """An embedder that works out each text once."""
 
     embed: Embedder
@@ -33,6 +33,6 @@ class Remembering:
         return self.embed.pieces(texts)
 
 
-def forgetful(embed: Embedder) -> Embedder:
+def without_cache(embed: Embedder) -> Embedder:
     """An embedder that keeps nothing of what it is given: for one private unit after the other."""
-    return embed.embed if isinstance(embed, Remembering) else embed
+    return embed.embed if isinstance(embed, CachedEmbedder) else embed

@@ -22,7 +22,7 @@ from tasks.common.progress import Progress
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
 from tasks.inference.catalogue.registry import HubModel, ModelSpec, find
-from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.loading import UnreadableModel, located
 
 EMBEDDER = "all-minilm-l6-v2"
@@ -190,7 +190,7 @@ def _read(name: str, folder: Path, device: str) -> Any:
 
     safely = {"dtype": torch.float32, "use_safetensors": True}
     try:
-        with quiet_libraries():
+        with silence_libraries():
             network = SentenceTransformer(
                 str(folder), device=device, local_files_only=True, trust_remote_code=False, model_kwargs=safely
             )

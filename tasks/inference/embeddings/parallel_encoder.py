@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.inference.embeddings.parallel_map import Spread, Tool, WorkerSet, spread_of
+from tasks.inference.embeddings.parallel_map import ParallelMap, Tool, WorkerSet, spread_of
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.inference.embeddings.worker_environment import Kit, Workplace, settle
+from tasks.inference.embeddings.worker_environment import WorkerEnvironment, WorkerSpec, settle
 from tasks.text.interfaces import Embedder, Pieces
 
 
@@ -29,7 +29,7 @@ class SpreadEmbedder:
     """
 
     embed: Embedder
-    spread: Spread[NDArray[np.float32]]
+    spread: ParallelMap[NDArray[np.float32]]
 
     @property
     def name(self) -> str:
@@ -62,8 +62,8 @@ def spread_embedder(workers: WorkerSet | None, embed: Embedder, model: str, devi
     return SpreadEmbedder(embed, spread_of(workers, embed.name, device, partial(points_tool, model)))
 
 
-def points_tool(model: str, place: Workplace, elsewhere: bool) -> Tool:
+def points_tool(model: str, place: WorkerSpec, elsewhere: bool) -> Tool:
     """Points by an embedder of the worker's own; runs on a worker."""
     device = settle(place.device, place.threads, elsewhere)
     embed = load_embedder(model, device)
-    return Kit.here((embed.name,), device, elsewhere), lambda texts: list(points_of(embed, texts))
+    return WorkerEnvironment.here((embed.name,), device, elsewhere), lambda texts: list(points_of(embed, texts))

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.worker_environment import Kit, Workplace
+from tasks.inference.embeddings.worker_environment import WorkerEnvironment, WorkerSpec
 from tasks.inference.network.language_model import LanguageModel
-from tasks.workers.pool import Asked, Crew, Ended, Line, Runner
+from tasks.workers.pool import Channel, Request, Result, Runner, WorkerPool
 
-Result = TypeVar("Result")
+Item = TypeVar("Item")
 
-Tool: TypeAlias = tuple[Kit, Callable[[Sequence[str]], Sequence[Any]]]
+Tool: TypeAlias = tuple[WorkerEnvironment, Callable[[Sequence[str]], Sequence[Any]]]
 """What a worker computes with, and what it makes of texts: one result for each, whatever the others are."""
 
 PIECE = 256
@@ -33,7 +33,7 @@ class WorkerSet(Protocol):
         """Loads the model on a device, in the worker."""
 
     @property
-    def places(self) -> tuple[Workplace, ...]:
+    def places(self) -> tuple[WorkerSpec, ...]:
         """One for each worker."""
 
     @property
@@ -42,7 +42,7 @@ class WorkerSet(Protocol):
 
 
 @dataclass
-class Spread(Generic[Result]):
+class ParallelMap(Generic[Item]):
     """Workers that are started with the first text, or by `begin`, and wait for more; they end with their runner.
 
     Attributes:
@@ -52,10 +52,10 @@ class Spread(Generic[Result]):
 
     runner: Runner
     makes: Sequence[Callable[[], Tool]]
-    kit: Kit
-    _crew: Crew | None = field(default=None, init=False, repr=False)
+    kit: WorkerEnvironment
+    _crew: WorkerPool | None = field(default=None, init=False, repr=False)
 
-    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, of: None) -> list[Result]:
+    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, of: None) -> list[Item]:
         """One result for each text, in their order.
 
         Args:
@@ -71,11 +71,11 @@ class Spread(Generic[Result]):
         crew, count = self._begun(), len(self.makes)
         left: list[list[int]] = [[] for _ in range(count)]
         for place, text in enumerate(texts):
-            left[falls_to(text, count)].append(place)
-        found: dict[int, Result] = {}
+            left[assign_worker(text, count)].append(place)
+        found: dict[int, Item] = {}
         given = {worker: _give(crew, worker, left[worker], texts) for worker in range(count) if left[worker]}
         while given:
-            worker, said = crew.hear()
+            worker, said = crew.receive()
             found.update(zip(given.pop(worker), _results(said), strict=True))
             if left[worker]:
                 given[worker] = _give(crew, worker, left[worker], texts)
@@ -86,41 +86,41 @@ class Spread(Generic[Result]):
         """Start the workers now: what one of them is refused on its machine is said before anything is paid."""
         self._begun()
 
-    def _begun(self) -> Crew:
+    def _begun(self) -> WorkerPool:
         if self._crew is None:
             self._crew = self.runner.start([partial(_work, make) for make in self.makes])
-            for kit in self._crew.hear_all():
+            for kit in self._crew.receive_all():
                 self.kit.require_same(kit)
         return self._crew
 
 
-def spread_of(workers: WorkerSet, name: str, device: str, make: Callable[..., Tool]) -> Spread[Any]:
+def spread_of(workers: WorkerSet, name: str, device: str, make: Callable[..., Tool]) -> ParallelMap[Any]:
     """Workers that have a tool of this name; `make` is told its place and whether that is on another machine."""
     elsewhere = workers.runner.elsewhere
     makes = [partial(make, place, elsewhere) for place in workers.places]
-    return Spread(workers.runner, makes, Kit.here((name,), device, elsewhere))
+    return ParallelMap(workers.runner, makes, WorkerEnvironment.here((name,), device, elsewhere))
 
 
-def falls_to(text: str, count: int) -> int:
+def assign_worker(text: str, count: int) -> int:
     """Which of `count` workers a text falls to; never kept."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % count
 
 
-def _give(crew: Crew, worker: int, left: list[int], texts: Sequence[str]) -> list[int]:
+def _give(crew: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) -> list[int]:
     """Hand the next piece over; the places that are in it."""
     given, left[:] = left[:PIECE], left[PIECE:]
-    crew.tell(worker, [texts[place] for place in given])
+    crew.reply(worker, [texts[place] for place in given])
     return given
 
 
-def _results(said: Asked | Ended) -> Sequence[Any]:
+def _results(said: Request | Result) -> Sequence[Any]:
     """What a worker says when it asks for more; it never ends by itself."""
-    return said.what if isinstance(said, Asked) else ()
+    return said.what if isinstance(said, Request) else ()
 
 
-def _work(make: Callable[[], Tool], line: Line) -> None:
+def _work(make: Callable[[], Tool], line: Channel) -> None:
     """A worker's body: it ends when nobody answers any more."""
     kit, function = make()
-    texts = line.ask(kit)
+    texts = line.request(kit)
     while True:
-        texts = line.ask(list(function(texts)))
+        texts = line.request(list(function(texts)))

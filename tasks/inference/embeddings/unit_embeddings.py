@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
-from tasks.inference.embeddings.cached_encoder import forgetful
+from tasks.inference.embeddings.cached_encoder import without_cache
 from tasks.text.interfaces import Embedder
 
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
@@ -42,7 +42,7 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     if elsewhere is not None:
         rows_from_there: Points = elsewhere(texts, progress)
         return rows_from_there
-    embed, readable = forgetful(embed), [_readable(text) for text in texts]
+    embed, readable = without_cache(embed), [_readable(text) for text in texts]
     rows = np.concatenate([embed([""]), np.zeros((len(texts), _width(embed)), np.float32)])
     done = 0
     for some, found in _passes(embed, readable):

@@ -18,7 +18,7 @@ from tasks.inference.engine.memory import memory_budget
 
 
 @dataclass(frozen=True)
-class Kit:
+class WorkerEnvironment:
     """What decides a result, text and chance aside.
 
     Attributes:
@@ -34,7 +34,7 @@ class Kit:
     python: str = ""
 
     @classmethod
-    def here(cls, model: Sequence[str], device: str, elsewhere: bool) -> "Kit":
+    def here(cls, model: Sequence[str], device: str, elsewhere: bool) -> "WorkerEnvironment":
         """This process's; whole only if a worker is `elsewhere`."""
         made = cls(tuple(model), torch.device(device).type)
         if not elsewhere:
@@ -42,7 +42,7 @@ class Kit:
         libraries = tuple(sorted(library_versions().items()))
         return replace(made, code=code_digest(), libraries=libraries, python=platform.python_version())
 
-    def require_same(self, other: "Kit") -> None:
+    def require_same(self, other: "WorkerEnvironment") -> None:
         """Say no to a worker that has anything else.
 
         Raises:
@@ -54,7 +54,7 @@ class Kit:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryShare:
     """What a worker may take of its machine.
 
     Attributes:
@@ -80,13 +80,13 @@ def settle(device: str, threads: int | None, elsewhere: bool) -> str:
     return str(choose_device(device)) if elsewhere else device
 
 
-def room_here(device: str, memory: int | None, threads: int | None) -> Room:
+def room_here(device: str, memory: int | None, threads: int | None) -> MemoryShare:
     """What was settled for this worker; what was not, is what the machine has."""
     found = memory_budget(torch.device(device)) if memory is None else memory
-    return Room(socket.gethostname(), device, found, use_threads() if threads is None else threads)
+    return MemoryShare(socket.gethostname(), device, found, use_threads() if threads is None else threads)
 
 
-def shared(rooms: Sequence[Room]) -> list[Room]:
+def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:
     """Those of workers elsewhere, who each found the whole machine: its part for each, by public numbers alone."""
     devices, hosts = [(room.host, room.device) for room in rooms], [room.host for room in rooms]
     return [
@@ -111,7 +111,7 @@ class WorkerDiffers(EnvironmentProblem):
 
 
 @dataclass(frozen=True)
-class Workplace:
+class WorkerSpec:
     """Where one worker computes.
 
     Attributes:

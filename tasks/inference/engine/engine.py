@@ -14,7 +14,7 @@ public shape, filled up with null rows. More private rows than expected make mor
 from collections.abc import Iterable
 
 from tasks.inference.engine.memory import memory_budget
-from tasks.inference.engine.open_session import Opening, Room
+from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.row_batch import prefill_shape
 from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes, rows_per_chunk, smaller_chunk
@@ -60,16 +60,16 @@ class Engine:
             raise ValueError(f"a session needs a place, not {places}")
         sizes.check_fits(self.model)
 
-        def smaller(room: Room) -> Room:
+        def smaller(room: SessionSize) -> SessionSize:
             if room.places > 1:
-                return Room(room.places // 2, self._rows(room.places // 2, sizes))
-            return Room(1, min(room.rows, smaller_chunk(room.rows, self.model.device)))
+                return SessionSize(room.places // 2, self._rows(room.places // 2, sizes))
+            return SessionSize(1, min(room.rows, smaller_chunk(room.rows, self.model.device)))
 
-        room = Room(places, self._rows(places, sizes))
+        room = SessionSize(places, self._rows(places, sizes))
         for _ in range(interruptions):
             room = smaller(room)
-        opening = Opening(self.model, self.isolation, sizes, tuple(sorted({0, *drawn})))
-        room = opening.room(room, smaller)
+        opening = SessionOpening(self.model, self.isolation, sizes, tuple(sorted({0, *drawn})))
+        room = opening.find_size(room, smaller)
         return Session(self.model, self.isolation, sizes, room.places, room.rows)
 
     def _rows(self, places: int, sizes: Sizes) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import NotEnoughMemory, is_out_of_memory
-from tasks.inference.engine.open_session import Opening, Room
+from tasks.inference.engine.open_session import SessionOpening, SessionSize
 from tasks.inference.engine.prefill import Generation, PrivateReader
 from tasks.inference.engine.row_batch import RowBatch, prefill_shape
 from tasks.inference.engine.row_pool import Key
@@ -65,8 +65,8 @@ def ready_to_read(engine: Engine, sizes: Sizes) -> int:
     """
     sizes = _of_prompts(sizes)
     sizes.check_fits(engine.model)
-    opening = Opening(engine.model, engine.isolation, sizes, only_prompts=True)
-    return opening.room(Room(1, prefill_shape(engine.model.device)[0]), lambda room: room).rows
+    opening = SessionOpening(engine.model, engine.isolation, sizes, only_prompts=True)
+    return opening.find_size(SessionSize(1, prefill_shape(engine.model.device)[0]), lambda room: room).rows
 
 
 def _of_prompts(sizes: Sizes) -> Sizes:

@@ -20,7 +20,7 @@ from tasks.inference.network.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
-class Room:
+class SessionSize:
     """How many generations are live at once, and how many private rows a pass has."""
 
     places: int
@@ -28,7 +28,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Opening:
+class SessionOpening:
     """What a session of these sizes may do on this device.
 
     Attributes:
@@ -42,7 +42,7 @@ class Opening:
     drawn: tuple[int, ...] = (0,)
     only_prompts: bool = False
 
-    def room(self, room: Room, smaller: Callable[[Room], Room]) -> Room:
+    def find_size(self, room: SessionSize, smaller: Callable[[SessionSize], SessionSize]) -> SessionSize:
         """The given room, or a smaller one where this device has no memory for it or does not keep so many rows apart.
 
         Nothing private is in it: no text has been read when this is asked.
@@ -53,7 +53,7 @@ class Opening:
         """
         while True:
             try:
-                found = Room(room.places, self.rows_kept_apart(room.rows))
+                found = SessionSize(room.places, self.isolated_rows(room.rows))
                 self._take_memory(found)
                 return found
             except (MemoryError, RuntimeError) as error:
@@ -63,7 +63,7 @@ class Opening:
                 raise NotEnoughMemory(str(self.model.device))
             room = smaller(room)
 
-    def rows_kept_apart(self, rows: int) -> int:
+    def isolated_rows(self, rows: int) -> int:
         """How many private rows a pass may have, at most `rows`.
 
         Raises:
@@ -101,7 +101,7 @@ class Opening:
         for width in widths(self.model.vocabulary):
             self.isolation.candidates(rows, width)
 
-    def _take_memory(self, room: Room) -> None:
+    def _take_memory(self, room: SessionSize) -> None:
         """Take what one generation needs at least: a pass of private rows, a prompt, and the public rows."""
         model, sizes = self.model, self.sizes
         shapes = [(public_rows_per_chunk(room.places, model.device), sizes.public_columns)]

@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor
 
 from tasks.inference.engine.row_batch import RowBatch, prefill_shape
-from tasks.inference.engine.row_pool import Key, Pool
+from tasks.inference.engine.row_pool import Key, RowPool
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.language_model import LanguageModel
@@ -50,7 +50,7 @@ class Generation:
         return [(number, row) for row, reference in enumerate(self.references) if reference]
 
 
-class Receiver(Protocol):
+class PrefillTarget(Protocol):
     """Where rows go that were just read: a pool, or whoever needs nothing of them but the last hidden states."""
 
     def admit(self, numbers: Iterable[int], columns: int) -> None:
@@ -60,7 +60,7 @@ class Receiver(Protocol):
         """Rows of them, which are the rows `rows` of `source` and of `hidden`, float32 [n, D]."""
 
 
-class Prefixes:
+class PrefixCache:
     """Sequences of one length that are read once and kept, each as a batch of one row with its last hidden state."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -90,13 +90,13 @@ class PublicReader:
 
     def __init__(self, model: LanguageModel, columns: int) -> None:
         self._model, self._columns = model, columns
-        self._prompts = Prefixes(model)
+        self._prompts = PrefixCache(model)
 
     def forget(self) -> None:
         """Free the memory."""
         self._prompts.forget()
 
-    def read(self, arrivals: Mapping[int, Generation], pool: Pool) -> None:
+    def read(self, arrivals: Mapping[int, Generation], pool: RowPool) -> None:
         """Read the public rows of generations and put them into `pool`."""
         for drawn, some in _by_drawn(arrivals):
             columns = self._columns + drawn
@@ -117,13 +117,13 @@ class PrivateReader:
     def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:
         self._model, self._isolation, self._sizes = model, isolation, sizes
         self._height = min(prefill_shape(model.device)[0], rows)
-        self._prefixes = Prefixes(model)
+        self._prefixes = PrefixCache(model)
 
     def forget(self) -> None:
         """Free the memory."""
         self._prefixes.forget()
 
-    def read(self, arrivals: Mapping[int, Generation], pool: Receiver) -> None:
+    def read(self, arrivals: Mapping[int, Generation], pool: PrefillTarget) -> None:
         """Read the private rows of generations and put them into `pool`; a null row gets no slot."""
         for drawn, some in _by_drawn(arrivals):
             segment = self._sizes.segment + drawn
@@ -131,7 +131,7 @@ class PrivateReader:
             for prefix, rows in _by_prefix(some).items():
                 self._read_rows(prefix, rows, segment, pool)
 
-    def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: Receiver) -> None:
+    def _read_rows(self, prefix: Tokens, rows: Mapping[Key, Tokens], segment: int, pool: PrefillTarget) -> None:
         height = self._height
         if not rows:
             return
@@ -148,7 +148,7 @@ class PrivateReader:
         segment: int,
         shared: RowBatch,
         scratch: RowBatch,
-        pool: Receiver,
+        pool: PrefillTarget,
     ) -> None:
         scratch.clear()
         scratch.begin_with(shared, [0] * scratch.rows)

@@ -21,7 +21,7 @@ Key = tuple[int, int]
 
 
 @dataclass(eq=False)
-class Chunk:
+class RowChunk:
     """A ring and who is in its slots."""
 
     ring: Ring
@@ -39,7 +39,7 @@ class Chunk:
 
 
 @dataclass(eq=False)
-class Pool:
+class RowPool:
     """Rows that come and go.
 
     The clock is a function of which generations entered and left and when, never of how many rows they have: a
@@ -57,7 +57,7 @@ class Pool:
     columns: int
     check: Callable[[int, int, int, int], None]
     members: set[int] = field(default_factory=set)
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[RowChunk] = field(default_factory=list)
     _waiting: deque[Mapping[int, int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Pool:
         if self.members:
             self._waiting.append(dict(tokens))
 
-    def catch_up(self) -> None:
+    def replay(self) -> None:
         """Read all tokens that were fed."""
         while self._waiting:
             tokens = self._waiting.popleft()
@@ -126,8 +126,8 @@ class Pool:
                 chunk.ring.step(self._tensor(ids), self.clock)
             self.clock.tick()
 
-    def _open(self) -> Chunk:
-        chunk = Chunk(Ring(self.model, self.per_chunk, self.columns, self.check), [None] * self.per_chunk)
+    def _open(self) -> RowChunk:
+        chunk = RowChunk(Ring(self.model, self.per_chunk, self.columns, self.check), [None] * self.per_chunk)
         self.chunks.append(chunk)
         return chunk
 
@@ -140,7 +140,7 @@ class Pool:
             self._empty(emptiest, others)
             self.chunks = others
 
-    def _empty(self, source: Chunk, others: Sequence[Chunk]) -> None:
+    def _empty(self, source: RowChunk, others: Sequence[RowChunk]) -> None:
         left = source.taken
         for chunk in others:
             slots = chunk.free[: len(left)]

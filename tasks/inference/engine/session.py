@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tasks.inference.engine.memory import MemoryRanOut, is_out_of_memory
 from tasks.inference.engine.prefill import Generation, PrivateReader, PublicReader
-from tasks.inference.engine.row_pool import Chunk, Pool
+from tasks.inference.engine.row_pool import RowChunk, RowPool
 from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network import candidate_head
@@ -68,7 +68,7 @@ class _Asked:
 
     width: int
     check: Callable[[], None]
-    of: Callable[[Chunk], Tensor]
+    of: Callable[[RowChunk], Tensor]
 
 
 class Session:
@@ -222,16 +222,16 @@ class Session:
                 raise
         raise MemoryRanOut(str(self._model.device))
 
-    def _public_pool(self) -> Pool:
+    def _public_pool(self) -> RowPool:
         rows = public_rows_per_chunk(self.places, self._model.device)
-        return Pool(self._model, rows, self._sizes.public_columns, lambda *shape: None)
+        return RowPool(self._model, rows, self._sizes.public_columns, lambda *shape: None)
 
-    def _private_pool(self) -> Pool:
-        return Pool(self._model, self._per_chunk, self._sizes.private_columns, self._isolation.before_pass)
+    def _private_pool(self) -> RowPool:
+        return RowPool(self._model, self._per_chunk, self._sizes.private_columns, self._isolation.before_pass)
 
     def _public_part(self, numbers: Sequence[int]) -> Tensor:
         pool = self._public
-        pool.catch_up()
+        pool.replay()
         if arrivals := [number for number in numbers if number not in pool.members]:
             self._public_reader.read({n: self._generations[n] for n in arrivals}, pool)
         places = pool.places()
@@ -240,7 +240,7 @@ class Session:
 
     def _private_part(self, numbers: Sequence[int], asked: _Asked) -> Tensor:
         pool = self._private
-        pool.catch_up()
+        pool.replay()
         if arrivals := [number for number in numbers if number not in pool.members]:
             self._private_reader.read({n: self._generations[n] for n in arrivals}, pool)
         places = pool.places()
@@ -252,7 +252,7 @@ class Session:
             return torch.zeros((0, asked.width), device=self._model.device)
         return torch.cat(values)[self._tensor([places[key] for key in keys])]
 
-    def _scores(self, chunk: Chunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
+    def _scores(self, chunk: RowChunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
         """[slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
 
         Products of public shapes; a product per generation would have as many rows as the generation has units.

@@ -57,7 +57,7 @@ def _companies(slots: int, chance: torch.Generator) -> Iterator[Tensor]:
     yield torch.where(stays, shuffled, copied).roll(1)
 
 
-class Witness:
+class FirstResults:
     """What every content was computed to be the first time; the same must come out ever after.
 
     Args:
@@ -69,7 +69,7 @@ class Witness:
         self._first: Tensor | None = None
         self.holds = True
 
-    def hear(self, contents: Tensor, results: Tensor) -> None:
+    def compare(self, contents: Tensor, results: Tensor) -> None:
         """The results of the slots, [slots, ...], and the content that stood in each of them."""
         rows, where = results.flatten(1), contents.to(results.device)
         if self._first is None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
-from tasks.inference.isolation.arrangements import LONG, SHORT, Witness, arrangements, contents_of
+from tasks.inference.isolation.arrangements import LONG, SHORT, FirstResults, arrangements, contents_of
 from tasks.inference.network.attention import ALIGNMENT, aligned, grouped_attention
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
@@ -71,9 +71,9 @@ class IsolationCheck:
     def layers(self, rows: int, queries: int) -> None:
         """All layers, `queries` new tokens for each of `rows` rows."""
         if self._is_new("layers", rows, queries):
-            witness = Witness(contents_of(rows))
+            witness = FirstResults(contents_of(rows))
             for contents in arrangements(rows):
-                witness.hear(contents, self._pass(contents, queries))
+                witness.compare(contents, self._pass(contents, queries))
             self._learn(witness.holds, "layers", rows, queries)
         self._require("layers", rows, queries)
 
@@ -81,9 +81,9 @@ class IsolationCheck:
         """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
         new = [some for some in seen if self._is_new("attention", rows, queries, some, columns)]
         if new:
-            witnesses = {some: Witness(contents_of(rows)) for some in new}
+            witnesses = {some: FirstResults(contents_of(rows)) for some in new}
             for some, contents, mixed in self._attended(rows, queries, new, columns):
-                witnesses[some].hear(contents, mixed)
+                witnesses[some].compare(contents, mixed)
             for some, witness in witnesses.items():
                 self._learn(witness.holds, "attention", rows, queries, some, columns)
         for some in seen:
@@ -101,9 +101,9 @@ class IsolationCheck:
     def _product(self, what: str, run: Callable[[Tensor], Tensor], rows: int, *more: int) -> None:
         if self._is_new(what, rows, *more):
             number = contents_of(rows)
-            deck, witness = self._numbers((number, self._model.width)), Witness(number)
+            deck, witness = self._numbers((number, self._model.width)), FirstResults(number)
             for contents in arrangements(rows):
-                witness.hear(contents, run(deck[contents.to(deck.device)]))
+                witness.compare(contents, run(deck[contents.to(deck.device)]))
             self._learn(witness.holds, what, rows, *more)
         self._require(what, rows, *more)
 

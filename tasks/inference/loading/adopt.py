@@ -19,7 +19,7 @@ from tasks.inference.network import attention
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.replace_layers import lower
+from tasks.inference.network.replace_layers import quantise_layers
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
 _TOLERANCE = 1e-3
@@ -41,7 +41,7 @@ class PrecisionTooCoarse(UsageError):
 
 
 @torch.inference_mode()
-def adopt(
+def wrap_network(
     network: Any,
     tokenizer: Any,
     *,
@@ -128,7 +128,7 @@ def _lowered(
 ) -> LanguageModel:
     """The model on `device`, its layers in `precision`, its head in float32."""
     packed = PackedLinear(network.get_output_embeddings()) if can_pack(device) else None
-    lower(model.decoder, precision, device, ranges)
+    quantise_layers(model.decoder, precision, device, ranges)
     return replace(
         model,
         head_weight=model.head_weight.to(device),

@@ -13,8 +13,8 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import HubModel, Kind, ModelNotPulled, ModelSpec, UnsupportedModel, find
-from tasks.inference.catalogue.silence_libraries import quiet_libraries
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.catalogue.silence_libraries import silence_libraries
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
 from tasks.inference.loading.row_wise_modules import require_rowwise, require_sizes
 from tasks.inference.network.language_model import LanguageModel
@@ -52,7 +52,7 @@ def load(name: str, device: str = "auto", precision: Precision = "float32") -> L
     digest = model_store.weights_digest(name, folder, record)
     require_supported(name, folder)
     network, tokenizer = _read(name, folder)
-    return adopt(
+    return wrap_network(
         network,
         tokenizer,
         name=name,
@@ -99,7 +99,7 @@ def require_supported(name: str, folder: Path) -> None:
         UnsupportedModel: the network it describes is none of ours.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
-    with quiet_libraries():
+    with silence_libraries():
         try:
             config = AutoConfig.from_pretrained(folder, **safely)
         except Exception as error:  # as below
@@ -127,7 +127,7 @@ def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with quiet_libraries():
+        with silence_libraries():
             tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
             network = kind.from_pretrained(
                 folder, dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **safely

@@ -46,7 +46,7 @@ class Part(nn.Module):
 
 
 @torch.no_grad()
-def lower(
+def quantise_layers(
     network: nn.Module, precision: Precision, device: torch.device, ranges: Mapping[nn.Module, Tensor] | None = None
 ) -> None:
     """Give every linear layer inside the float32 `network` the weights of `precision`, in place, on `device`.

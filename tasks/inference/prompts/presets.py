@@ -14,7 +14,7 @@ from models_db.values.requests import Preset
 
 
 @dataclass(frozen=True)
-class Wording:
+class PromptWording:
     """The templates of a prompt in two turns, or in one.
 
     Attributes:
@@ -33,15 +33,15 @@ class Wording:
     private_labelled: str | None = None
 
 
-DEFAULT = Wording(
+DEFAULT = PromptWording(
     system="You write realistic texts. Reply with the text alone.",
     public="{description}\n\nWrite one.",
     labelled="{description}\n\nCategory: {label}\n\nWrite one of this category.",
     again="Write another.",
 )
 
-PRESETS: Mapping[Preset, Wording] = {
-    "clinical": Wording(
+PRESETS: Mapping[Preset, PromptWording] = {
+    "clinical": PromptWording(
         system=(
             "You write fictional clinical records as health professionals write them: terse, with the usual headings,"
             " abbreviations, doses and values. Every person in them is invented. Reply with the record alone."
@@ -50,7 +50,7 @@ PRESETS: Mapping[Preset, Wording] = {
         labelled="Kind of record: {description}\nCategory: {label}\n\nWrite one complete record of this category.",
         again="Write the record of another patient, in the same style and of about the same length.",
     ),
-    "court": Wording(
+    "court": PromptWording(
         system=(
             "You write fictional passages of court documents: formal, in numbered paragraphs, with procedure, facts and"
             " reasoning in the usual order. Parties, places and dates are invented. Reply with the passage alone."
@@ -59,7 +59,7 @@ PRESETS: Mapping[Preset, Wording] = {
         labelled="Kind of document: {description}\nCategory: {label}\n\nWrite one such passage of this category.",
         again="Write the passage of another case, in the same style and of about the same length.",
     ),
-    "review": Wording(
+    "review": PromptWording(
         system=(
             "You write reviews as customers write them: in the first person, about one visit or purchase, with an"
             " opinion and its reasons, in everyday language. Reply with the review alone."
@@ -68,7 +68,7 @@ PRESETS: Mapping[Preset, Wording] = {
         labelled="What is reviewed: {description}\nCategory: {label}\n\nWrite one review of this category.",
         again="Write a review by another customer, in the same style and of about the same length.",
     ),
-    "chat": Wording(
+    "chat": PromptWording(
         system=(
             "You write conversations and messages as people type them: short turns, each behind the name of who speaks,"
             " with the slips and shortcuts of everyday talk. Everybody is invented. Reply with the conversation alone."
@@ -77,7 +77,7 @@ PRESETS: Mapping[Preset, Wording] = {
         labelled="Kind of conversation: {description}\nCategory: {label}\n\nWrite one of this category.",
         again="Write a conversation between other people, in the same style and of about the same length.",
     ),
-    "summary": Wording(
+    "summary": PromptWording(
         system="You summarise what many people wrote. Reply with the summary alone.",
         public="Many people wrote about one thing. Write {description}.",
         labelled="Many people wrote about this: {label}\n\nWrite {description}.",

@@ -9,16 +9,16 @@ for data that is public: on governed data it is refused, and of its release noth
 from pydantic import BaseModel
 
 from models_db.values.requests import format_decimal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.insights.clio.parameters import ClioParameters
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.values.generated import Generated
-from tasks.values.plan import AsAsked, Ask, NotForGovernedData, Plan, invoked_once
+from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 
-class SimpleClio(AsAsked):
+class SimpleClio(GeneratorDefaults):
     """The system `simple_clio`."""
 
     name: str = "simple_clio"
@@ -26,7 +26,7 @@ class SimpleClio(AsAsked):
     parameters: type[BaseModel] = ClioParameters
     charges = False
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """A plan without any guarantee.
 
         Raises:
@@ -49,7 +49,7 @@ class SimpleClio(AsAsked):
             prompt_tokens=wanted.facets.max_text_tokens,
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Read all units, cluster them and have the clusters described.
 
         A corpus of which nothing can be extracted makes no insights.

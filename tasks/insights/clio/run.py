@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.clio.parameters import ClioParameters
 from tasks.insights.cluster_descriptions import Statements, describe, describe_statements, is_plain
@@ -43,11 +43,11 @@ class ClioRun:
     """What a run works with; nothing is read before it is asked for."""
 
     wanted: ClioParameters
-    bench: Bench
+    bench: RunContext
     tools: Tools
 
     @classmethod
-    def of(cls, wanted: ClioParameters, plan: Plan, bench: Bench) -> "ClioRun":
+    def of(cls, wanted: ClioParameters, plan: Plan, bench: RunContext) -> "ClioRun":
         """With public models at work; whatever one of them lacks is refused here.
 
         Raises:

@@ -24,13 +24,13 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.analysis.keywords.parameters import with_words_from_file
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.insights.urania.stages import Stages
 from tasks.values.generated import Generated
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
-from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 
@@ -42,7 +42,7 @@ class Urania:
     parameters: type[BaseModel] = UraniaParameters
     charges = True
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """With the words of a file of public keywords in place of its name.
 
         Raises:
@@ -54,12 +54,12 @@ class Urania:
             asked["keywords"] = with_words_from_file(asked["keywords"])
         return request.model_copy(update={"parameters": asked})
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """What selecting keywords needs; none for a public set."""
         wanted = self._asked(parameters)
         return Fraction(wanted.delta_share) if wanted.keywords.charged else Fraction(0)
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """Buy all stages; each is one instalment, charged to every block.
 
         Raises:
@@ -81,7 +81,7 @@ class Urania:
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Release keywords, centres, sizes and counts, then have them named.
 
         Raises:

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.values.canonical_json import Json
-from tasks.analysis.clustering.centres import Centres
-from tasks.analysis.keywords.assign import Chooser, FastChooser
-from tasks.analysis.keywords.assign_with_model import ModelChooser
+from tasks.analysis.clustering.centres import Centroids
+from tasks.analysis.keywords.assign import IndexKeywordAssigner, KeywordAssigner
+from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.analysis.keywords.denoise import closeness_of, estimated
 from tasks.analysis.keywords.refine import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.common.array_encoding import array_of, text_of
-from tasks.generation.decoding.run_context import Bench
-from tasks.generation.decoding.stage_budget import StagePurse
+from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.decoding.stage_budget import PlannedStageBudget
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.cluster_descriptions import describe, is_plain
 from tasks.insights.hierarchy import SCHEMAS, hierarchy
@@ -29,7 +29,7 @@ from tasks.insights.run_tools import Tools, as_text
 from tasks.insights.urania.cluster_keywords import ChosenKeywords, best
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.insights.urania.stages import Stages
-from tasks.mechanisms.counts.contribution_bound import contributed
+from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight
@@ -43,12 +43,12 @@ class UraniaRun:
     wanted: UraniaParameters
     stages: Stages
     plan: Plan
-    bench: Bench
+    bench: RunContext
     tools: Tools
-    choose: Chooser
+    choose: KeywordAssigner
 
     @classmethod
-    def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: Bench) -> "UraniaRun":
+    def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: RunContext) -> "UraniaRun":
         """Nothing is read or spent yet.
 
         Raises:
@@ -97,7 +97,7 @@ class UraniaRun:
         return [*self.keywords, *(by_coverage(self.tools.embed)(others, missing) if missing else [])]
 
     @cached_property
-    def centres(self) -> Centres:
+    def centres(self) -> Centroids:
         """The released centres."""
         clusterer, rng = self.stages.clusterer, self.bench.rng
         public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
@@ -110,7 +110,7 @@ class UraniaRun:
         first = len(self.stages.keywords.events)
         found = self._purse("clusters", first).release(0, lambda: self.units.points, draw)
         kept = cast("dict[str, Any]", found)
-        return Centres(array_of(kept["vectors"], "<f4").reshape(-1, kept["width"]))
+        return Centroids(array_of(kept["vectors"], "<f4").reshape(-1, kept["width"]))
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
@@ -184,21 +184,21 @@ class UraniaRun:
             self.wanted.keywords_of_a_unit,
         )
         # Whatever a chooser does, the noise is for so many keywords of a unit.
-        paid = [contributed(own, self.wanted.keywords_of_a_unit) for own in chosen]
+        paid = [bound_contributions(own, self.wanted.keywords_of_a_unit) for own in chosen]
         return self._bins.counts(self.clusters[taking], paid)
 
     def _facets(self) -> Sequence[Facets]:
         return self.units.facets
 
-    def _purse(self, name: str, first: int) -> StagePurse:
-        return StagePurse(self.bench, name, first)
+    def _purse(self, name: str, first: int) -> PlannedStageBudget:
+        return PlannedStageBudget(self.bench, name, first)
 
 
 def _json(counts: list[int]) -> Json:
     return list(counts)
 
 
-def _chooser(wanted: UraniaParameters, bench: Bench) -> Chooser:
+def _chooser(wanted: UraniaParameters, bench: RunContext) -> KeywordAssigner:
     if wanted.choice == "embedding":
-        return FastChooser()
-    return ModelChooser.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)
+        return IndexKeywordAssigner()
+    return ModelKeywordAssigner.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)

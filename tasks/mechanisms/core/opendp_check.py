@@ -16,7 +16,7 @@ dp.enable_features("contrib")
 ULPS = Fraction(1, 10**12)
 
 
-def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) -> Measurement:
+def check_with_opendp(measurement: Measurement, sensitivity: int | float, loss: Amount) -> Measurement:
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `loss` under zCDP.
 
     Raises:
@@ -27,7 +27,7 @@ def confirmed(measurement: Measurement, sensitivity: int | float, loss: Amount) 
     return measurement
 
 
-def confirmed_pure(measurement: Measurement, sensitivity: int | float, epsilon: Fraction) -> Measurement:
+def check_pure_with_opendp(measurement: Measurement, sensitivity: int | float, epsilon: Fraction) -> Measurement:
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `epsilon` in pure differential privacy.
 
     Raises:

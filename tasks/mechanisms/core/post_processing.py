@@ -54,7 +54,7 @@ class PostProcessing:
         return cls(release, Amount(_units(rho, RHO_UNIT), _units(delta, DELTA_UNIT)))
 
 
-def vouched(events: Sequence[PrivacyEvent]) -> Amount:
+def loss_paid_by_parent(events: Sequence[PrivacyEvent]) -> Amount:
     """What the claim of a release with these events rests on: their losses, and what its parent has paid."""
     parents = [PostProcessing.from_event(event).covered for event in events if event.mechanism == MECHANISM]
     return total_amount([*(event.loss for event in events), *parents])

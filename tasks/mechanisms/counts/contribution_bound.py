@@ -12,7 +12,7 @@ from typing import TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-def contributed(named: Iterable[Item], most: int) -> tuple[Item, ...]:
+def bound_contributions(named: Iterable[Item], most: int) -> tuple[Item, ...]:
     """The first `most` different items that one unit names, in its own order.
 
     Raises:
@@ -23,6 +23,6 @@ def contributed(named: Iterable[Item], most: int) -> tuple[Item, ...]:
     return tuple(islice(dict.fromkeys(named), most))
 
 
-def units_naming(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
+def count_units_by_item(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
     """For every item how many units count for it, each unit for its first `most` different ones."""
-    return Counter(item for named in units for item in contributed(named, most))
+    return Counter(item for named in units for item in bound_contributions(named, most))

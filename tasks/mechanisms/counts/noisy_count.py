@@ -14,7 +14,7 @@ from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, confirmed
+from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 
@@ -129,7 +129,7 @@ def check_sigma(sigma: Fraction) -> None:
 def _discrete_gaussian(count: NoisyCount) -> Measurement:
     space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
     measurement = dp.m.make_gaussian(*space, scale=float(count.sigma))
-    return confirmed(measurement, SENSITIVITY, count.loss())
+    return check_with_opendp(measurement, SENSITIVITY, count.loss())
 
 
 def gaussian_variance(sigma: float) -> float:

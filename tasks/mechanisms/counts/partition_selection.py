@@ -36,7 +36,7 @@ from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
-from tasks.accounting.rounding import charge, exact, float_above, float_below
+from tasks.accounting.rounding import charge_rounded_up, exact, float_above, float_below
 from tasks.mechanisms.core.rng import RandomSource
 
 MECHANISM = "partition_selection"
@@ -81,7 +81,7 @@ class PartitionSelection:
     def loss(self) -> Amount:
         """The charge of one selection: epsilon tanh(epsilon/(2k)), and delta + k 2^-44; both rounded up."""
         rho = conversions.independent_coordinates(self.epsilon, self.contributions).rho
-        return Amount(rho, charge(Fraction(0), self.delta + self._rounding).delta)
+        return Amount(rho, charge_rounded_up(Fraction(0), self.delta + self._rounding).delta)
 
     def event(self, count: int = 1) -> PrivacyEvent:
         """`count` selections from the same units.
@@ -194,7 +194,7 @@ def _probabilities(selection: PartitionSelection) -> tuple[float, ...]:
         found.append(float(asked.probability_of_keep(len(found))))
         if len(found) > MOST_UNITS:
             raise StrategyDisagrees
-    if not lawful(found, selection):
+    if not satisfies_dp(found, selection):
         raise StrategyDisagrees
     return tuple(found)
 
@@ -203,7 +203,7 @@ MOST_UNITS = 2**21
 """No selection in range needs so many units to keep a candidate for certain."""
 
 
-def lawful(probabilities: Iterable[float], selection: PartitionSelection) -> bool:
+def satisfies_dp(probabilities: Iterable[float], selection: PartitionSelection) -> bool:
     """Whether keeping n units' candidates with these probabilities costs what `selection` is charged."""
     chances = list(probabilities)
     each = float_below(selection.epsilon / selection.contributions)

@@ -32,7 +32,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above, float_below
-from tasks.mechanisms.core.opendp_check import Measurement, confirmed, confirmed_pure
+from tasks.mechanisms.core.opendp_check import Measurement, check_pure_with_opendp, check_with_opendp
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import laplace_variance, least_laplace_scale, rounded_laplace
@@ -204,9 +204,9 @@ def _measurement(histogram: SetHistogram) -> Measurement:
     scale, domain = float(histogram.scale), dp.vector_domain(dp.atom_domain(T="i64"))
     if histogram.noise == "gaussian":
         gaussian = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
-        return confirmed(gaussian, math.sqrt(histogram.contributions), histogram.loss())
+        return check_with_opendp(gaussian, math.sqrt(histogram.contributions), histogram.loss())
     laplace = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
-    return confirmed_pure(laplace, histogram.contributions, histogram.epsilon)
+    return check_pure_with_opendp(laplace, histogram.contributions, histogram.epsilon)
 
 
 class BinsInvalid(UsageError):

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 
 
-def clip_recentred(draw: Draw, logits: Tensor, allowed: Tensor) -> Tensor:
+def clip_recentred(draw: TokenMechanism, logits: Tensor, allowed: Tensor) -> Tensor:
     """max(-c, z - max z + c) on the grid: float32 and bool [N, K] -> int64 [N, K], in [-S, S].
 
     The maximum is over the row's candidates (`allowed`); what is no candidate, or not finite, gets -S, and a row
@@ -42,7 +42,7 @@ def clip_recentred(draw: Draw, logits: Tensor, allowed: Tensor) -> Tensor:
     return steps.clamp_(-draw.clip_steps, draw.clip_steps).masked_fill_(top == -math.inf, 0)
 
 
-def blended(draw: Draw, public: Tensor, allowed: Tensor, row_sums: Tensor) -> Tensor:
+def blended(draw: TokenMechanism, public: Tensor, allowed: Tensor, row_sums: Tensor) -> Tensor:
     """s (q_pub - S) + sum_i q_i: twice the blended score in units of g/s, less 2c: -> int64 [G, K].
 
     The best public token has a public part of 0: a public shift changes no draw, and the integer draw wants it so.

@@ -33,7 +33,7 @@ from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import Exact, exact, float_above
-from tasks.mechanisms.core.opendp_check import Measurement, confirmed
+from tasks.mechanisms.core.opendp_check import Measurement, check_with_opendp
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 
@@ -49,7 +49,7 @@ LARGEST_REFERENCES = 2**20
 
 
 @dataclass(frozen=True)
-class TokenDraw:
+class ExponentialMechanism:
     """One kind of token draw.
 
     Attributes:
@@ -113,7 +113,7 @@ class TokenDraw:
         )
 
     @classmethod
-    def from_event(cls, event: PrivacyEvent) -> "TokenDraw":
+    def from_event(cls, event: PrivacyEvent) -> "ExponentialMechanism":
         """The draw whose parameters `event` stores.
 
         Raises:
@@ -162,7 +162,7 @@ class TokenDraw:
         return places
 
 
-def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> TokenDraw:
+def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> ExponentialMechanism:
     """The token draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     C = tau B sqrt(2 rho / T), with rho/T first cut to whole units and C floored to the grid: the plan never
@@ -181,18 +181,18 @@ def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> Toke
     steps = math.isqrt(math.floor(2 * per_draw * (references * tau) ** 2 * 4**GRID_EXPONENT))
     if steps < 1:
         raise BudgetTooSmall(draws, references)
-    found = TokenDraw(min(steps, LARGEST_CLIP_STEPS), references, tau)
+    found = ExponentialMechanism(min(steps, LARGEST_CLIP_STEPS), references, tau)
     if not (found.loss() * draws).fits(Amount(rho)):
         raise ArithmeticError(f"{draws} draws of {found} cost more than {rho}")
     return found
 
 
 @lru_cache(maxsize=64)
-def _noisy_max(draw: TokenDraw) -> Measurement:
+def _noisy_max(draw: ExponentialMechanism) -> Measurement:
     scores = dp.vector_domain(dp.atom_domain(T="i64"))
     metric = dp.linf_distance(T="i64", monotonic=False)
     measurement = dp.m.make_noisy_max(scores, metric, dp.zero_concentrated_divergence(), scale=draw.scale)
-    return confirmed(measurement, draw.clip_steps, draw.loss())
+    return check_with_opendp(measurement, draw.clip_steps, draw.loss())
 
 
 def _inverse_cdf(scores: Sequence[int], scale: float, rng: RandomSource) -> int:

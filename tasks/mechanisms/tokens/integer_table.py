@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import dp_events
-from tasks.accounting.rounding import Exact, charge, exact
+from tasks.accounting.rounding import Exact, charge_rounded_up, exact
 from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
 from tasks.mechanisms.tokens.exponential_mechanism import (
     GRID_EXPONENT,
@@ -67,7 +67,7 @@ _SCORES_AT_ONCE = {"cpu": 2**18, "cuda": 2**24}
 
 
 @dataclass(frozen=True)
-class IntegerDraw:
+class IntegerTableMechanism:
     """One kind of token draw by an integer table.
 
     Attributes:
@@ -133,7 +133,7 @@ class IntegerDraw:
 
     def loss(self) -> Amount:
         """The charge of one draw, A^2 / 2, rounded up to a whole unit."""
-        return charge(self.fall**2 / 2)
+        return charge_rounded_up(self.fall**2 / 2)
 
     def event(self, draws: int) -> PrivacyEvent:
         """`draws` draws in a row on the same rows, the one that yields the end of the text included."""
@@ -158,7 +158,7 @@ class IntegerDraw:
         )
 
     @classmethod
-    def from_event(cls, event: PrivacyEvent) -> "IntegerDraw":
+    def from_event(cls, event: PrivacyEvent) -> "IntegerTableMechanism":
         """The draw whose parameters `event` stores.
 
         Raises:
@@ -208,7 +208,7 @@ class IntegerDraw:
 
 def calibrate(
     rho: int, draws: int, references: int, temperature: Exact, head_room_nats: int = HEAD_ROOM_NATS
-) -> IntegerDraw:
+) -> IntegerTableMechanism:
     """The integer draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     C / (B tau) is a multiple of the table's step, which is at most 2^-20, and 2^-23 smaller than an ideal table's.
@@ -231,7 +231,7 @@ def calibrate(
     for distance in (LARGEST_CLIP_STEPS >> stride, *range(guess, max(guess - 3, 0), -1)):
         steps = distance << stride
         room = min(references * steps, math.floor(head_room_nats * units_per_nat))
-        found = IntegerDraw(steps, references, tau, room)
+        found = IntegerTableMechanism(steps, references, tau, room)
         if (found.loss() * draws).fits(Amount(rho)):
             return found
     raise BudgetTooSmall(draws, references)

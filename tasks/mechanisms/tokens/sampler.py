@@ -18,8 +18,8 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import Exact, exact
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw
-from tasks.mechanisms.tokens.integer_table import HEAD_ROOM_NATS, IntegerDraw
+from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import HEAD_ROOM_NATS, IntegerTableMechanism
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT: Kind = "table"
 
 
-class Draw(Protocol):
+class TokenMechanism(Protocol):
     """One kind of token draw: its public parameters, what a draw costs, and the draw."""
 
     @property
@@ -70,9 +70,9 @@ class Draw(Protocol):
         """
 
 
-_FROM_EVENT: Mapping[str, Callable[[PrivacyEvent], Draw]] = {
-    integer_table.MECHANISM: integer_table.IntegerDraw.from_event,
-    exponential_mechanism.MECHANISM: exponential_mechanism.TokenDraw.from_event,
+_FROM_EVENT: Mapping[str, Callable[[PrivacyEvent], TokenMechanism]] = {
+    integer_table.MECHANISM: integer_table.IntegerTableMechanism.from_event,
+    exponential_mechanism.MECHANISM: exponential_mechanism.ExponentialMechanism.from_event,
 }
 
 
@@ -84,7 +84,7 @@ def calibrate(
     temperature: Exact,
     *,
     head_room_nats: int = HEAD_ROOM_NATS,
-) -> Draw:
+) -> TokenMechanism:
     """The draw of that kind with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     Args:
@@ -100,7 +100,7 @@ def calibrate(
     return integer_table.calibrate(rho, draws, references, temperature, head_room_nats)
 
 
-def from_event(event: PrivacyEvent) -> Draw:
+def from_event(event: PrivacyEvent) -> TokenMechanism:
     """The draw, of either kind, whose parameters `event` stores.
 
     Raises:
@@ -109,8 +109,8 @@ def from_event(event: PrivacyEvent) -> Draw:
     return _FROM_EVENT[event.mechanism](event)
 
 
-def public_draw(temperature: Exact, kind: Kind) -> Draw:
+def public_sampler(temperature: Exact, kind: Kind) -> TokenMechanism:
     """The exact softmax of public logits at that temperature: no private text has a part in it."""
     if kind == "opendp":
-        return TokenDraw(clip_steps=1, references=1, temperature=exact(temperature))
-    return IntegerDraw(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)
+        return ExponentialMechanism(clip_steps=1, references=1, temperature=exact(temperature))
+    return IntegerTableMechanism(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)

@@ -25,19 +25,19 @@ from pydantic import BaseModel
 from models_db.values.amounts import Amount
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.labels_and_groups import part_facts
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.values.generated import Generated
-from tasks.values.plan import AsAsked, Ask, Plan, invoked_once
+from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 _TOKENS_AROUND = 60
 
 
-class PrivateEvolution(AsAsked):
+class PrivateEvolution(GeneratorDefaults):
     """The system `private_evolution`."""
 
     name: str = "private_evolution"
@@ -46,7 +46,7 @@ class PrivateEvolution(AsAsked):
     charges = True
     shows_private_text = False
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """Buy all rounds; each is one instalment, charged to every block.
 
         Raises:
@@ -71,7 +71,7 @@ class PrivateEvolution(AsAsked):
             prompts=wanted.prompts,
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Let units vote round by round, and give out what was selected last.
 
         Raises:

@@ -11,21 +11,21 @@ from typing import Any, cast
 
 from models_db.values.canonical_json import Json
 from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import Bench
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.generation.decoding.run_context import RunContext
+from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.shapes import ContextTooLong
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
-from tasks.prompted_generation.evolution.selection import Descent, choose
-from tasks.prompted_generation.evolution.voting import Electorate
+from tasks.prompted_generation.evolution.selection import Lineage, choose
+from tasks.prompted_generation.evolution.voting import VoteHistogram
 from tasks.text.interfaces import Embedder
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
 
-Candidates = list[list[Written]]
+Candidates = list[list[Completion]]
 """For each label its candidates, in their public order."""
 
 CLEAR = 3
@@ -77,12 +77,12 @@ class EvolutionRun:
     wanted: EvolutionParameters
     schedule: Schedule
     plan: Plan
-    bench: Bench
+    bench: RunContext
     embed: Embedder
-    electorate: Electorate
+    electorate: VoteHistogram
 
     @classmethod
-    def of(cls, wanted: EvolutionParameters, schedule: Schedule, plan: Plan, bench: Bench) -> "EvolutionRun":
+    def of(cls, wanted: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
         """Nothing is read or spent yet.
 
         Raises:
@@ -93,7 +93,7 @@ class EvolutionRun:
             bench.corpus.require_labels()
         embed = load_embedder(wanted.embedder, bench.device)
         private = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
-        return cls(wanted, schedule, plan, bench, embed, Electorate(bench, plan.blocks, wanted.labels, private))
+        return cls(wanted, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, wanted.labels, private))
 
     def generated(self) -> Generated:
         """The texts, in the public order of their labels.
@@ -147,7 +147,7 @@ class EvolutionRun:
         """The candidates of the next round, or the texts after the last."""
         wanted, last = self.wanted, number == self.wanted.rounds - 1
         totals = wanted.texts_of if last else (wanted.per_label,) * wanted.parts
-        families = [Descent.of(own, total) for own, total in zip(selected, totals, strict=True)]
+        families = [Lineage.of(own, total) for own, total in zip(selected, totals, strict=True)]
         asked = [
             Question(label, candidates[label][parent].text, WAYS[(number + place) % len(WAYS)])
             for label, family in enumerate(families)
@@ -159,7 +159,7 @@ class EvolutionRun:
             for label, family in enumerate(families)
         ]
 
-    def _written(self, name: str, questions: Sequence[Question]) -> list[Written]:
+    def _written(self, name: str, questions: Sequence[Question]) -> list[Completion]:
         """One text for each question, written down under that name before anything is made of it."""
         if not questions:
             return []
@@ -172,9 +172,9 @@ class EvolutionRun:
             lambda: known if known is not None else self._ask(questions),
             lambda texts: [[text.text, text.tokens, text.complete] for text in texts],
         )
-        return [Written(*each) for each in cast("list[list[Any]]", released)]
+        return [Completion(*each) for each in cast("list[list[Any]]", released)]
 
-    def _ask(self, questions: Sequence[Question]) -> list[Written]:
+    def _ask(self, questions: Sequence[Question]) -> list[Completion]:
         """Ask a backend; where a local model has no room for a candidate, it is shown the beginning alone.
 
         Raises:
@@ -189,9 +189,9 @@ class EvolutionRun:
                     raise
                 shown //= 2
 
-    def _answers(self, questions: Sequence[Question], shown: int) -> list[Written]:
+    def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
         """Questions whose system message is one are asked together."""
-        wanted, found = self.wanted, dict[int, Written]()
+        wanted, found = self.wanted, dict[int, Completion]()
         told = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
         for system in dict.fromkeys(told):
             places = [place for place, own in enumerate(told) if own == system]

@@ -27,7 +27,7 @@ def choose(noisy: Sequence[int], how: Selection, most: int, threshold: int, rng:
 
 
 @dataclass(frozen=True)
-class Descent:
+class Lineage:
     """What becomes of the candidates of one label.
 
     Attributes:
@@ -39,7 +39,7 @@ class Descent:
     reworded: tuple[int, ...]
 
     @classmethod
-    def of(cls, selected: Sequence[int], total: int) -> "Descent":
+    def of(cls, selected: Sequence[int], total: int) -> "Lineage":
         """What makes `total` texts of the selected candidates.
 
         One that was drawn several times stays once and is reworded as often as it was drawn again; what is missing is

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import Points, points_of
 from tasks.mechanisms.vectors.fixed_point import GridPoints
 from tasks.text.interfaces import Embedder
@@ -27,7 +27,7 @@ _AS_EMPTY = 1e-5
 
 
 @dataclass(frozen=True)
-class Voters:
+class BlockVotes:
     """The units that vote.
 
     Attributes:
@@ -54,7 +54,7 @@ class Voters:
 
 
 @dataclass(frozen=True)
-class Electorate:
+class VoteHistogram:
     """The units of a release; nothing is read before `voters` is asked for, which must be after ARM.
 
     Attributes:
@@ -63,17 +63,17 @@ class Electorate:
         embed: makes points.
     """
 
-    bench: Bench
+    bench: RunContext
     blocks: Sequence[int]
     labels: Sequence[str]
     embed: Embedder
 
     @cached_property
-    def voters(self) -> Voters:
+    def voters(self) -> BlockVotes:
         """Worked out once, and kept in memory alone."""
         read = self.bench.units(self.blocks, self.labels)
         told = self.bench.in_tenths("units for the votes")
         points = points_of(self.embed, [row.text for _, row in read], told)
         votes = (np.abs(points - points_of(self.embed, [""])) > _AS_EMPTY).any(axis=1)
         labels = np.array([label for label, _ in read], np.int64)
-        return Voters(labels[votes], GridPoints.of(points[votes]))
+        return BlockVotes(labels[votes], GridPoints.of(points[votes]))

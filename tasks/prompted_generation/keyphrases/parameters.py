@@ -13,7 +13,7 @@ from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_
 from tasks.mechanisms.vectors.kde_sketch import MOST_FEATURES
 from tasks.planning.extension import Extended
 from tasks.planning.labels_and_groups import PartParameters
-from tasks.text.keyword_normalisation import spelt_keyword
+from tasks.text.keyword_normalisation import normalise_keyword
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.text.public_topics import digest as topics_digest
 
@@ -34,7 +34,7 @@ TOPICS_FROM = f"built-in list of topics, SHA-256 {topics_digest()}"
 
 
 def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
-    found = {keyword: None for word in words if (keyword := spelt_keyword(word)) is not None}
+    found = {keyword: None for word in words if (keyword := normalise_keyword(word)) is not None}
     if words and not found:
         raise ValueError("no phrase can be made of these words")
     return tuple(found)

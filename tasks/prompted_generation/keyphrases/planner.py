@@ -23,7 +23,7 @@ from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.planning.labels_and_groups import part_facts
@@ -31,7 +31,7 @@ from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters,
 from tasks.prompted_generation.keyphrases.prompt import FACT
 from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.values.generated import Generated
-from tasks.values.plan import Ask, Plan, invoked_once
+from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
 _TOKENS_OF_A_PHRASE, _TOKENS_AROUND = 6, 60
@@ -46,7 +46,7 @@ class KeyphraseSeeding:
     charges = True
     shows_private_text = False
 
-    def written_out(self, request: ReleaseRequest) -> ReleaseRequest:
+    def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """With the words of a public vocabulary in place of a file's name.
 
         Raises:
@@ -54,12 +54,12 @@ class KeyphraseSeeding:
         """
         return request.model_copy(update={"parameters": with_public_words(request.parameters)})
 
-    def fail_share(self, parameters: BaseModel) -> Fraction:
+    def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """What selecting a vocabulary needs; none for a public or counted one."""
         wanted = _asked(parameters)
         return Fraction(wanted.delta_share) if wanted.vocabulary.method == "private" else Fraction(0)
 
-    def plan(self, ask: Ask) -> Plan:
+    def plan(self, ask: PlanInputs) -> Plan:
         """Buy both stages; each is one instalment, charged to every block. What extends a release buys nothing.
 
         Raises:
@@ -84,7 +84,7 @@ class KeyphraseSeeding:
             prompts=1 + wanted.samples,  # the first finds out whether somebody answers
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: Bench) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Release a vocabulary and sketches, then have texts written.
 
         Raises:

@@ -14,9 +14,9 @@ from models_db.values.canonical_json import Json
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.common.array_encoding import array_of, text_of
 from tasks.generation.decoding.public_sampling import text_backend
-from tasks.generation.decoding.run_context import Bench
-from tasks.generation.decoding.stage_budget import StagePurse
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.decoding.stage_budget import PlannedStageBudget
+from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.shapes import ContextTooLong
@@ -86,12 +86,12 @@ class KeyphraseRun:
     wanted: KeyphraseParameters
     stages: Stages
     plan: Plan
-    bench: Bench
+    bench: RunContext
     embed: Embedder
     reader: PhraseReader
 
     @classmethod
-    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: Bench) -> "KeyphraseRun":
+    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
         """Nothing is read or spent yet.
 
         Raises:
@@ -128,7 +128,7 @@ class KeyphraseRun:
         if self.wanted.extends is not None:
             kept = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
             return ReleasedValues.from_json(cast("Mapping[str, Any]", kept))
-        purse = StagePurse(self.bench, VOCABULARY, 0)
+        purse = PlannedStageBudget(self.bench, VOCABULARY, 0)
         words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
         return ReleasedValues(tuple(words), self._sums())
 
@@ -216,7 +216,7 @@ class KeyphraseRun:
             self.bench.progress("texts", len(found), len(labels))
         return found
 
-    def _written(self, texts: Sequence[int], how: Sampling) -> list[Written]:
+    def _written(self, texts: Sequence[int], how: Sampling) -> list[Completion]:
         """One answer for each of these texts. Where a local model has no room, all are told fewer of their phrases.
 
         Phrases are paid for when it turns out how long they are, so a model that cannot read them must end nothing.

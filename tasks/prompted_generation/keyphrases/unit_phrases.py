@@ -22,11 +22,11 @@ from tasks.mechanisms.vectors.kde_sketch import Chunk
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
 from tasks.prompted_generation.keyphrases.parameters import MOST_PHRASES, KeyphraseParameters
 from tasks.text.interfaces import Embedder
-from tasks.text.keyword_normalisation import LONGEST, spelt_keywords
+from tasks.text.keyword_normalisation import LONGEST, normalise_keywords
 from tasks.values.insight import KEYWORDS, SUMMARY, Facets
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding.run_context import Bench
+    from tasks.generation.decoding.run_context import RunContext
 
 UNITS_AT_ONCE, NUMBERS_AT_ONCE = 64, 2**22
 """How much is worked on together: units, and numbers of their features, if one unit alone has not more. Public, both;
@@ -55,7 +55,7 @@ class PhraseReader:
     """
 
     wanted: KeyphraseParameters
-    bench: "Bench"
+    bench: "RunContext"
     extract: Extractor
     embed: Embedder
 
@@ -84,7 +84,7 @@ class PhraseReader:
 
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])
-        found = [spelt_keywords(own.keywords, MOST_PHRASES) for own in facets]
+        found = [normalise_keywords(own.keywords, MOST_PHRASES) for own in facets]
         if self.wanted.ranked_by == "embedding":
             found = self._ranked(facets, found)
         return [own[: self.wanted.phrases_per_unit] for own in found]

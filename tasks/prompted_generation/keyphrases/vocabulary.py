@@ -22,10 +22,10 @@ from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
 from tasks.analysis.keywords.keyword_set import KeywordSet, even_count, keyword_set_for
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.contribution_bound import contributed
+from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tasks.prompted_generation.keyphrases.parameters import TOPICS_FROM, VocabularySettings
-from tasks.values.insight import KEYWORDS, Facets, Purse
+from tasks.values.insight import KEYWORDS, Facets, StageBudget
 
 if TYPE_CHECKING:
     from tasks.text.interfaces import Embedder
@@ -77,7 +77,7 @@ class Vocabulary:
             return f"if {2 * self.counting.variance() ** 0.5:.1f} units more vote for it than for others"
         return None
 
-    def draw(self, purse: Purse, units: Callable[[], Phrases], rng: RandomSource, embed: "Embedder") -> list[str]:
+    def draw(self, purse: StageBudget, units: Callable[[], Phrases], rng: RandomSource, embed: "Embedder") -> list[str]:
         """The vocabulary in the order of the alphabet; empty if nothing could be released.
 
         Args:
@@ -129,7 +129,7 @@ class _Votes:
         counts = np.zeros(len(words), np.int64)
         for some in units:
             for voted in self._voted(some, words):
-                counts[list(contributed(voted, self.settings.per_unit))] += 1
+                counts[list(bound_contributions(voted, self.settings.per_unit))] += 1
         found: list[int] = counts.tolist()
         return found
 

@@ -90,7 +90,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         f"This release is (epsilon, delta)-differentially private. What it protects is **{unit}**.",
         table(("figure", "value"), _figures(record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
-        card_text.in_words(record.claim),
+        card_text.describe_blocks(record.claim),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
         *([card_text.COHORTS.format(in_words(record.cohorts))] if record.cohorts else []),

@@ -15,7 +15,7 @@ from models_db.values.canonical_json import Json
 from tasks.publishing.documents.hugging_face_card import keywords, pretty_name
 from tasks.publishing.documents.licences import licence_address
 from tasks.release.file_names import PARQUET, TEXTS
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import part
 from tasks.release.wording import description
@@ -69,7 +69,7 @@ _ALIASES: Final = (
 """Croissant's own terms that may be written without their prefix."""
 
 
-def croissant(release: Disclosure) -> str:
+def croissant(release: PublicContent) -> str:
     """The file, as JSON-LD in lines."""
     record = release.record
     content = {

@@ -18,7 +18,7 @@ from models_db.values.canonical_json import Json
 from tasks.publishing.documents.hugging_face_card import pretty_name
 from tasks.publishing.documents.yaml_format import Value, yaml_lines
 from tasks.release.claim import Claim
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import description
 from tasks.values.release_kinds import ReleaseKind
@@ -32,7 +32,7 @@ HEAD: Final = (
 PURE, APPROXIMATE, CONCENTRATED = "Pure DP", "Approximate DP", "Zero-concentrated DP"
 
 
-def deployment(release: Disclosure) -> str:
+def deployment(release: PublicContent) -> str:
     """The record, as YAML; a remark and no record where nothing is claimed."""
     claim = release.record.claim
     return NOTHING if claim is None else HEAD + yaml_lines(_record(release.record, claim))

@@ -15,7 +15,7 @@ from typing import Final
 
 from tasks.publishing.documents.markdown import code, plain, table
 from tasks.release.claim import Claim
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import card_text, description
 from tasks.values.release_kinds import ReleaseKind
@@ -47,7 +47,7 @@ are worth. Every answer says what it rests on: **record** - `release.json` of th
 sources; **not in the ledger** - nothing here can answer it, and the owner of the data must."""
 
 
-def checklist(release: Disclosure) -> str:
+def checklist(release: PublicContent) -> str:
     """The checklist, as Markdown."""
     record = release.record
     levels = (
@@ -182,7 +182,7 @@ def _model(record: ReleaseRecord) -> str:
     return f"{model.name} (weights {model.weights_sha256}) is public."
 
 
-def _utility(release: Disclosure) -> tuple[Answer, ...]:
+def _utility(release: PublicContent) -> tuple[Answer, ...]:
     names = ", ".join(f"{metric.name} ({metric.exposure})" for metric in release.metrics)
     use = release.record.declared.intended_use
     made = "insights" if release.record.kind == ReleaseKind.INSIGHTS else "texts"

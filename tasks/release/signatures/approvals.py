@@ -13,7 +13,7 @@ from models_db.tables import Approval, Principal
 from models_db.values.amounts import total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.gates import Gate
-from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.release.file_names import APPROVALS
 from tasks.release.record import ReleaseRecord, Standing
@@ -148,7 +148,7 @@ def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
 def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
     needed = required_approvals(record)
     for gate in GATES:
-        given = len(voices(decisions, gate))
+        given = len(counted_approvals(decisions, gate))
         if given < needed[gate]:
             raise NotApproved(gate, f"{given} of {needed[gate]} approvals")
 
@@ -160,7 +160,7 @@ def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
     return {"spend": spend, "motion": motion, "publish": rules.publish}
 
 
-def voices(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
+def counted_approvals(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
     """The keys that decided at `gate`, one set for each voice: delegate and delegator have one between them."""
     groups: list[tuple[set[str], set[str]]] = []
     for one in decisions:
@@ -175,7 +175,7 @@ def voices(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
 def approvals_document(decisions: Iterable[SignedDecision]) -> bytes:
     """The content of `approvals.json`: by gate, then approver, so that it tells no order in time."""
     ordered = sorted(decisions, key=lambda d: (GATES.index(d.gate), d.approver))
-    return document([decision.model_dump(exclude_none=True) for decision in ordered])
+    return encode_json([decision.model_dump(exclude_none=True) for decision in ordered])
 
 
 def read_approvals(data: bytes) -> list[SignedDecision]:
@@ -184,7 +184,7 @@ def read_approvals(data: bytes) -> list[SignedDecision]:
     Raises:
         FileUnfit: it is not one of ours, or not in its one order and spelling.
     """
-    stored: Json = parse_document(data, APPROVALS)
+    stored: Json = decode_json(data, APPROVALS)
     if not isinstance(stored, list):
         raise FileUnfit(APPROVALS, "is not a list of decisions")
     found = [read_as(SignedDecision, one, APPROVALS) for one in stored]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import encode_canonical
-from tasks.common.files import FileTable, FileUnfit, document, parse_document, read_document
+from tasks.common.files import FileTable, FileUnfit, decode_json, encode_json, read_document
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import ATTESTATION, RECORD
@@ -78,7 +78,7 @@ def envelope(payload: bytes, attestations: Iterable[str]) -> "Envelope":
 
 def envelope_document(made: "Envelope") -> bytes:
     """The content of `attestation.json`."""
-    return document(made.to_dict())
+    return encode_json(made.to_dict())
 
 
 def read_envelope(data: bytes) -> "Envelope":
@@ -87,7 +87,7 @@ def read_envelope(data: bytes) -> "Envelope":
     Raises:
         FileUnfit: it is no envelope of ours, has a key twice, or is spelt otherwise than we spell it.
     """
-    stored = read_as(StoredEnvelope, parse_document(data, ATTESTATION), ATTESTATION)
+    stored = read_as(StoredEnvelope, decode_json(data, ATTESTATION), ATTESTATION)
     keys = [one.keyid for one in stored.signatures]
     if keys != sorted(set(keys)):
         raise FileUnfit(ATTESTATION, "has a key twice, or its signatures out of order")
@@ -159,7 +159,7 @@ def _envelope(payload: bytes) -> "Envelope":
 
 
 def _read_signature(attestation: str) -> DsseSignature:
-    return read_as(DsseSignature, parse_document(attestation.encode() + b"\n", ATTESTATION), ATTESTATION)
+    return read_as(DsseSignature, decode_json(attestation.encode() + b"\n", ATTESTATION), ATTESTATION)
 
 
 class NotAttested(Refused):

@@ -7,7 +7,7 @@ head, but neither its number nor a time: these would tell how many attempts a re
 from typing import Final, Literal
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.common.files import document, parse_document
+from tasks.common.files import decode_json, encode_json
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.file_names import CHECKPOINT
 from tasks.release.signatures import ed25519
@@ -42,7 +42,7 @@ class Checkpoint(Strict):
 
     def to_bytes(self) -> bytes:
         """The content of `checkpoint.json`."""
-        return document(self.model_dump())
+        return encode_json(self.model_dump())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Checkpoint":
@@ -51,7 +51,7 @@ class Checkpoint(Strict):
         Raises:
             FileUnfit: it is not one of ours.
         """
-        return read_as(cls, parse_document(data, CHECKPOINT), CHECKPOINT)
+        return read_as(cls, decode_json(data, CHECKPOINT), CHECKPOINT)
 
 
 def _statement(artifact: str, ledger_head: str) -> bytes:

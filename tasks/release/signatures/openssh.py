@@ -30,7 +30,7 @@ class NotOpenSSH(ValueError):
 
 
 @dataclass(frozen=True)
-class Outside:
+class PublicHeader:
     """What a private key file says about itself."""
 
     kind: str
@@ -61,7 +61,7 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode().rstrip("=")
 
 
-def outside(data: bytes) -> Outside:
+def outside(data: bytes) -> PublicHeader:
     """What can be said about a private key file without opening it.
 
     Raises:
@@ -82,7 +82,7 @@ def outside(data: bytes) -> Outside:
         raise NotOpenSSH("is broken") from None
     if count != 1:
         raise NotOpenSSH("holds several keys")
-    return Outside(kind.decode("ascii", "replace"), cipher != b"none")
+    return PublicHeader(kind.decode("ascii", "replace"), cipher != b"none")
 
 
 def private_key(data: bytes, passphrase: Callable[[], str]) -> Ed25519PrivateKey:

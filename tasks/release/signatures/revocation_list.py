@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from models_db.errors import Refused
-from tasks.common.files import FileUnfit, document, parse_document
+from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.file_names import REVOCATIONS
 
@@ -37,7 +37,7 @@ class Revocations(Strict):
 
     def to_bytes(self) -> bytes:
         """The content of `revocations.json`."""
-        return document(self.model_dump())
+        return encode_json(self.model_dump())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Revocations":
@@ -46,7 +46,7 @@ class Revocations(Strict):
         Raises:
             FileUnfit: it is not one of ours.
         """
-        found = read_as(cls, parse_document(data, REVOCATIONS), REVOCATIONS)
+        found = read_as(cls, decode_json(data, REVOCATIONS), REVOCATIONS)
         if found != cls.of(found.revoked):
             raise FileUnfit(REVOCATIONS, "is out of order, or lists something twice")
         return found

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from tasks.common.files import document, parse_document
+from tasks.common.files import decode_json, encode_json
 from tasks.common.strict_model import Digest, Strict, read_as
 from tasks.release.file_names import SUMS_SIGNATURE
 from tasks.release.signatures import ed25519
@@ -28,7 +28,7 @@ class Seal(Strict):
 
     def to_bytes(self) -> bytes:
         """The content of `SHA256SUMS.sig`."""
-        return document(self.model_dump())
+        return encode_json(self.model_dump())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Seal":
@@ -37,4 +37,4 @@ class Seal(Strict):
         Raises:
             FileUnfit: it is not one of ours.
         """
-        return read_as(cls, parse_document(data, SUMS_SIGNATURE), SUMS_SIGNATURE)
+        return read_as(cls, decode_json(data, SUMS_SIGNATURE), SUMS_SIGNATURE)

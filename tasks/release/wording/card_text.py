@@ -190,11 +190,11 @@ def unprotected_figures(since: str, people: int) -> str:
     return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL_CLAIM)
 
 
-def in_words(claim: Claim) -> str:
+def describe_blocks(claim: Claim) -> str:
     """What epsilon and delta mean for an attacker."""
     if claim.rho == claim.delta_fail == "0":
         return "No private text had a part in it: without the dataset it would have come out the same way."
-    times, right = plain_bounds(claim)
+    times, right = describe_bounds(claim)
     return (
         "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
         " parameters, and reads all of this release. Whatever there is to find in it, finding it is at most"
@@ -207,7 +207,7 @@ def in_words(claim: Claim) -> str:
     )
 
 
-def plain_bounds(claim: Claim) -> tuple[str, str]:
+def describe_bounds(claim: Claim) -> tuple[str, str]:
     """`bounds` of a claim in words: how many times as likely, and how often right, in percent."""
     factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
     times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"

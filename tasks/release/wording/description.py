@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from models_db.values.amounts import Amount
-from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import insight_text
-from tasks.release.wording.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, plain_bounds, unprotected_figures
+from tasks.release.wording.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, describe_bounds, unprotected_figures
 from tasks.values.release_kinds import ReleaseKind
 
 BIASES: Final = (
@@ -113,7 +113,7 @@ def impact(record: ReleaseRecord) -> str:
         return NO_CLAIM
     if reads_nothing(record):
         return "No private text had a part in it: without the dataset it would have come out the same way."
-    times, right = plain_bounds(record.claim)
+    times, right = describe_bounds(record.claim)
     return (
         f"Whatever can be found in the release is at most {times} as likely with a unit in the data as without it, and"
         f" the other way round, give or take a probability of {record.claim.delta}. Who must guess at even odds whether"
@@ -211,7 +211,9 @@ def limits(record: ReleaseRecord) -> Iterable[str]:
 
 def reads_nothing(record: ReleaseRecord) -> bool:
     """Whether no private text had a part in the release."""
-    return vouched(record.events) == Amount() and not any(event.mechanism in UNPROTECTED for event in record.events)
+    return loss_paid_by_parent(record.events) == Amount() and not any(
+        event.mechanism in UNPROTECTED for event in record.events
+    )
 
 
 def written(record: ReleaseRecord, shown: Callable[[str], str] = str) -> str:

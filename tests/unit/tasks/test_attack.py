@@ -8,7 +8,7 @@ import pytest
 import tasks.evaluate
 from models_db.home import ProjectHome
 from tasks.attack import attack_release, copied, everything_there_is, tools_at_hand, units_of
-from tasks.attacks.public_twin import set_stage
+from tasks.attacks.public_twin import split_twin
 from tasks.attacks.registry import ATTACKS
 from tasks.common import progress
 from tasks.corpus.ingest import ingest
@@ -53,7 +53,7 @@ def test_labels_are_the_declared_ones_or_those_of_single_documents(home):
 
 
 def test_a_copy_holds_members_and_canaries_and_is_gone_afterwards(home):
-    stage = set_stage(units_of(corpus_of(home), ()), OS_RANDOM, members=3, canaries=2)
+    stage = split_twin(units_of(corpus_of(home), ()), OS_RANDOM, members=3, canaries=2)
     with copied(home, stage, ()) as corpus:
         texts = sorted(corpus.texts())
         assert corpus.unit_count() == 5
@@ -80,7 +80,7 @@ def test_tools_that_are_missing_are_told_of_and_their_attacks_left_out(home):
     assert (tools.embed, tools.tag) == (None, None)
     assert len(told) == 2
     assert all("models pull" in line for line in told)
-    stage = set_stage(units_of(corpus_of(home), ()), OS_RANDOM, members=3, canaries=1)
+    stage = split_twin(units_of(corpus_of(home), ()), OS_RANDOM, members=3, canaries=1)
     found = attack_release(stage, ["one text"], "it", tools)
     assert [each.name for each in found] == [name for name, each in ATTACKS.items() if "embedder" not in each.needs]
 

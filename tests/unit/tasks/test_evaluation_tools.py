@@ -9,7 +9,7 @@ import torch
 from tasks import evaluate
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
 from tasks.text import tagger
 from tasks.text.tagger import TaggerChanged
@@ -23,7 +23,7 @@ TEXTS = texts("Angela Merkel lives in Berlin.", "The nurse came on Monday.")
 def model() -> LanguageModel:
     network, tokenizer = tiny_network(seed=11, spread=0.3)
     device = torch.device("cpu")
-    return adopt(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=device)
+    return wrap_network(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=device)
 
 
 def test_entities_and_a_judge_by_the_tools_of_this_machine(model):

@@ -3,7 +3,7 @@
 import pytest
 
 from models_db.tables import Approval, Artifact, Principal
-from tasks.publish import papers_of
+from tasks.publish import documents_of_release
 
 HEAD, ARTIFACT, REQUEST = "ab" * 32, "cd" * 32, "ef" * 32
 PEOPLE = {1: "sue", 2: "tom", 3: "zoe"}
@@ -30,7 +30,7 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
 
 
 def papers(*decisions):
-    return papers_of(Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32])
+    return documents_of_release(Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32])
 
 
 def test_it_has_decisions_attestations_head_and_list():

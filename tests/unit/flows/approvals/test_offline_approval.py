@@ -22,7 +22,7 @@ from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import digest
-from tasks.common.files import document
+from tasks.common.files import encode_json
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint
 from tests.unit.flows.asking import a_draft, a_question, steward, text_of
 from tests.unit.tasks.publishing.builders import a_request
@@ -60,7 +60,7 @@ def rewritten(path, change):
     """The file with its content changed, still in canonical JSON."""
     content = json.loads(path.read_bytes())
     changed = change(content)
-    path.write_bytes(document(content if changed is None else changed))
+    path.write_bytes(encode_json(content if changed is None else changed))
     return path
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flows.audit.anchors import ChainHead, read_anchor
 from models_db.services.audit.chain import ChainPosition
-from tasks.common.files import FileUnfit, document
+from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
 
@@ -62,14 +62,14 @@ CHANGES = {"seq": 8, "hash": "c" * 64, "at": "2026-11-22T04:03:00.000000Z", "pub
 
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_changed_field_is_not_genuine(head: Path, field: str) -> None:
-    head.write_bytes(document(json.loads(head.read_bytes()) | {field: CHANGES[field]}))
+    head.write_bytes(encode_json(json.loads(head.read_bytes()) | {field: CHANGES[field]}))
     assert not read_anchor(head).is_genuine
 
 
 @pytest.mark.parametrize("field", ["ledger_head", "artifact_sha256", "public_key"])
 def test_a_changed_field_of_a_bundles_is_not_genuine(bundle: Path, field: str) -> None:
     path = bundle / "checkpoint.json"
-    path.write_bytes(document(json.loads(path.read_bytes()) | {field: "c" * 64}))
+    path.write_bytes(encode_json(json.loads(path.read_bytes()) | {field: "c" * 64}))
     assert not read_anchor(bundle).is_genuine
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from tasks.accounting.rounding import (
     InexactNumber,
-    cap,
-    charge,
+    cap_rounded_down,
+    charge_rounded_up,
     decimal_above,
     enclose,
     exact,
@@ -54,18 +54,18 @@ def test_exact_refuses_everything_else(bad):
 
 def test_charges_round_up_and_caps_down():
     third = Fraction(1, 3)
-    assert charge(third, third) == Amount(333333333334, 333333333333333334)
-    assert cap(third, third) == Amount(333333333333, 333333333333333333)
+    assert charge_rounded_up(third, third) == Amount(333333333334, 333333333333333334)
+    assert cap_rounded_down(third, third) == Amount(333333333333, 333333333333333333)
 
 
 def test_whole_units_are_not_rounded_away():
-    assert charge(Fraction(5, 10**12)) == cap(Fraction(5, 10**12)) == Amount(5)
+    assert charge_rounded_up(Fraction(5, 10**12)) == cap_rounded_down(Fraction(5, 10**12)) == Amount(5)
 
 
 def test_an_interval_is_charged_by_its_upper_and_capped_by_its_lower_bound():
     wide = iv.mpf(["0.25", "0.5"])
-    assert charge(wide).rho == 5 * 10**11
-    assert cap(wide).rho == 25 * 10**10
+    assert charge_rounded_up(wide).rho == 5 * 10**11
+    assert cap_rounded_down(wide).rho == 25 * 10**10
 
 
 @given(st.fractions(min_value=0, max_value=10**9))

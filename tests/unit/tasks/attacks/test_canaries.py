@@ -17,7 +17,7 @@ from tasks.attacks.canaries import (
     make_canaries,
     plant,
 )
-from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.attacks.unigram_model import UnigramModel
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tests.unit.tasks.attacks.people import random_texts
 
@@ -78,7 +78,7 @@ def test_the_exposure_by_chance_by_hand():
 
 
 def language_score(released):
-    language = ReleaseLanguage(released)
+    language = UnigramModel(released)
     return lambda asked: [language.log_likelihood(text) for text in asked]
 
 

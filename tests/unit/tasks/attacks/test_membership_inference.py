@@ -7,7 +7,7 @@ import pytest
 
 from tasks.attacks.membership_inference import NO_EVIDENCE, embedding_scores, likelihood_ratio_scores, overlap_scores
 from tasks.attacks.roc import separation
-from tasks.attacks.unigram_model import ReleaseLanguage
+from tasks.attacks.unigram_model import UnigramModel
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 
 MEMBERS, OTHERS = random_texts(60, 30, 1), random_texts(120, 30, 2)
@@ -53,7 +53,7 @@ def test_the_language_of_a_release_by_hand():
 
     P(a | start) = (2 + 7/12) / 3 = 31/36, P(b | a) = (1 + 1/3) / 2 = 2/3: `a` is followed once, and ends once.
     """
-    language = ReleaseLanguage(["a b", "a"])
+    language = UnigramModel(["a b", "a"])
     assert language.log_likelihood("a b") == pytest.approx(math.log(31 / 36 * 2 / 3))
     # P(z) = (1/3) / 4 = 1/12, and nothing follows it.
     assert language.log_likelihood("z z") == pytest.approx(math.log(1 / 36 * 1 / 12))
@@ -62,7 +62,7 @@ def test_the_language_of_a_release_by_hand():
 
 def test_probabilities_of_a_language_add_up():
     """Over the known words and one unknown one, after any word."""
-    language = ReleaseLanguage(["a b a c", "c c"])
+    language = UnigramModel(["a b a c", "c c"])
     for before in ("a", "b", "c", "z"):
         alone = language.log_likelihood(before)
         mass = sum(math.exp(language.log_likelihood(f"{before} {word}") - alone) for word in ("a", "b", "c", "zz"))

@@ -1,7 +1,7 @@
 """Replay: copies and near copies are found, and random text has none."""
 
 from tasks.attacks.identifier_extraction import Extracted
-from tasks.attacks.memorisation import Replayed, replayed
+from tasks.attacks.memorisation import CopiedText, find_copies
 from tasks.attacks.shingles import best_containments, containment, joined, shingles
 from tests.unit.tasks.attacks.people import random_texts
 
@@ -22,18 +22,18 @@ def test_the_best_document_counts_and_not_all_together():
 
 
 def test_replay_by_hand():
-    found = replayed(["one two three four five", "six"], ["Zero one two THREE four", "six seven"])
-    assert found == Replayed((4, 1), (1 / 2, 0.0))
+    found = find_copies(["one two three four five", "six"], ["Zero one two THREE four", "six seven"])
+    assert found == CopiedText((4, 1), (1 / 2, 0.0))
     assert found.near == Extracted(1, 2)
-    assert replayed([], ["a"]) == Replayed((), ())
-    assert replayed(["a b"], []).runs == (0,)
+    assert find_copies([], ["a"]) == CopiedText((), ())
+    assert find_copies(["a b"], []).runs == (0,)
 
 
 def test_copies_with_small_changes_are_near_copies_and_other_texts_are_not():
     corpus = random_texts(40, 40, 1)
     changed = [" ".join("changed" if place == 20 else word for place, word in enumerate(t.split())) for t in corpus]
-    assert replayed(corpus, corpus).near == Extracted(40, 40)
-    found = replayed(changed, corpus)
+    assert find_copies(corpus, corpus).near == Extracted(40, 40)
+    found = find_copies(changed, corpus)
     assert found.near == Extracted(40, 40)
     assert set(found.runs) == {20}
-    assert replayed(changed, random_texts(40, 40, 2)).near == Extracted(0, 40)
+    assert find_copies(changed, random_texts(40, 40, 2)).near == Extracted(0, 40)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tasks.attacks.canaries import CanariesInvalid, CorpusDocument
-from tasks.attacks.public_twin import MOST_NONMEMBERS, Stage, TwinTooSmall, set_stage, shuffled
+from tasks.attacks.public_twin import MOST_NONMEMBERS, TwinSplit, TwinTooSmall, shuffled, split_twin
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 
 UNITS = [
@@ -15,7 +15,7 @@ UNITS = [
 
 
 def test_nobody_is_on_both_sides_and_nobody_is_lost():
-    stage = set_stage(UNITS, OS_RANDOM, members=15, canaries=3, copies=2)
+    stage = split_twin(UNITS, OS_RANDOM, members=15, canaries=3, copies=2)
     assert (len(stage.members), len(stage.nonmembers)) == (15, 22)
     known = {document.unit for document in (*stage.members, *stage.nonmembers)}
     lent = [document.text for document in UNITS if document.unit not in known]
@@ -26,7 +26,7 @@ def test_nobody_is_on_both_sides_and_nobody_is_lost():
 
 
 def test_planted_canaries_begin_like_others_of_the_corpus():
-    stage = set_stage(UNITS, OS_RANDOM, members=15, canaries=3, copies=2)
+    stage = split_twin(UNITS, OS_RANDOM, members=15, canaries=3, copies=2)
     corpus = stage.corpus(["a", "b"])
     assert [document.unit for document in corpus[15:]] == ["canary-00000", "canary-00001", "canary-00002"]
     assert [document.label for document in corpus[15:]] == ["a", "b", "a"]
@@ -36,7 +36,7 @@ def test_planted_canaries_begin_like_others_of_the_corpus():
 
 def test_nothing_of_a_nonmember_is_in_the_copy():
     """Not even the beginning that a canary borrows: a copy of the corpus must give away members alone."""
-    stage = set_stage(UNITS, OS_RANDOM, members=15, canaries=30)
+    stage = split_twin(UNITS, OS_RANDOM, members=15, canaries=30)
     copied = "\n".join(document.text for document in stage.corpus())
     assert len(stage.nonmembers) == 19  # a quarter of 25 lend, in turn
     assert all(document.text in copied for document in stage.members)
@@ -44,9 +44,9 @@ def test_nothing_of_a_nonmember_is_in_the_copy():
 
 
 def test_never_more_than_half_and_never_more_nonmembers_than_are_needed():
-    assert len(set_stage(UNITS, OS_RANDOM, members=1000).members) == 20
+    assert len(split_twin(UNITS, OS_RANDOM, members=1000).members) == 20
     many = [CorpusDocument(f"u{number}", "text") for number in range(1300)]
-    assert len(set_stage(many, OS_RANDOM, members=10).nonmembers) == MOST_NONMEMBERS
+    assert len(split_twin(many, OS_RANDOM, members=10).nonmembers) == MOST_NONMEMBERS
 
 
 def test_everybody_comes_first_equally_often():
@@ -57,16 +57,16 @@ def test_everybody_comes_first_equally_often():
 
 
 def test_a_stage_is_read_back_as_it_was():
-    stage = set_stage(UNITS, OS_RANDOM, members=5, canaries=2)
-    assert Stage.from_json(json.loads(json.dumps(stage.to_json()))) == stage
+    stage = split_twin(UNITS, OS_RANDOM, members=5, canaries=2)
+    assert TwinSplit.from_json(json.loads(json.dumps(stage.to_json()))) == stage
 
 
 @pytest.mark.parametrize(("units", "members"), [(0, 5), (3, 5), (40, 1)])
 def test_a_corpus_too_small_to_cut_is_refused(units, members):
     with pytest.raises(TwinTooSmall):
-        set_stage(UNITS[:units], OS_RANDOM, members=members)
+        split_twin(UNITS[:units], OS_RANDOM, members=members)
 
 
 def test_no_canary_is_refused():
     with pytest.raises(CanariesInvalid):
-        set_stage(UNITS, OS_RANDOM, members=5, canaries=0)
+        split_twin(UNITS, OS_RANDOM, members=5, canaries=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.attacks.canaries import make_canaries
-from tasks.attacks.context import Scene
+from tasks.attacks.context import AttackInput
 from tasks.attacks.registry import ATTACKS, possible
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.text.interfaces import Entity
@@ -38,7 +38,7 @@ def labels(count, seed):
     return list(np.random.default_rng(seed).choice(["left", "right"], count))
 
 
-SCENE = Scene(
+SCENE = AttackInput(
     released=random_texts(40, 30, 9),
     members=corpus(60, 1, "ann"),
     nonmembers=corpus(120, 2, "bob"),
@@ -155,5 +155,5 @@ def test_only_what_has_its_tools_is_possible():
 
 
 def test_results_are_internal_unless_the_members_are_public():
-    assert Scene((), (), ()).exposure == "internal"
+    assert AttackInput((), (), ()).exposure == "internal"
     assert {attack.compute(replace(SCENE, exposure="internal")).exposure for attack in possible(SCENE)} == {"internal"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Text
 
@@ -17,8 +17,8 @@ def themed(count: int, seed: int, themes: Sequence[str] = THEMES) -> list[str]:
     return [" ".join(generator.choice(themes[generator.integers(len(themes))].split(), size=8)) for _ in range(count)]
 
 
-def subject(released: Sequence[str], documents: Sequence[str], embed: Letters | None = None) -> Subject:
-    return Subject([Text(text) for text in released], documents=lambda: documents, embed=embed or Letters())
+def subject(released: Sequence[str], documents: Sequence[str], embed: Letters | None = None) -> EvaluationInput:
+    return EvaluationInput([Text(text) for text in released], documents=lambda: documents, embed=embed or Letters())
 
 
 def number(value: object) -> float:

@@ -4,7 +4,7 @@ import pytest
 
 from models_db.policies.policy import Policy
 from models_db.values.requests import model_to_json
-from tasks.evaluation.bound_override import NothingToOverride, overridden, overriding, require_admitted
+from tasks.evaluation.bound_override import NothingToOverride, overridden_bounds, override_reason, require_admitted
 from tasks.evaluation.policy_bounds import OutsideBounds, missed
 from tasks.values.metric_result import MetricResult
 
@@ -25,7 +25,7 @@ def measured(texts=3, empty=0):
 
 
 def reason_for(figures, why="a pilot"):
-    return overriding(missed(rules_of(RULES).required, figures), why)
+    return override_reason(missed(rules_of(RULES).required, figures), why)
 
 
 def test_the_reason_names_every_figure_and_says_why():
@@ -34,10 +34,10 @@ def test_the_reason_names_every_figure_and_says_why():
         " most 2): a pilot"
     )
     missing = {"length": measured()["length"]}
-    assert overridden(reason_for(missing)) == (
+    assert overridden_bounds(reason_for(missing)) == (
         "length.texts is 3, allowed is at most 2; distinct is not measured, allowed is measured"
     )
-    assert overridden("names nobody") is None
+    assert overridden_bounds("names nobody") is None
 
 
 def test_what_is_inside_needs_no_reason_at_all():

@@ -6,7 +6,7 @@ import pytest
 
 from models_db.policies.policy import EvaluationRules
 from models_db.values.requests import parse_model
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.policy_bounds import NotMeasurable, OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
 from tasks.values.metric_result import MetricResult, Value
@@ -72,7 +72,7 @@ def test_every_figure_outside_is_named() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_figures_of_a_metric_are_the_same_with_texts_and_without(metric: str) -> None:
-    subject = Subject(
+    subject = EvaluationInput(
         [Text()] * 3,
         score=lambda texts: [(-1.0, 2)] * len(texts),
         documents=lambda: ["a b c"],

@@ -5,7 +5,7 @@ from typing import Any
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import release_amount
 from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 AMOUNT = release_amount("4", "1e-7")
 OUT_OF_RANGE: tuple[dict[str, object], ...] = (
@@ -40,6 +40,6 @@ def ask(
     blocks: int = 1,
     population: int | None = None,
     governed: bool = True,
-) -> Ask:
+) -> PlanInputs:
     """The public facts of one release."""
-    return Ask(amount, parameters or ink(), blocks, population, governed)
+    return PlanInputs(amount, parameters or ink(), blocks, population, governed)

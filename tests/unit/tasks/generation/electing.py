@@ -8,14 +8,14 @@ from typing import Any
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.generation.decoding.run_context import RunContext
+from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.evolution.run import EvolutionRun
 from tasks.prompted_generation.evolution.schedule import Schedule
-from tasks.prompted_generation.evolution.voting import Electorate
+from tasks.prompted_generation.evolution.voting import VoteHistogram
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import store
@@ -61,15 +61,15 @@ class Writing:
     name: str = "tests 1"
     external: bool = False
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         before = sum(map(len, self.asked))
         self.asked.append(list(prompts))
         self.told.append(how)
         texts = [self.answer(prompt, before + place) for place, prompt in enumerate(prompts)]
-        return [Written(text, len(text), True) for text in texts]
+        return [Completion(text, len(text), True) for text in texts]
 
 
-def running(bench: Bench, wanted: EvolutionParameters, writing: Writing, rho: int = RHO) -> EvolutionRun:
+def running(bench: RunContext, wanted: EvolutionParameters, writing: Writing, rho: int = RHO) -> EvolutionRun:
     """A run over a bench, with its own plan."""
     plan = PrivateEvolution().plan(ask(wanted, Amount(rho)))
     return EvolutionRun(
@@ -78,5 +78,5 @@ def running(bench: Bench, wanted: EvolutionParameters, writing: Writing, rho: in
         plan,
         replace(bench, outside=writing, prompt=LABELLED if wanted.labels else bench.prompt),
         Letters(),
-        Electorate(bench, plan.blocks, wanted.labels, Letters()),
+        VoteHistogram(bench, plan.blocks, wanted.labels, Letters()),
     )

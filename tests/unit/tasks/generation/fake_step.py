@@ -34,7 +34,7 @@ class FakeSteps:
             positions=(position,) * len(numbers),
             public=torch.tensor([self.public[number] for number in numbers], dtype=torch.float32),
             private=lambda candidates: self._private(numbers, candidates),
-            let_go=lambda index: self._let_go(numbers[index]),
+            drop_private_rows=lambda index: self._let_go(numbers[index]),
         )
 
     def of(self, kind: str) -> list[Any]:

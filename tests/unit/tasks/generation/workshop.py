@@ -11,7 +11,7 @@ from tasks.corpus.demo.clinic import demo_notes
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import DeterministicRandom, RandomSource
@@ -100,7 +100,7 @@ class Workshop:
         stops: bool = False,
         arm: Callable[[int, int], None] | None = None,
         description: str = "Short notes.",
-    ) -> Bench:
+    ) -> RunContext:
         """A bench over the corpus; `arm` is called after the arming is written down."""
 
         def armed(sequence: int, instalment: int) -> None:
@@ -109,7 +109,7 @@ class Workshop:
                 arm(sequence, instalment)
 
         corpus: Any = WatchedCorpus(self.corpus, self.seen) if type(self.corpus) is Corpus else self.corpus
-        return Bench(
+        return RunContext(
             engine=Engine(tiny_model(stops=stops)),
             corpus=corpus,
             scheme=PartitionScheme(key, self.blocks),

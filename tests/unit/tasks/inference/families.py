@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.catalogue.silence_libraries import silence_libraries
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 300,
@@ -102,7 +102,7 @@ REFUSED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
 
 def config_of(kind: str, changes: Mapping[str, Any]) -> Any:
     """A configuration of transformers."""
-    with quiet_libraries():
+    with silence_libraries():
         return AutoConfig.for_model(kind, **{**SMALL, **changes})
 
 
@@ -110,5 +110,5 @@ def network_of(kind: str, changes: Mapping[str, Any], seed: int = 3) -> Any:
     """A network of random weights, in float32."""
     config = config_of(kind, changes)
     torch.manual_seed(seed)
-    with quiet_libraries():
+    with silence_libraries():
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

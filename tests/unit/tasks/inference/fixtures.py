@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tests.support import require
@@ -48,7 +48,7 @@ def tiny_network(**changes: Any) -> Any:
 def adopted(network: Any) -> LanguageModel:
     """The network in the engine's hands, on the CPU."""
     tokenizer = SimpleNamespace(eos_token_id=2)
-    return adopt(network, tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu"))
+    return wrap_network(network, tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")

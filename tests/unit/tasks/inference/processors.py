@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasks.inference.catalogue.precision import Precision, PrecisionMissing
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network import capabilities
 from tasks.inference.network.capabilities import CPU, CpuCapabilities, check_available, cpu_capabilities
 from tests.unit.tasks.inference.fixtures import tiny_network
@@ -47,7 +47,7 @@ def expect_refusal(precision: Precision) -> bool:
     if is_available(precision):
         return False
     with pytest.raises(PrecisionMissing, match=precision) as refusal:
-        adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
+        wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
     assert refusal.value.facts == {"precision": precision, "device": "cpu"}
     assert "float32" in refusal.value.advice
     return True

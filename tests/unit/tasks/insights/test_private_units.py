@@ -13,10 +13,10 @@ from models_db.home import ProjectHome
 from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.run_tools import told_extractor
+from tasks.insights.run_tools import extractor_with_progress
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.values.insight import Facets
 from tests.tiny_embedder import Letters
@@ -50,7 +50,7 @@ def everything(corpus: Corpus, extract: Any, blocks: int = 1) -> dict[str, tuple
     """By unit: its facets, its point, whether it is sampled, and what it chooses."""
     units = PrivateUnits(Workshop(corpus, blocks).bench(), range(blocks), extract, Letters())
     words = ["kettle", "violin", "tax form"]
-    chosen = FastChooser()(units.facets, units.points, words, Letters()(words), 2)
+    chosen = IndexKeywordAssigner()(units.facets, units.points, words, Letters()(words), 2)
     taken = units.sampled(Decimal("0.5"))
     return {
         row.unit: (found.values, point.tobytes(), bool(take), own)
@@ -115,7 +115,7 @@ def test_progress_does_not_tell_how_many_units_there_are(tmp_path, keeping):
         corpus = corpus_of(tmp_path / str(count), {f"unit {number}": f"kettle {number}" for number in range(count)})
         folder = tmp_path / f"kept {count}" if keeping else None
         bench = replace(Workshop(corpus).bench(), progress=lambda *step: steps.append(step), cache=folder)
-        extract = told_extractor(UraniaParameters(), bench)
+        extract = extractor_with_progress(UraniaParameters(), bench)
         assert len(PrivateUnits(bench, (0,), extract, Letters()).facets) == count
         return list(dict.fromkeys(steps))
 

@@ -15,16 +15,16 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.mechanisms.registry import MECHANISMS, EventInconsistent, UnknownMechanism, recompute
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw
-from tasks.mechanisms.tokens.integer_table import IntegerDraw
+from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tasks.mechanisms.vectors.kde_sketch import KdeSketches
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 
 EVENTS = [
-    TokenDraw(2**19, 4, Fraction(9, 10)).event(48),
-    IntegerDraw(2**19, 4, Fraction(9, 10), 2**21).event(48),
+    ExponentialMechanism(2**19, 4, Fraction(9, 10)).event(48),
+    IntegerTableMechanism(2**19, 4, Fraction(9, 10), 2**21).event(48),
     NoisyCount(Fraction(5, 2)).event(),
     NoisyHistogram(7, NoisyCount(Fraction(5, 2))).event(),
     NoisyMean(2**20, Fraction(3 * 2**22 + 1, 2), 18).event(48),

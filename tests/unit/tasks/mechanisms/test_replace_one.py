@@ -14,7 +14,7 @@ from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.mechanisms.registry import MECHANISMS
-from tasks.mechanisms.replace_one import ONE_HOT, replaced, replaced_all
+from tasks.mechanisms.replace_one import ONE_HOT, replace_one_loss, replace_one_losses
 from tasks.mechanisms.vectors.kde_sketch import STEPS, KdeSketches
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
@@ -68,7 +68,7 @@ def test_the_oracle_knows_what_is_charged_for_one_unit_more() -> None:
     ids=["count", "histogram", "set", "set of three", "four rounds", "mean"],
 )
 def test_the_worst_replacement_loses_exactly_this(made: PrivacyEvent, moved: Sequence[int]) -> None:
-    assert close_above(replaced(made), gaussian_rho(SIGMA, moved))
+    assert close_above(replace_one_loss(made), gaussian_rho(SIGMA, moved))
 
 
 def test_laplace_sets_lose_twice_as_much() -> None:
@@ -77,30 +77,30 @@ def test_laplace_sets_lose_twice_as_much() -> None:
     with mp.workdps(40):
         each = mpf(1) / 2
         truth = 6 * each * (exp(each) - 1) / (exp(each) + 1)
-    assert close_above(replaced(made), truth)
+    assert close_above(replace_one_loss(made), truth)
 
 
 def test_rounds_of_a_clustering_count_each_at_its_own_factor() -> None:
     rounds = KMeansRounds(2, Fraction(4), 3, NoisyMean(8, Fraction(40), 2))
     counts, sums = rounds.one_hot.loss() * 2, rounds.vectors.loss() * 3
-    assert replaced(rounds.event()) == counts * 2 + sums * 4
-    assert replaced(rounds.event(2)) == (counts * 2 + sums * 4) * 2
+    assert replace_one_loss(rounds.event()) == counts * 2 + sums * 4
+    assert replace_one_loss(rounds.event(2)) == (counts * 2 + sums * 4) * 2
 
 
 def test_what_is_not_proved_counts_four_times() -> None:
     kde = KdeSketches(8, 1, 1, exact(STEPS * 4)).event()
     draws = token_draws()
     for event in (kde, draws):
-        assert replaced(event) == event.loss * 4
+        assert replace_one_loss(event) == event.loss * 4
     assert set(MECHANISMS) >= ONE_HOT
     assert len(ONE_HOT) == 3
 
 
 def test_a_mixture_adds_up_and_a_parent_counts_four_times() -> None:
     count, draws = calibrate_count(10**9).event(), token_draws()
-    assert replaced_all([count, draws]) == count.loss * 2 + draws.loss * 4
+    assert replace_one_losses([count, draws]) == count.loss * 2 + draws.loss * 4
     covered = Amount(7 * 10**9)
-    assert replaced_all([PostProcessing(3, covered).event()]) == covered * 4
+    assert replace_one_losses([PostProcessing(3, covered).event()]) == covered * 4
 
 
 def epsilon_at(rho: mpf, delta: mpf) -> mpf:
@@ -141,4 +141,4 @@ def test_private_evolution_at_4_shows_5_88_and_not_8_71() -> None:
 
 
 def test_a_total_of_nothing_is_nothing() -> None:
-    assert replaced_all([]) == total_amount([])
+    assert replace_one_losses([]) == total_amount([])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit, affords, next_turn, rotation_in
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 
 def test_groups_share_out_the_blocks() -> None:
@@ -52,7 +52,7 @@ def test_what_costs_nothing_has_no_end() -> None:
 
 
 def test_a_plan_may_depend_on_the_group_alone() -> None:
-    ask = Ask(Amount(5), object(), 4, 103, True)  # type: ignore[arg-type]
+    ask = PlanInputs(Amount(5), object(), 4, 103, True)  # type: ignore[arg-type]
     assert Rotation(2, 1, 4).asked(ask) == Rotation(2, 0, 4).asked(ask) == replace(ask, blocks=2, population=51)
     assert Rotation(2, 0, 4).asked(replace(ask, population=None)).population is None
 

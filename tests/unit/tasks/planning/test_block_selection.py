@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit
 from tasks.planning.block_selection import NothingToRotate, Reading, reading_in, require_governed
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 
 
 def plan_of(blocks: int, **facts: str) -> Plan:
@@ -22,7 +22,7 @@ COHORTS = st.sets(st.integers(1, 6), min_size=1, max_size=4).map(lambda found: t
 
 
 def test_the_first_cohort_alone_is_what_there_always_was() -> None:
-    ask, plan = Ask(Amount(5), object(), 4, 90, True), plan_of(4, a="b")  # type: ignore[arg-type]
+    ask, plan = PlanInputs(Amount(5), object(), 4, 90, True), plan_of(4, a="b")  # type: ignore[arg-type]
     reading = Reading(4)
     assert (reading.blocks, reading.to_json()) == ((0, 1, 2, 3), {})
     assert (reading.asked(ask), reading.planned(plan)) == (ask, plan)
@@ -35,7 +35,7 @@ def test_cohorts_have_blocks_of_their_own() -> None:
     assert (planned.blocks, planned.facts) == (
         reading.blocks, {"a": "b", BLOCKS_READ: "cohorts 2, 4: blocks 3 to 5, 9 to 11"},
     )  # fmt: skip
-    assert reading.asked(Ask(Amount(5), object(), 3, 90, True)).blocks == 6  # type: ignore[arg-type]
+    assert reading.asked(PlanInputs(Amount(5), object(), 3, 90, True)).blocks == 6  # type: ignore[arg-type]
 
 
 def test_a_turn_is_one_over_the_blocks_of_its_cohorts() -> None:
@@ -44,7 +44,7 @@ def test_a_turn_is_one_over_the_blocks_of_its_cohorts() -> None:
     planned = reading.planned(plan_of(2))
     assert planned.blocks == (5, 7)
     assert planned.facts[BLOCKS_READ] == "group 2 of 2 of the blocks of cohort 2: 5, 7"
-    asked = reading.asked(Ask(Amount(5), object(), 4, 90, True))  # type: ignore[arg-type]
+    asked = reading.asked(PlanInputs(Amount(5), object(), 4, 90, True))  # type: ignore[arg-type]
     assert (asked.blocks, asked.population) == (2, 45)
 
 

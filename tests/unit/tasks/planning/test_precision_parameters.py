@@ -8,7 +8,7 @@ import pytest
 import flows.releases.execute
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import FileInvalid, model_to_json
-from tasks.generation.private_decoding.base import FamilyParameters
+from tasks.generation.private_decoding.base import PrivateDecodingParameters
 from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
 from tasks.planning.precision_parameters import precision_of
 from tests.unit.tasks.inference.processors import AVX2, WHOLE, use_processor
@@ -64,7 +64,7 @@ def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest
     monkeypatch.setattr(flows.releases.execute, "load", load)
     use_processor(monkeypatch, WHOLE)
     wanted: Any = priced(parameters=parameters(precision=precision))
-    assert isinstance(wanted.parameters, FamilyParameters)
+    assert isinstance(wanted.parameters, PrivateDecodingParameters)
     with pytest.raises(Loaded):
         flows.releases.execute.prepare_bench(SimpleNamespace(quote=wanted), "cpu", 1)  # type: ignore[arg-type]
     assert asked == [("tiny", "cpu", precision)]

@@ -12,9 +12,9 @@ from models_db.values.requests import FileInvalid
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.evaluation.charged.labels import NoLabels
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.generation.decoding.release_steps import Steps
+from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.pricing.charged_metrics import ChargedMetricNeedsClaim, Measuring, ShareTooSmall
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import texts
@@ -22,7 +22,7 @@ from tests.unit.tasks.generation.workshop import Workshop, refusing
 from tests.unit.tasks.pricing.test_quote import parameters
 from tests.unit.tasks.pricing.test_quote import priced as priced_as_written
 
-SUBJECT = Subject(texts("a short note", "another one", "and a third"), embed=Letters())
+SUBJECT = EvaluationInput(texts("a short note", "another one", "and a third"), embed=Letters())
 TWO = ["length", "dp_length", "dp_coverage"]
 
 
@@ -36,7 +36,7 @@ def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **kn
         workshop.seen.append(("kept", name))
         kept.append((name, result))
 
-    steps = Steps(**known, begin=lambda name: workshop.seen.append(("begun", name)), keep=keep)
+    steps = ReleaseSteps(**known, begin=lambda name: workshop.seen.append(("begun", name)), keep=keep)
     return Measuring(quote.plan, quote.charged, (), replace(workshop.bench(), steps=steps))
 
 
@@ -147,7 +147,7 @@ def test_a_result_that_was_drawn_for_other_texts_is_lost(corpus: Corpus, others:
     workshop.seen.clear()
     paid = (*(1 for _ in quote.plan.invocations), 1, 1)
     again = measuring(workshop, quote, [], paid=paid, released=dict(kept), begun=frozenset({"dp_coverage"}))
-    found = again(METRICS["dp_coverage"], Subject(texts(*others), embed=Letters()))
+    found = again(METRICS["dp_coverage"], EvaluationInput(texts(*others), embed=Letters()))
     assert set(found.values.values()) == {None}
     assert workshop.seen == []
 

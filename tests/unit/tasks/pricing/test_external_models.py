@@ -26,7 +26,7 @@ from tasks.pricing.external_models import (
 from tasks.pricing.quote import model_facts
 from tasks.pricing.registry import SYSTEMS
 from tasks.release.approved_request import ApprovedRequest
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 from tests.support_backend import Counted, CountedParameters, ModelServer
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 from tests.unit.tasks.publishing.builders import a_request
@@ -37,7 +37,7 @@ NAMED = "external:office"
 
 def plan(samples: int = 1000, tokens: int = 100) -> Any:
     parameters = CountedParameters(samples=samples, max_new_tokens=tokens)
-    return Counted().plan(Ask(Amount(10**12), parameters, 1, None, True))
+    return Counted().plan(PlanInputs(Amount(10**12), parameters, 1, None, True))
 
 
 def test_an_endpoint_is_a_model_with_its_configurations_digest() -> None:

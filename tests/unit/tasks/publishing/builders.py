@@ -15,7 +15,7 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
@@ -23,7 +23,7 @@ from tasks.inference.prompts.prompt_spec import prompt_json
 from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.pricing.quote import plan_json
 from tasks.pricing.registry import system_for
-from tasks.publishing.bundle import Papers, WrittenBundle, write_bundle
+from tasks.publishing.bundle import BundleDocuments, WrittenBundle, write_bundle
 from tasks.publishing.draft import write_draft
 from tasks.release.file_names import RECORD
 from tasks.release.independent_accountant import second_opinion
@@ -34,7 +34,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 from tasks.summarization.token_level import TokenLevelParameters
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 DRAW = calibrate(rho_of("4", "1e-7"), 48, 7, "1")
 TEXTS = ("Doctor: How are you? Patient: Better.", "")
@@ -116,10 +116,10 @@ def plan_of(request: dict[str, Any]) -> Any:
     """What `request` leads to."""
     system = system_for(request["mechanism"], request["kind"])
     parameters = system.parameters.model_validate(request["parameters"])
-    price = (request["epsilon"], request["delta"], system.fail_share(parameters))
+    price = (request["epsilon"], request["delta"], system.failure_delta_share(parameters))
     amount = release_amount(*price) if system.charges else None
     facts = (request[name] for name in ("blocks", "population", "governed"))
-    return plan_json(system.plan(Ask(amount, parameters, *facts)))
+    return plan_json(system.plan(PlanInputs(amount, parameters, *facts)))
 
 
 def charging(*events: PrivacyEvent, request: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def standing(request: dict[str, Any] | None = None, **changes: Any) -> Standing:
 
 
 def metrics_of(texts: Sequence[str], *names: str) -> tuple[MetricResult, ...]:
-    subject = Subject([Text(t) for t in texts], documents=lambda: ["Patient: Better."])
+    subject = EvaluationInput([Text(t) for t in texts], documents=lambda: ["Patient: Better."])
     return evaluate([METRICS[name] for name in names], subject)
 
 
@@ -214,8 +214,8 @@ class Release:
     key: SigningKey
     stewards: tuple[Steward, ...]
 
-    def papers(self, **changes: Any) -> Papers:
-        return replace(Papers(self.approvals, self.attestations, HEAD, ()), **changes)
+    def papers(self, **changes: Any) -> BundleDocuments:
+        return replace(BundleDocuments(self.approvals, self.attestations, HEAD, ()), **changes)
 
     def publish(self, destination: Path, **changes: Any) -> WrittenBundle:
         """Publish it, with what the ledger has on it but for some `changes`."""

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from models_db.values.canonical_json import digest
-from tasks.common.files import document, measure
+from tasks.common.files import encode_json, measure
 from tasks.publishing.bundle import BundleInvalid, _sha256
 from tasks.publishing.verify import VerificationReport
-from tasks.release.file_names import CHECKPOINT, RECORD, sums
+from tasks.release.file_names import CHECKPOINT, RECORD, checksum_lines
 from tasks.release.format_versions import drafted_files, stated_kind, summed_files
 from tasks.release.signatures.chain_checkpoint import Checkpoint
 from tasks.release.signatures.ed25519 import SigningKey
@@ -41,13 +41,13 @@ def seal(folder: Path, key: SigningKey, listed: bytes) -> None:
 
 def seal_as_it_is(folder: Path, key: SigningKey) -> None:
     names = summed_files(stated_kind((folder / RECORD).read_bytes()))
-    seal(folder, key, sums({name: _sha256((folder / name).read_bytes()) for name in names}))
+    seal(folder, key, checksum_lines({name: _sha256((folder / name).read_bytes()) for name in names}))
 
 
 def edit(folder: Path, name: str, change: Callable[[Json], None]) -> None:
     stored = json.loads((folder / name).read_text())
     change(stored)
-    (folder / name).write_bytes(document(stored))
+    (folder / name).write_bytes(encode_json(stored))
 
 
 def failures(release: Release, out: Path) -> set[str]:

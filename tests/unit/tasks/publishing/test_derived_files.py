@@ -19,7 +19,7 @@ from tasks.publishing.draft import write_draft
 from tasks.publishing.verify import verify_release
 from tasks.release.file_names import CARD, DRAFT_FILES, PARQUET, TEXTS
 from tasks.release.format_versions import drafted_files
-from tasks.release.public_content import Disclosure, UnpublishableMetric
+from tasks.release.public_content import PublicContent, UnpublishableMetric
 from tasks.release.record import SecondOpinion
 from tasks.release.text_rows import line
 from tasks.values.metric_result import MetricResult
@@ -40,9 +40,9 @@ LEAK = MetricResult("leak", "internal", {"nearest": "0.731942"}, "s-731942", "m-
 DECLARED = {"name": "Visits", "licence": "CC-BY-4.0", "language": ["en"], "creators": ["The clinic"]}
 
 
-def release(*metrics: MetricResult, governed: bool = True) -> Disclosure:
+def release(*metrics: MetricResult, governed: bool = True) -> PublicContent:
     request = a_request(public_metadata=DECLARED, governed=governed)
-    return Disclosure(a_record(request, second_opinion=OPINION), metrics, DATA, ROWS)
+    return PublicContent(a_record(request, second_opinion=OPINION), metrics, DATA, ROWS)
 
 
 def test_every_generated_file_has_a_maker_and_is_approved() -> None:
@@ -61,7 +61,7 @@ def test_a_file_is_the_same_after_storage(name: str) -> None:
     before = release(LENGTH)
     record = type(before.record).from_bytes(before.record.to_bytes())
     stored = MetricResult.from_json(json.loads(json.dumps(LENGTH.to_json())))
-    assert MAKERS[name](Disclosure(record, (stored,), DATA, ROWS)) == MAKERS[name](before)
+    assert MAKERS[name](PublicContent(record, (stored,), DATA, ROWS)) == MAKERS[name](before)
 
 
 # --- internal figures ----------------------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ from tasks.object_storage.errors import StoreUnreachable
 from tasks.publishing import object_store_delivery
 from tasks.publishing.bundle import BundleExists
 from tasks.publishing.object_store_delivery import (
+    BundlePrefix,
     BundleUnfinished,
     BundleUnfit,
     DeliveryGarbled,
-    Shelf,
-    deposit_bundle,
     fetch,
     listed,
+    upload_bundle,
 )
 from tasks.publishing.verify import NoBundle, verify_release
 from tasks.release.file_names import CHECKPOINT, REVOCATIONS, SUMS_SIGNATURE, TEXTS
@@ -47,7 +47,7 @@ def here(known, bucket, tmp_path):
         def shelf():
             scratch = tmp_path / f"scratch-{len(list(tmp_path.iterdir()))}"
             scratch.mkdir()
-            yield Shelf(store, Address(bucket, "out"), scratch)
+            yield BundlePrefix(store, Address(bucket, "out"), scratch)
 
         yield shelf
 
@@ -59,7 +59,7 @@ def place(bucket):
 
 def put(release, here, **changes):
     with here() as shelf:
-        return deposit_bundle(release.draft, release.files, release.papers(**changes), release.key, shelf)
+        return upload_bundle(release.draft, release.files, release.papers(**changes), release.key, shelf)
 
 
 def brought(here, tmp_path):
@@ -245,6 +245,6 @@ def test_a_store_that_goes_away_in_the_middle(release, tmp_path, s3, bucket, mon
     monkeypatch.setattr(Store, "create", then_gone)
     (scratch := tmp_path / "scratch").mkdir()
     with opened(Address(bucket), Buckets({bucket: Bucket(**said)})) as store, pytest.raises(StoreUnreachable):
-        deposit_bundle(
-            release.draft, release.files, release.papers(), release.key, Shelf(store, Address(bucket), scratch)
+        upload_bundle(
+            release.draft, release.files, release.papers(), release.key, BundlePrefix(store, Address(bucket), scratch)
         )

@@ -18,7 +18,7 @@ from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import model_to_json
-from tasks.common.files import document, measure
+from tasks.common.files import encode_json, measure
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.draft import write_draft
 from tasks.publishing.verify import NoBundle, verify_release
@@ -293,7 +293,7 @@ def test_a_forger_who_replaces_every_key_is_stopped_by_the_trusted_one_only(make
 )
 def test_forged_texts_are_found(folder, new_key, change, check):
     rows = [json.loads(line) for line in (folder / TEXTS).read_text().splitlines()]
-    (folder / TEXTS).write_bytes(b"".join(document(row) for row in change(rows)))
+    (folder / TEXTS).write_bytes(b"".join(encode_json(row) for row in change(rows)))
     reseal(folder, new_key("forger"))
     assert check in failed(verify_release(folder))
 

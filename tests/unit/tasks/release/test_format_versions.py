@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.common.files import document
+from tasks.common.files import encode_json
 from tasks.publishing.verify import verify_release
 from tasks.release.file_names import DRAFT_FILES, EXPLORER, RECORD
 from tasks.release.format_versions import FORMAT, bundle_files, drafted_files, stated_kind, summed_files
@@ -35,7 +35,7 @@ def test_a_bundle_states_its_format(folder: Path) -> None:
 )
 def test_another_format_is_refused_by_name(folder: Path, stated: object, told: str) -> None:
     record = json.loads((folder / RECORD).read_text()) | {"format": stated}
-    (folder / RECORD).write_bytes(document(record))
+    (folder / RECORD).write_bytes(encode_json(record))
     report = verify_release(folder)
     assert "record" in failed(report)
     (detail,) = [check.detail for check in report.checks if check.name == "record"]
@@ -45,7 +45,7 @@ def test_another_format_is_refused_by_name(folder: Path, stated: object, told: s
 def test_a_record_without_a_format_is_refused(folder: Path) -> None:
     record = json.loads((folder / RECORD).read_text())
     del record["format"]
-    (folder / RECORD).write_bytes(document(record))
+    (folder / RECORD).write_bytes(encode_json(record))
     (detail,) = [check.detail for check in verify_release(folder).checks if check.name == "record"]
     assert "this almoner reads almoner-release/1" in detail
 

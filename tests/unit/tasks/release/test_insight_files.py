@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.publishing.derived_files import MAKERS, derived_files
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.values.metric_result import MetricResult
 from tests.insights_rows import described, insights_record, known, plausible
@@ -19,9 +19,9 @@ from tests.unit.tasks.publishing.test_derived_files import DATA, LENGTH, OPINION
 GOLDEN = Path(__file__).parent / "golden_insights"
 
 
-def release(record: ReleaseRecord, *metrics: MetricResult) -> Disclosure:
+def release(record: ReleaseRecord, *metrics: MetricResult) -> PublicContent:
     nodes = plausible()
-    return Disclosure(record, metrics, DATA, tuple((text, None) for text in described(nodes)), nodes)
+    return PublicContent(record, metrics, DATA, tuple((text, None) for text in described(nodes)), nodes)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw
+from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
 from tasks.release.claim import implied_epsilon, state_claim
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.wording.card_text import bounds
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 
 ROOT = Path(__file__).resolve().parents[4]
 GUARANTEE = (ROOT / "docs" / "privacy-guarantee.md").read_text()
@@ -23,7 +23,7 @@ THREATS = (ROOT / "docs" / "threat-model.md").read_text()
 ROWS = [line.strip("| ").split(" | ") for line in THREATS.splitlines() if re.match(r"\| [0-9]+ \|", line)]
 
 PLAN = InvisibleInk().plan(
-    Ask(
+    PlanInputs(
         release_amount("4.0", "1.0e-7"),
         InvisibleInkParameters(samples=4, references=7, max_new_tokens=48, temperature=Decimal("1.0")),
         blocks=1,
@@ -49,7 +49,7 @@ def stated() -> dict[str, str]:
 
 def test_the_figures_of_the_example():
     count, draws = (invocation.event for invocation in PLAN.invocations)
-    draw = TokenDraw.from_event(draws)
+    draw = ExponentialMechanism.from_event(draws)
     claim = state_claim([count, draws], "4", "1e-7")
     figures = stated()
     assert figures["rho the claim allows"] == down(release_amount("4", "1e-7").rho_text, 9)

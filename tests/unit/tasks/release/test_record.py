@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.accounting.zcdp import release_amount
-from tasks.common.files import FileUnfit, document
+from tasks.common.files import FileUnfit, encode_json
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.pricing.quote import plan_json
 from tasks.release.claim import ClaimTooSmall
 from tasks.release.record import CUT_FIGURE, RELEASED_FIGURES, ReleaseRecord
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 from tests.unit.tasks.publishing.builders import a_record, a_request, event, invocation, standing
 
 pytestmark = pytest.mark.dear
@@ -73,7 +73,9 @@ def part(stored: dict[str, Json], place: str) -> dict[str, Json]:
 def plan_of(**parameters: object) -> dict[str, object]:
     asked = {"samples": 4, "references": 7, "max_new_tokens": 48, "temperature": "1.0"}
     plan = InvisibleInk().plan(
-        Ask(release_amount("4", "1e-7"), InvisibleInkParameters.model_validate(asked | parameters), 1, None, True)
+        PlanInputs(
+            release_amount("4", "1e-7"), InvisibleInkParameters.model_validate(asked | parameters), 1, None, True
+        )
     )
     return plan_json(plan)
 
@@ -102,7 +104,7 @@ def test_a_field_that_is_not_listed_is_refused(place, key):
     stored = a_record().to_json()
     part(stored, place)[key] = "1"
     with pytest.raises(FileUnfit):
-        ReleaseRecord.from_bytes(document(stored))
+        ReleaseRecord.from_bytes(encode_json(stored))
 
 
 @pytest.mark.parametrize("key", FORBIDDEN)
@@ -124,7 +126,7 @@ def test_a_missing_field_is_refused(place):
         if (place, key) in (("", "format"), ("claim.replace_one", "rho")):
             continue
         with pytest.raises(FileUnfit):
-            ReleaseRecord.from_bytes(document(stored))
+            ReleaseRecord.from_bytes(encode_json(stored))
 
 
 @pytest.mark.parametrize(
@@ -165,14 +167,14 @@ def test_a_policy_in_another_spelling_is_refused(value):
     stored = a_record().to_json()
     stored["policy"]["several_roles"] = value
     with pytest.raises(FileUnfit):
-        ReleaseRecord.from_bytes(document(stored))
+        ReleaseRecord.from_bytes(encode_json(stored))
 
 
 def test_errors_quote_no_content():
     stored = a_record().to_json()
     stored["people"]["requester"]["public_key"] = "Jane Roe"
     with pytest.raises(FileUnfit) as refused:
-        ReleaseRecord.from_bytes(document(stored))
+        ReleaseRecord.from_bytes(encode_json(stored))
     assert "people.requester" in refused.value.message
     assert "Jane" not in refused.value.diagnostics()
 

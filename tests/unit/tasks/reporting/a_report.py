@@ -11,7 +11,7 @@ from models_db.values.requests import model_to_json
 from tasks.release.record import ReleaseRecord
 from tasks.reporting import sections
 from tasks.reporting.attack_sections import TwinAttacks
-from tasks.reporting.audience_filter import Fact
+from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.release_sections import Text, release_facts
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import a_record, a_request, metrics_of
@@ -127,26 +127,26 @@ def the_metrics() -> list[MetricResult]:
 
 
 @cache
-def the_facts() -> tuple[Fact, ...]:
+def the_facts() -> tuple[AudienceFact, ...]:
     """Every place of a report has something, and every exposure too."""
     return tuple(_facts())
 
 
-def _facts() -> Iterator[Fact]:
+def _facts() -> Iterator[AudienceFact]:
     yield from release_facts(the_record(), the_metrics(), TEXTS)
     yield from TWIN.facts()
-    yield from (Fact("ledger", said) for said in of_the_ledger())
-    yield from (Fact("public", point) for point in the_points())
+    yield from (AudienceFact("ledger", said) for said in of_the_ledger())
+    yield from (AudienceFact("public", point) for point in the_points())
     for release, this, value in ((3, False, "0.6931"), (1, True, "0.5772")):
         point = sections.Point(release, this, "produced", "invisible_ink", "4", "mauve", "mauve", value, None, None)
-        yield Fact("internal", point)
-    yield Fact("public", the_map())
+        yield AudienceFact("internal", point)
+    yield AudienceFact("public", the_map())
 
 
 def of_the_ledger() -> Iterator[Any]:
     """What only stewards are told."""
     yield BUDGET
-    yield sections.Warned("You asked for this release yourself.")
+    yield sections.WarningLine("You asked for this release yourself.")
     yield sections.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
     yield sections.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
     yield sections.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tasks.reporting.attack_sections import RUNS, TRIES, Run, TwinAttack, TwinAttacks, wins
+from tasks.reporting.attack_sections import RUNS, TRIES, Run, TwinAttack, TwinAttacks, exceeds_reference
 from tests.unit.tasks.reporting.a_report import STORED, TWIN
 
 
@@ -61,7 +61,7 @@ def test_an_attack_is_judged_beside_what_protects_nothing(protected, others, ver
     ],
 )
 def test_an_attack_wins_where_the_whole_interval_is_above_the_level(values, won):
-    assert wins(values) is won
+    assert exceeds_reference(values) is won
 
 
 def test_every_attack_of_the_suite_says_what_it_tries():

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.reporting.audience_filter import LISTED, ONCE, Fact, admitted, contents
+from tasks.reporting.audience_filter import LISTED, ONCE, AudienceFact, contents, visible_to
 from tasks.reporting.html_report import page, report_html
-from tasks.reporting.sections import Decision, Lengths, Measured, Sample, Table, Warned
+from tasks.reporting.sections import Decision, Lengths, Measured, Sample, Table, WarningLine
 from tests.unit.tasks.reporting.a_report import INTERNAL, the_facts
 
 VERSIONS = ("public", "steward", "internal")
@@ -30,7 +30,7 @@ versions = st.sampled_from(VERSIONS)
 def a_part(place: str, mark: str):
     """A part whose every text holds `mark`, for a place with a list."""
     return {
-        "warnings": lambda: Warned(mark),
+        "warnings": lambda: WarningLine(mark),
         "samples": lambda: Sample(1, mark, mark, 0),
         "tables": lambda: Table(mark, (mark,), ((mark,),), mark),
         "decisions": lambda: Decision("publish", mark, mark, "approve", mark, True, mark),
@@ -41,13 +41,13 @@ def a_part(place: str, mark: str):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("exposure", EXPOSURES)
 def test_a_version_tells_what_it_may(version, exposure):
-    fact = Fact(exposure, Warned("told"))
-    assert admitted(version, [fact]) == ((fact,) if (version, exposure) in TOLD else ())
+    fact = AudienceFact(exposure, WarningLine("told"))
+    assert visible_to(version, [fact]) == ((fact,) if (version, exposure) in TOLD else ())
 
 
 def test_an_exposure_that_nobody_knows_is_no_fact():
     with pytest.raises(ValueError, match="no exposure 'secret'"):
-        Fact("secret", Warned("told"))
+        AudienceFact("secret", WarningLine("told"))
 
 
 @settings(max_examples=40)
@@ -58,7 +58,7 @@ def test_an_exposure_that_nobody_knows_is_no_fact():
 def test_neither_page_nor_json_holds_more_than_is_admitted(version, drawn):
     """Whatever the place: a fact is on the page and in the JSON if and only if its version may tell it."""
     marks = {f"mark{number}x": fact for number, fact in enumerate(drawn)}
-    facts = [*the_facts(), *(Fact(exposure, a_part(place, mark)) for mark, (place, exposure) in marks.items())]
+    facts = [*the_facts(), *(AudienceFact(exposure, a_part(place, mark)) for mark, (place, exposure) in marks.items())]
     said = contents(version, facts)
     for text in (page(said), json.dumps(said)):
         for mark, (_, exposure) in marks.items():
@@ -71,7 +71,7 @@ def test_a_figure_shows_in_the_versions_of_its_metrics_exposure_alone(version, e
     """Also on plots and among bounds: every place that repeats a metric's figure keeps its exposure."""
     facts = [fact for fact in the_facts() if fact.exposure != "internal"]
     figure = replace(INTERNAL, exposure=exposure, values={"max_words": SECRET}, line=f"line {SECRET}")
-    told = Fact(exposure, Measured(figure.name, exposure, figure.line, (), SECRET, figure.method))
+    told = AudienceFact(exposure, Measured(figure.name, exposure, figure.line, (), SECRET, figure.method))
     html = report_html([*facts, told], version)
     assert (SECRET in html) == ((version, exposure) in TOLD)
 
@@ -98,5 +98,7 @@ def test_every_place_is_there_and_every_report_has_all_of_them():
 def test_a_place_for_one_has_one():
     lengths = Lengths(1, 0, "3", 3, (0, 5), (1,))
     with pytest.raises(ValueError, match="'lengths' once"):
-        contents("public", [Fact("public", lengths), Fact("public", lengths)])
-    assert contents("public", [Fact("public", lengths), Fact("internal", lengths)])["lengths"] is not None
+        contents("public", [AudienceFact("public", lengths), AudienceFact("public", lengths)])
+    assert (
+        contents("public", [AudienceFact("public", lengths), AudienceFact("internal", lengths)])["lengths"] is not None
+    )

@@ -14,7 +14,7 @@ import tasks.generation.decoding.loop
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
@@ -91,7 +91,7 @@ def kept(folder: Path, written: Sequence[Mapping[str, str]]) -> Corpus:
 
 def bench(
     workshop: Workshop, groups: Sequence[str] = GROUPS, *, model: LanguageModel | None = None, **more: Any
-) -> Bench:
+) -> RunContext:
     """A bench that words summaries of these groups."""
     made = workshop.bench(**more)
     prompt = PromptSpec.of(Prompt(description="a short summary", preset="summary"), groups)

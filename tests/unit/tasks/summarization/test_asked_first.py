@@ -11,9 +11,9 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.keywords.assign_with_model import ModelChooser
+from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
@@ -88,7 +88,7 @@ def run(system: str, corpus: Corpus, log: Log, patch: pytest.MonkeyPatch, engine
     maker, kind, given = SYSTEMS[system]
     wanted = kind.model_validate(given | (planted("one-shot", patch) if kind is OneShotParameters else {}))
     plan = maker.plan(ask(wanted, AMOUNT, governed=maker.charges))
-    bench: Bench = Workshop(corpus, seen=log.seen).bench()
+    bench: RunContext = Workshop(corpus, seen=log.seen).bench()
     maker.generate(plan, wanted, replace(bench, engine=engine or Engine(tiny_model(stops=False), memory=2**30)))
 
 
@@ -142,7 +142,7 @@ def test_tools_of_insights_ask_when_they_are_made(log: Log) -> None:
     assert asked
     extract(["A short note.", "x" * 300, ""])
     assert len(log.seen) == asked
-    choose = ModelChooser.of(engine, most=3)
+    choose = ModelKeywordAssigner.of(engine, most=3)
     asked, units = len(log.seen), [Facets({"summary": ("a walk in the hills",)}), Facets({"summary": ("tax",)})]
     for keywords in (["hiking", "taxes"], [f"keyword {number}" for number in range(60)]):
         choose(units, np.zeros((2, 2), np.float32), keywords, np.zeros((len(keywords), 2), np.float32), 3)

@@ -14,8 +14,8 @@ import pytest
 
 from flows.releases import resume
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import Contents, Earlier, Journal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import Contents, Journal, ResumeState
+from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSummary
 from tasks.summarization.token_level_rule import TokenLevelRule
@@ -87,12 +87,12 @@ class Ward:
         assert found is not None
         return found
 
-    def _bench(self, journal: Journal) -> Bench:
-        found, earlier = journal.open(), Earlier()
+    def _bench(self, journal: Journal) -> RunContext:
+        found, earlier = journal.open(), ResumeState()
         if found is not None:
             self._accepted(found)
             lost = 0 if self.forgetful else len(found.attempts)
-            earlier = Earlier(found.released, found.tokens, found.kept, len(self.armed), lost)
+            earlier = ResumeState(found.released, found.tokens, found.kept, len(self.armed), lost)
             journal.go_on(self.attempts)
 
         def arm(sequence: int, instalment: int) -> None:

@@ -16,7 +16,7 @@ from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid
 from tasks.corpus.store import Corpus, LabelsNotKept
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine import hidden_states
 from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.form import FormTooLong
@@ -86,7 +86,7 @@ def plan_of(parameters: OneShotParameters, blocks: int = 1) -> Plan:
     return SYSTEM.plan(ask(parameters, blocks=blocks))
 
 
-def make(workshop: Workshop, parameters: Any = None, *, work: Bench | None = None, **more: Any) -> Generated:
+def make(workshop: Workshop, parameters: Any = None, *, work: RunContext | None = None, **more: Any) -> Generated:
     parameters = parameters or wanted()
     return SYSTEM.generate(plan_of(parameters, workshop.blocks), parameters, work or bench(workshop, **more))
 

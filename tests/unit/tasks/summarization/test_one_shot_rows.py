@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import Earlier, Journal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import Journal, ResumeState
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
@@ -158,11 +158,11 @@ class Ward:
             work = self._bench(journal, die)
             return SYSTEM.generate(plan, self.parameters, work)
 
-    def _bench(self, journal: Journal, die: str) -> Bench:
-        found, earlier = journal.open(), Earlier()
+    def _bench(self, journal: Journal, die: str) -> RunContext:
+        found, earlier = journal.open(), ResumeState()
         if found is not None:
             assert found.first == 1  # all that is charged lies behind it: see flows.releases.resume
-            earlier = Earlier(found.released)
+            earlier = ResumeState(found.released)
             journal.go_on(self.attempts)
 
         def begun(first: int, released: Mapping[str, str]) -> None:

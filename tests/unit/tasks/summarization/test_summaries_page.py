@@ -16,7 +16,7 @@ from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.planning.labels_and_groups import with_catalogue
 from tasks.pricing.registry import SYSTEMS
 from tasks.release.claim import state_claim
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "summaries.md").read_text()
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
@@ -31,12 +31,12 @@ def example() -> tuple[ReleaseRequest, Plan]:
     request = parse_model(ReleaseRequest, REQUEST, "The example")
     groups = parse_model(PublicMetadata, CATALOGUE, "The catalogue").groups
     system = SYSTEMS[request.mechanism]
-    request = system.written_out(request)
+    request = system.resolve_names(request)
     wanted = parse_model(system.parameters, with_catalogue(request.parameters, groups), "Its parameters")
     assert request.epsilon is not None
     assert request.delta is not None
     amount = release_amount(request.epsilon, request.delta)
-    return request, system.plan(Ask(amount, wanted, 1, None, governed=True))
+    return request, system.plan(PlanInputs(amount, wanted, 1, None, governed=True))
 
 
 def figure(beginning: str) -> str:

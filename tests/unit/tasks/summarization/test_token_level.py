@@ -134,19 +134,19 @@ def test_a_stored_request_says_its_clip_norm_so_another_default_changes_none(mon
         "dataset": "d", "kind": "summaries", "mechanism": "token_level_summary", "model": "tiny",
         "prompt": {"description": "x"}, "parameters": {"centre": "none"},
     })  # fmt: skip
-    written = TokenLevelSummary().written_out(asked)
+    written = TokenLevelSummary().resolve_names(asked)
     assert written.parameters == {"centre": "none", "clip_norm": CLIP_NORMS["none"]}
-    differences = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {}}))
+    differences = TokenLevelSummary().resolve_names(asked.model_copy(update={"parameters": {}}))
     assert differences.parameters == {"clip_norm": CLIP_NORMS["public"], "noise": NOISE}
-    of_logits = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {"space": "logits"}}))
+    of_logits = TokenLevelSummary().resolve_names(asked.model_copy(update={"parameters": {"space": "logits"}}))
     assert of_logits.parameters == {"space": "logits", "clip_norm": CLIP_NORMS["public"]}
-    less = TokenLevelSummary().written_out(asked.model_copy(update={"parameters": {"noise": "0.1"}}))
+    less = TokenLevelSummary().resolve_names(asked.model_copy(update={"parameters": {"noise": "0.1"}}))
     assert less.parameters == {"clip_norm": CLIP_NORMS["public"], "noise": "0.1"}
     monkeypatch.setitem(CLIP_NORMS, "none", Decimal(5))
-    assert TokenLevelSummary().written_out(written) == written
+    assert TokenLevelSummary().resolve_names(written) == written
     for own in ({"clip_norm": "3"}, {"centre": "nowhere"}):
         other = asked.model_copy(update={"parameters": own})
-        assert TokenLevelSummary().written_out(other) == other
+        assert TokenLevelSummary().resolve_names(other) == other
 
 
 @pytest.mark.parametrize("noise", ["0.001", "0.3", "5"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.text.keyword_normalisation import LONGEST, near, roots, spelt_keyword, spelt_keywords, tokens_of
+from tasks.text.keyword_normalisation import LONGEST, near, normalise_keyword, normalise_keywords, roots, tokens_of
 
 pytestmark = pytest.mark.dear
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.dear
     ],
 )
 def test_a_keyword_has_one_spelling(raw, spelt):
-    assert spelt_keyword(raw) == spelt
+    assert normalise_keyword(raw) == spelt
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_a_keyword_has_one_spelling(raw, spelt):
     ],
 )  # fmt: skip
 def test_what_says_nothing_or_could_break_something_is_none(raw):
-    assert spelt_keyword(raw) is None
+    assert normalise_keyword(raw) is None
 
 
 @given(st.text(max_size=80))
 def test_a_spelling_is_its_own_and_always_harmless(raw):
-    found = spelt_keyword(raw)
+    found = normalise_keyword(raw)
     if found is not None:
-        assert spelt_keyword(found) == found
+        assert normalise_keyword(found) == found
         assert 1 <= len(found) <= LONGEST
         assert found.isprintable()
         assert not set(found) & set('<>{}[]()|\\"`$;:\n')
@@ -55,7 +55,7 @@ def test_a_spelling_is_its_own_and_always_harmless(raw):
 
 
 def test_the_first_different_keywords_are_taken():
-    assert spelt_keywords(("Law", "the", "law ", "tax", "court"), 2) == ("law", "tax")
+    assert normalise_keywords(("Law", "the", "law ", "tax", "court"), 2) == ("law", "tax")
 
 
 def test_tokens_are_words_that_could_be_keywords():
@@ -65,7 +65,7 @@ def test_tokens_are_words_that_could_be_keywords():
 
 @given(st.text(alphabet=st.sampled_from("aAbBzZ éß'_1 .漢字"), max_size=60))
 def test_tokens_are_keywords(text):
-    assert all(spelt_keyword(token) == token for token in tokens_of(text))
+    assert all(normalise_keyword(token) == token for token in tokens_of(text))
 
 
 def test_near_is_what_says_no_more():

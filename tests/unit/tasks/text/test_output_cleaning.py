@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.text.output_cleaning import (
+    count_mentioned,
     first_words,
+    has_content_word,
+    is_rambling,
+    is_repetitive,
     line,
-    plainly,
-    rambles,
+    plain_text,
     sentences,
-    spoken_of,
-    stutters,
-    tells,
     whole_words,
 )
 
@@ -64,17 +64,17 @@ def test_only_a_line_at_its_limit_may_have_been_cut() -> None:
 
 
 def test_circles() -> None:
-    assert rambles("the derivative of the integral of the derivative of the integral of the derivative")
-    assert rambles("")
-    assert not rambles("These texts are about Python and pandas. They deal with data frames and csv files.")
-    assert stutters("Best, Breakfast, Dinner, Breakfast, Best")
-    assert stutters("Love, love, love")
-    assert not stutters("Guitar and the theory of the guitar")
+    assert is_rambling("the derivative of the integral of the derivative of the integral of the derivative")
+    assert is_rambling("")
+    assert not is_rambling("These texts are about Python and pandas. They deal with data frames and csv files.")
+    assert is_repetitive("Best, Breakfast, Dinner, Breakfast, Best")
+    assert is_repetitive("Love, love, love")
+    assert not is_repetitive("Guitar and the theory of the guitar")
 
 
 def test_words_alone() -> None:
-    assert plainly("Taxes, of  SELF-employed!") == plainly("taxes of self employed")
-    assert plainly("?!") == "?!"
+    assert plain_text("Taxes, of  SELF-employed!") == plain_text("taxes of self employed")
+    assert plain_text("?!") == "?!"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_words_alone() -> None:
     ],
 )
 def test_what_is_spoken_of(text: str, words: list[str], count: int) -> None:
-    assert spoken_of(text, words) == count
+    assert count_mentioned(text, words) == count
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_what_is_spoken_of(text: str, words: list[str], count: int) -> None:
     [("Growing tomatoes", True), ("and", False), ("The", False), ("12", False), ("", False), ("语言", True)],
 )
 def test_a_name_tells_something(name: str, told: bool) -> None:
-    assert tells(name) == told
+    assert has_content_word(name) == told

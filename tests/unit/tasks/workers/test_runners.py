@@ -20,7 +20,17 @@ import pytest
 
 from models_db.errors import AlmonerError
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.backend_settings import DASK, HERE, KINDS, PROCESSES, RAY, THREADS, RunnerNotInstalled, Where, opened
+from tasks.workers.backend_settings import (
+    DASK,
+    HERE,
+    KINDS,
+    PROCESSES,
+    RAY,
+    THREADS,
+    RunnerNotInstalled,
+    WorkerBackend,
+    opened,
+)
 from tasks.workers.pool import Runner, WorkerDied
 from tests import bodies
 from tests.support import PATIENCE
@@ -38,7 +48,7 @@ def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
     @cache
     def open_kind(kind: str) -> Runner:
-        opening.append(opened(Where(kind), 2, tmp_path_factory.mktemp(kind)))
+        opening.append(opened(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
         made = opening[-1].__enter__()
         assert made is not None
         return made
@@ -151,7 +161,7 @@ def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
     ],
 )
 def test_private_text_may_travel_over_tls_or_within_this_machine(kind: str, address: str | None) -> None:
-    assert Where.of(kind, address) == Where(kind, address or None)
+    assert WorkerBackend.of(kind, address) == WorkerBackend(kind, address or None)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +183,13 @@ def test_any_other_address_is_refused(
 ) -> None:
     monkeypatch.delenv("RAY_USE_TLS", raising=False)
     with pytest.raises(AlmonerError, match=reason) as refused:
-        Where.of(kind, address)
+        WorkerBackend.of(kind, address)
     assert refused.value.exit_code == 2
 
 
 def test_ray_on_other_machines_wants_its_own_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USE_TLS", "1")
-    assert Where.of(RAY, "10.0.0.7:6379").address == "10.0.0.7:6379"
+    assert WorkerBackend.of(RAY, "10.0.0.7:6379").address == "10.0.0.7:6379"
 
 
 OPTIONS = """
@@ -305,11 +315,11 @@ def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, mo
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
     monkeypatch.setitem(sys.modules, f"tasks.runners.on_{kind}", None)
-    with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(Where(kind), 1, tmp_path):
+    with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(WorkerBackend(kind), 1, tmp_path):
         raise AssertionError
     assert f"almoner[{kind}]" in missing.value.advice
 
 
 def test_every_kind_has_a_name() -> None:
     assert set(KINDS) == {PROCESSES, THREADS, DASK, RAY}
-    assert Where.of(PROCESSES) == HERE
+    assert WorkerBackend.of(PROCESSES) == HERE

@@ -13,7 +13,7 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import rho_of
 from tasks.analysis.clustering import shared
-from tasks.analysis.clustering.centres import Centres
+from tasks.analysis.clustering.centres import Centroids
 from tasks.analysis.clustering.coreset import Coreset
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.clustering.registry import clusterer_for
@@ -175,7 +175,7 @@ def test_broken_public_points_are_left_out(method):
 
 
 def test_a_unit_is_assigned_by_itself():
-    centres = Centres(spread(9))
+    centres = Centroids(spread(9))
     points = spread(300)
     whole = centres.assign(points)
     assert [centres.assign(points[row : row + 1])[0] for row in range(len(points))] == whole.tolist()
@@ -186,7 +186,7 @@ def test_a_unit_is_assigned_by_itself():
 
 
 def test_equally_near_centres_and_broken_points():
-    centres = Centres(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, -0.5]], np.float32))
+    centres = Centroids(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, -0.5]], np.float32))
     points = np.array([[0.0, 1.0], [1.0, 1.0], [np.nan, 0.0]], np.float32)
     assert centres.assign(points).tolist() == [1, 0, 3]
 

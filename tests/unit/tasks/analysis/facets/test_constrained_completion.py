@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tasks.analysis.facets import constrained_completion
-from tasks.analysis.facets.constrained_completion import complete
+from tasks.analysis.facets.constrained_completion import complete_constrained
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import NotEnoughMemory
@@ -75,7 +75,7 @@ class Heard:
 def asked(texts: Sequence[str], *, precision: Any = "float32", contrast: float = 0.0) -> list[str | None]:
     model = tiny_model(precision)
     made = Grammar.of_schema(SCHEMA, model, NEW)
-    return complete(Engine(model, memory=2**30), PROMPT, texts, made, MOST, contrast=contrast)
+    return complete_constrained(Engine(model, memory=2**30), PROMPT, texts, made, MOST, contrast=contrast)
 
 
 OTHERS: Mapping[str, Sequence[str]] = {
@@ -270,7 +270,7 @@ def test_of_equal_logits_the_first_token_is_taken():
 def test_every_answer_ends_in_time(most):
     """At the limit that is just enough, too."""
     made = grammar(int(most))
-    for answer in complete(Engine(tiny_model(), memory=2**30), PROMPT, TEXTS, made, MOST):
+    for answer in complete_constrained(Engine(tiny_model(), memory=2**30), PROMPT, TEXTS, made, MOST):
         assert set(json.loads(answer or "")) == {"keywords", "summary"}
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
     with pytest.raises(NoEnd):
         grammar(stop_tokens=())
     with pytest.raises(ContextTooLong):
-        complete(Engine(tiny_model(), memory=2**30), PROMPT, [], grammar(), 1000)
+        complete_constrained(Engine(tiny_model(), memory=2**30), PROMPT, [], grammar(), 1000)
 
 
 def test_short_memory_means_smaller_waves_and_the_same_answers(monkeypatch):
@@ -297,9 +297,9 @@ def test_short_memory_means_smaller_waves_and_the_same_answers(monkeypatch):
         return inner(**inputs)
 
     engine = Engine(replace(tiny_model(), decoder=failing), memory=2**30)
-    assert complete(engine, PROMPT, [], grammar(), MOST) == []
+    assert complete_constrained(engine, PROMPT, [], grammar(), MOST) == []
     fails = {passes + 20, passes + 60}
-    assert complete(engine, PROMPT, TEXTS, grammar(), MOST) == expected
+    assert complete_constrained(engine, PROMPT, TEXTS, grammar(), MOST) == expected
     assert passes > max(fails)
 
 
@@ -311,13 +311,13 @@ def test_no_memory_at_all_has_a_named_error():
     engine = Engine(model, memory=2**30)
     engine.isolation = Engine(tiny_model(), memory=2**30).isolation  # it has a model of its own
     with pytest.raises(NotEnoughMemory):
-        complete(engine, PROMPT, TEXTS, grammar(), MOST)
+        complete_constrained(engine, PROMPT, TEXTS, grammar(), MOST)
 
 
 def test_progress_is_told_wave_by_wave(monkeypatch):
     monkeypatch.setattr(constrained_completion, "MOST_PLACES", 4)
     heard: list[tuple[int, int]] = []
-    complete(
+    complete_constrained(
         Engine(tiny_model(), memory=2**30),
         PROMPT,
         ["", *TEXTS[:6]],

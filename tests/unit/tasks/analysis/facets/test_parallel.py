@@ -12,15 +12,15 @@ from tasks.analysis.facets.extractor import Extractor, extractor_for
 from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.workers import Workers
 from tasks.inference.embeddings import parallel_encoder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.inference.embeddings.worker_environment import Workplace
+from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.insights.private_units import PrivateUnits
-from tasks.insights.run_tools import told_extractor
+from tasks.insights.run_tools import extractor_with_progress
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.workers.processes import ProcessRunner
 from tasks.workers.threads import ThreadRunner
@@ -30,7 +30,7 @@ from tests.unit.tasks.analysis.facets.test_model_based import ASKED
 from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.insights.test_private_units import SAYING, corpus_of, told
 
-PLACES = (Workplace("cpu", 2**26, 1),) * 2
+PLACES = (WorkerSpec("cpu", 2**26, 1),) * 2
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 @pytest.fixture
-def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunContext]:
     """Two threads work for it; their embedder counts letters."""
     monkeypatch.setattr(parallel_encoder, "load_embedder", lambda *_: Letters())
     runner = ThreadRunner()
@@ -50,24 +50,24 @@ def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def ignore(done: int, of: int) -> None: ...
 
 
-def extractor(bench: Bench, settings: FacetSettings) -> Extractor:
+def extractor(bench: RunContext, settings: FacetSettings) -> Extractor:
     return spread_extractor(bench.workers, bench.engine, bench.device, settings, ignore)
 
 
-def test_units_have_the_points_and_facets_that_they_have_alone(bench: Bench, tmp_path: Path) -> None:
+def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext, tmp_path: Path) -> None:
     wanted = UraniaParameters.model_validate({"facets": {"extractor": "yake"}})
     alone = replace(bench, workers=None)
-    first = PrivateUnits(alone, range(1), told_extractor(wanted, alone), Letters())
+    first = PrivateUnits(alone, range(1), extractor_with_progress(wanted, alone), Letters())
     for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
         far = replace(bench, cache=cache)
-        extract = told_extractor(wanted, far)
+        extract = extractor_with_progress(wanted, far)
         units = PrivateUnits(far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device))
         assert units.facets == first.facets
         assert units.points.tobytes() == first.points.tobytes()
-        assert extract.name == told_extractor(wanted, alone).name
+        assert extract.name == extractor_with_progress(wanted, alone).name
 
 
-def test_what_costs_next_to_nothing_stays_here(bench: Bench) -> None:
+def test_what_costs_next_to_nothing_stays_here(bench: RunContext) -> None:
     assert not isinstance(extractor(bench, FacetSettings(extractor="rake")), SpreadExtractor)
     assert isinstance(extractor(bench, FacetSettings(extractor="yake")), SpreadExtractor)
     letters = Letters()
@@ -78,7 +78,7 @@ def test_what_costs_next_to_nothing_stays_here(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_finds_the_same_facets_in_a_worker(bench: Bench) -> None:
+def test_the_model_finds_the_same_facets_in_a_worker(bench: RunContext) -> None:
     settings = FacetSettings(**{**ASKED, "extractor": "model"})
     here = replace(bench, engine=type(bench.engine)(load_tiny_that_ends("tiny", "cpu"), memory=2**26))
     texts = SAYING[:6]

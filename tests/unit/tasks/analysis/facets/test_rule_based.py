@@ -10,9 +10,9 @@ import warnings
 import pytest
 
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.facets.normal_form import tidied
+from tasks.analysis.facets.normal_form import tidy_facets
 from tasks.analysis.facets.parameters import FacetField, FacetSettings
-from tasks.analysis.facets.rule_based import CODE, READ_CHARACTERS, SUMMARY_CHARACTERS, FastExtractor, rake
+from tasks.analysis.facets.rule_based import CODE, READ_CHARACTERS, SUMMARY_CHARACTERS, RuleBasedExtractor, rake
 from tasks.values.insight import Facets
 
 pytestmark = pytest.mark.dear
@@ -42,9 +42,9 @@ TEXTS = {
 METHODS = ["rake", "yake"]
 
 
-def extractor(method: str, **settings: object) -> FastExtractor:
+def extractor(method: str, **settings: object) -> RuleBasedExtractor:
     made = extractor_for(FacetSettings(extractor=method, **settings))
-    assert isinstance(made, FastExtractor)
+    assert isinstance(made, RuleBasedExtractor)
     return made
 
 
@@ -141,7 +141,7 @@ def test_a_failure_gives_empty_facets_and_disturbs_nobody():
             raise RuntimeError(text)
         return rake(text, words)
 
-    made = FastExtractor(FacetSettings(), failing)
+    made = RuleBasedExtractor(FacetSettings(), failing)
     found = made([CODING, TRAVEL, CODING])
     assert found[1] == Facets({field.name: () for field in FacetSettings().fields})
     assert found[0] == found[2] == extractor("rake")([CODING])[0]
@@ -196,7 +196,7 @@ def test_phrases_are_tidied():
         FacetField(name="keywords", about="x", most_items=3, most_characters=8),
         FacetField(name="topics", about="x"),
     )
-    found = tidied(
+    found = tidy_facets(
         fields,
         {
             "summary": ["one  two\nthree four"],

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.values.insight import Facets
 
 
@@ -18,7 +18,7 @@ def unit_points(rows, width=384, seed=1):
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-CLOSE = FastChooser("0.3", "0.2")
+CLOSE = IndexKeywordAssigner("0.3", "0.2")
 
 
 def chosen(text, similarities, keywords, most=5, chooser=CLOSE):
@@ -58,7 +58,7 @@ def test_nobody_and_nothing_to_choose():
 
 def test_a_point_that_is_no_point_leaves_what_occurs():
     points = np.array([[np.nan, 0, 0], [np.inf, 0, 0], [0, 0, 0]], np.float32)
-    found = FastChooser("0.2", "0.2")([unit("law")] * 3, points, ["law", "tax"], unit_points(2, 3), 5)
+    found = IndexKeywordAssigner("0.2", "0.2")([unit("law")] * 3, points, ["law", "tax"], unit_points(2, 3), 5)
     assert found == [(0,), (0,), (0,)]
 
 
@@ -83,7 +83,7 @@ def test_a_choice_depends_on_its_unit_alone(count, seed, width, data):
     """Any unit may be missing, or be somewhere else: what the others choose stays."""
     points, theirs = unit_points(count, width, seed), unit_points(17, width, seed + 1)
     units, keywords = [unit(f"word{i % 5}") for i in range(count)], [f"word{i}" for i in range(17)]
-    chooser = FastChooser("0.1", "0.05")
+    chooser = IndexKeywordAssigner("0.1", "0.05")
     together = chooser(units, points, keywords, theirs, 5)
     order = data.draw(st.permutations(range(count)))[: data.draw(st.integers(0, count))]
     apart = chooser([units[i] for i in order], points[list(order)], keywords, theirs, 5)

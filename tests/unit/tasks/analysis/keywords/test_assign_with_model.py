@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.analysis.keywords import assign_with_model
-from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelChooser
+from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.greedy_decoding import Grammar
@@ -29,12 +29,12 @@ def points(count: int) -> np.ndarray:
 
 
 @pytest.fixture
-def chooser() -> ModelChooser:
-    return ModelChooser.of(Engine(tiny_model(), memory=2**30))
+def chooser() -> ModelKeywordAssigner:
+    return ModelKeywordAssigner.of(Engine(tiny_model(), memory=2**30))
 
 
 def chosen(
-    chooser: ModelChooser, units: Sequence[Facets] = UNITS, keywords: Sequence[str] = KEYWORDS, most: int = 3
+    chooser: ModelKeywordAssigner, units: Sequence[Facets] = UNITS, keywords: Sequence[str] = KEYWORDS, most: int = 3
 ) -> list[tuple[int, ...]]:
     return chooser(units, points(len(units)), keywords, points(len(keywords)), most)
 
@@ -146,6 +146,6 @@ def test_a_long_list_fits_the_model(chooser):
 
 def test_what_does_not_fit_is_refused_when_it_is_made():
     with pytest.raises(NoEnd):
-        ModelChooser.of(Engine(tiny_model(stops=False), memory=2**30))
+        ModelKeywordAssigner.of(Engine(tiny_model(stops=False), memory=2**30))
     with pytest.raises(ContextTooLong):
-        ModelChooser.of(Engine(replace(tiny_model(), positions=400), memory=2**30))
+        ModelKeywordAssigner.of(Engine(replace(tiny_model(), positions=400), memory=2**30))

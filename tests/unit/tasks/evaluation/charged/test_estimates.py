@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tasks.evaluation.algorithms.divergence import frontier_area
 from tasks.evaluation.charged import coverage as dp_coverage
 from tasks.evaluation.charged import labels, length
-from tasks.evaluation.charged.estimates import SHARE, Asked, Noisy, UnitText, counted, shares
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.charged.estimates import SHARE, EstimateRequest, NoisyHistogramEstimate, UnitText, counted, shares
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.values.metric_result import MetricResult
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed
@@ -19,18 +19,20 @@ from tests.unit.tasks.evaluation.subjects import Text
 
 pytestmark = pytest.mark.dear
 
-ASKED = Asked(40, ("a", "b", "c"))
+ASKED = EstimateRequest(40, ("a", "b", "c"))
 ESTIMATES = (dp_coverage.CoverageEstimate(), labels.LabelEstimate(), length.LengthEstimate())
 RELEASED = themed(40, 1)
 
 
-def released(*texts: str) -> Subject:
+def released(*texts: str) -> EvaluationInput:
     """Texts that carry the labels a, b, c, a, ..."""
-    return Subject([Text(text, label="abc"[i % 3]) for i, text in enumerate(texts or RELEASED)], embed=Letters())
+    return EvaluationInput(
+        [Text(text, label="abc"[i % 3]) for i, text in enumerate(texts or RELEASED)], embed=Letters()
+    )
 
 
-def noisy(*counts: int, sigma: float = 0.001) -> Noisy:
-    return Noisy(np.array(counts, np.int64), sigma)
+def noisy(*counts: int, sigma: float = 0.001) -> NoisyHistogramEstimate:
+    return NoisyHistogramEstimate(np.array(counts, np.int64), sigma)
 
 
 def units(texts: list[str]) -> list[UnitText]:
@@ -63,7 +65,7 @@ def test_each_unit_is_embedded_by_itself():
             calls.append(len(texts))
             return super().__call__(texts)
 
-    subject = Subject(released().texts, embed=Alone())
+    subject = EvaluationInput(released().texts, embed=Alone())
     place = dp_coverage.CoverageEstimate().places(subject, ASKED)
     calls.clear()
     counted(units(themed(9, 2)), place, 11)
@@ -73,8 +75,8 @@ def test_each_unit_is_embedded_by_itself():
 def test_no_point_of_a_unit_is_kept():
     """A released text that equals one is read with the others: its point is no unit's business."""
     letters = Letters()
-    remembering = Remembering(letters)
-    subject = Subject([*released().texts, Text(" ")], embed=remembering)
+    remembering = CachedEmbedder(letters)
+    subject = EvaluationInput([*released().texts, Text(" ")], embed=remembering)
     place = dp_coverage.CoverageEstimate().places(subject, ASKED)
     private = [" ", *themed(9, 2)]
     counted(units(private), place, 11)
@@ -112,7 +114,7 @@ def test_shares_of_noisy_counts(counts, expected):
 
 def test_the_interval_is_that_of_the_noise():
     """A count itself: 1.96 sigma on either side; with hardly any noise no width."""
-    value, (low, high) = Noisy(np.array([100, 0]), 10.0).figure(lambda counts: counts[:, 0])
+    value, (low, high) = NoisyHistogramEstimate(np.array([100, 0]), 10.0).figure(lambda counts: counts[:, 0])
     assert (value, low, high) == (100, pytest.approx(100 - 19.6, abs=2), pytest.approx(100 + 19.6, abs=2))
     value, (low, high) = noisy(100, 0).figure(lambda counts: shares(counts)[:, 0], SHARE)
     assert (value, low, high) == (1.0, pytest.approx(1.0, abs=1e-4), 1.0)
@@ -138,7 +140,10 @@ def test_the_interval_holds_the_figure_without_noise(counts, measured):
     """Noise moves these figures all the same way, so that simulations around the noisy counts hardly ever hold it."""
     generator = np.random.default_rng(1)
     true, _ = measured(noisy(*counts, sigma=1e-9))
-    drawn = [Noisy(np.array(counts) + np.rint(generator.normal(0, 20, 16)).astype(int), 20.0) for _ in range(60)]
+    drawn = [
+        NoisyHistogramEstimate(np.array(counts) + np.rint(generator.normal(0, 20, 16)).astype(int), 20.0)
+        for _ in range(60)
+    ]
     held = [low - 1e-6 <= true <= high + 1e-6 for _, (low, high) in map(measured, drawn)]
     assert np.mean(held) > 0.8
 
@@ -170,7 +175,7 @@ def test_labels():
 
 def test_labels_without_labels_are_refused():
     with pytest.raises(labels.NoLabels, match="declares no labels"):
-        labels.LabelEstimate().bins(Asked(10, ()))
+        labels.LabelEstimate().bins(EstimateRequest(10, ()))
 
 
 def coverage(documents: list[str], sigma: float = 0.001) -> MetricResult:
@@ -196,12 +201,12 @@ def test_more_noise_gives_a_wider_interval():
 
 @pytest.mark.parametrize(("samples", "bins"), [(16, 5), (40, 11), (64, 17), (10_000, 17)])
 def test_the_number_of_centres_is_public(samples, bins):
-    assert dp_coverage.CoverageEstimate().bins(Asked(samples, ())) == bins
+    assert dp_coverage.CoverageEstimate().bins(EstimateRequest(samples, ())) == bins
 
 
 def test_a_map_of_few_texts_is_not_sold():
     with pytest.raises(dp_coverage.TooFewTexts, match="at least 16 texts, and the request asks for 15"):
-        dp_coverage.CoverageEstimate().bins(Asked(15, ()))
+        dp_coverage.CoverageEstimate().bins(EstimateRequest(15, ()))
 
 
 @pytest.mark.parametrize("texts", [("",), ("", " "), ("the same",) * 12], ids=["empty", "blank", "all equal"])
@@ -215,6 +220,6 @@ def test_odd_releases_are_still_measured(texts):
 
 @pytest.mark.parametrize("name", ["dp_coverage", "dp_labels", "dp_length"])
 def test_without_its_mechanism_a_charged_metric_is_null(name):
-    found = METRICS[name].compute(Subject(()))
+    found = METRICS[name].compute(EvaluationInput(()))
     assert (found.exposure, set(found.values.values())) == ("charged", {None})
     assert found.line == "not measured"

@@ -10,7 +10,7 @@ import torch
 
 from tasks.evaluation.in_context.demonstrations import Example
 from tasks.evaluation.in_context.task_definitions import Task
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
 from tests.tiny_model import tiny_network
 
@@ -46,5 +46,5 @@ class Pair:
 def pair() -> Pair:
     network, tokenizer = tiny_network(seed=11, spread=0.3)
     device = torch.device("cpu")
-    model = adopt(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=device)
+    model = wrap_network(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=device)
     return Pair(network, model)

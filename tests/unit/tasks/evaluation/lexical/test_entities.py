@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.entities import KINDS, entities
 from tasks.text.interfaces import Entity
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
@@ -25,7 +25,7 @@ class Every:
 
 def test_rates_by_hand():
     """3 PERSON and 1 CARDINAL in 4 + 6 words; the resamples' ends are both texts twice: 2 in 4 and 1 in 6 PERSON."""
-    found = entities(Subject(texts("Ann met Bob, 12", "and the doctor saw Eve today"), tag=Capitals()))
+    found = entities(EvaluationInput(texts("Ann met Bob, 12", "and the doctor saw Eve today"), tag=Capitals()))
     values = found.values
     assert (values["entities"], values["words"], values["per_1000_words"]) == (4, 10, "400.000")
     assert (values["person"], values["person_low"], values["person_high"]) == ("300.000", "166.667", "500.000")
@@ -36,26 +36,28 @@ def test_rates_by_hand():
 
 
 def test_a_kind_that_is_not_ontonotes_is_other():
-    values = entities(Subject(texts("a b"), tag=Every("DISEASE"))).values
+    values = entities(EvaluationInput(texts("a b"), tag=Every("DISEASE"))).values
     assert (values["other"], values["entities"], values["per_1000_words"]) == ("500.000", 1, "500.000")
 
 
 @pytest.mark.parametrize("given", [[], ["", "  "], ["?!"]])
 def test_without_words_no_tagger_is_called_and_all_is_null(given):
-    values = entities(Subject(texts(*given))).values
+    values = entities(EvaluationInput(texts(*given))).values
     assert values["per_1000_words"] is None
     assert {values[kind.lower()] for kind in KINDS} == {None}
 
 
 def test_the_figures_have_the_same_names_with_and_without_texts():
-    assert set(entities(Subject(())).values) == set(entities(Subject(texts("Ann"), tag=Capitals())).values)
+    assert set(entities(EvaluationInput(())).values) == set(
+        entities(EvaluationInput(texts("Ann"), tag=Capitals())).values
+    )
 
 
 def test_one_text_has_no_interval():
-    values = entities(Subject(texts("Ann met Bob"), tag=Capitals())).values
+    values = entities(EvaluationInput(texts("Ann met Bob"), tag=Capitals())).values
     assert (values["person"], values["person_low"]) == ("666.667", None)
 
 
 def test_a_tagger_is_missed_where_there_is_something_to_read():
     with pytest.raises(ValueError, match="needs a tagger"):
-        entities(Subject(texts("Ann")))
+        entities(EvaluationInput(texts("Ann")))

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.core.jackknife import share_interval
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical import jaccard as module
 from tasks.evaluation.lexical.jaccard import FIGURES, heaviest, jaccard, present, similarity
 from tasks.text import features
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
 
-SUBJECT = Subject(texts("red fox runs", "Red dog"), documents=lambda: ["red dog", "a dog runs"], tag=Capitals())
+SUBJECT = EvaluationInput(texts("red fox runs", "Red dog"), documents=lambda: ["red dog", "a dog runs"], tag=Capitals())
 
 
 def of_numbers(generator: np.random.Generator, count: int) -> list[dict[str, float]]:
@@ -64,10 +64,10 @@ def test_the_heaviest_of_equals_are_the_first(monkeypatch):
 
 def test_a_copy_is_all_in_common_and_strangers_nothing():
     documents = [f"alpha{n} beta{n % 3} gamma{n % 5} delta" for n in range(30)]
-    same = jaccard(Subject(texts(*documents), documents=lambda: documents, tag=Capitals())).values
+    same = jaccard(EvaluationInput(texts(*documents), documents=lambda: documents, tag=Capitals())).values
     assert {same[name] for name in FIGURES} == {"1.0000"}
     other = jaccard(
-        Subject(texts("one two three", "four five six"), documents=lambda: documents, tag=Capitals())
+        EvaluationInput(texts("one two three", "four five six"), documents=lambda: documents, tag=Capitals())
     ).values
     assert {other[name] for name in FIGURES} == {"0.0000"}
 
@@ -76,7 +76,7 @@ def test_a_corpus_stands_beside_itself():
     """Released texts drawn like the corpus have what two parts of the corpus have in common."""
     generator = np.random.default_rng(2)
     every = [" ".join(text) for text in of_numbers(generator, 300)]
-    values = jaccard(Subject(texts(*every[:100]), documents=lambda: every[100:], tag=Capitals())).values
+    values = jaccard(EvaluationInput(texts(*every[:100]), documents=lambda: every[100:], tag=Capitals())).values
     assert float(values["tokens_low"]) < float(values["tokens_of_corpus"]) < float(values["tokens_high"])
 
 
@@ -133,6 +133,6 @@ def test_a_tagger_is_missed_where_there_is_something_to_read():
 
 def test_only_so_many_texts_are_read(monkeypatch):
     monkeypatch.setattr(module, "COMPARED", 5)
-    many = Subject(texts(*["red dog"] * 9), documents=lambda: ["red dog"] * 40, tag=Capitals())
+    many = EvaluationInput(texts(*["red dog"] * 9), documents=lambda: ["red dog"] * 40, tag=Capitals())
     values = jaccard(many).values
     assert (values["texts"], values["documents"], values["tokens_of_corpus"]) == (5, 5, "1.0000")

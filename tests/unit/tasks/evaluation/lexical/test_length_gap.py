@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.length_gap import LengthGap, length_gap
 from tests.unit.tasks.evaluation.subjects import texts
 
@@ -25,7 +25,7 @@ def test_the_distance_is_scipys_for_the_whole_and_for_resamples():
 
 def test_by_hand():
     """Lengths 1, 3 against 3, 7: each point moves, by 2 and by 4."""
-    found = length_gap(Subject(texts(*of_words(1, 3)), documents=lambda: of_words(7, 3)))
+    found = length_gap(EvaluationInput(texts(*of_words(1, 3)), documents=lambda: of_words(7, 3)))
     assert (found.values["wasserstein_words"], found.values["longer_words"]) == ("3.00", "-3.00")
     assert (found.values["longer_words_low"], found.values["longer_words_high"]) == ("-6.00", "0.00")
 
@@ -33,8 +33,12 @@ def test_by_hand():
 def test_the_interval_tells_other_lengths_from_like_ones():
     generator = np.random.default_rng(6)
     corpus = of_words(*generator.poisson(30, size=120))
-    like = length_gap(Subject(texts(*of_words(*generator.poisson(30, size=80))), documents=lambda: corpus)).values
-    short = length_gap(Subject(texts(*of_words(*generator.poisson(20, size=80))), documents=lambda: corpus)).values
+    like = length_gap(
+        EvaluationInput(texts(*of_words(*generator.poisson(30, size=80))), documents=lambda: corpus)
+    ).values
+    short = length_gap(
+        EvaluationInput(texts(*of_words(*generator.poisson(20, size=80))), documents=lambda: corpus)
+    ).values
     assert float(like["longer_words_low"]) < 0 < float(like["longer_words_high"])
     assert float(short["longer_words_high"]) < -7
     assert float(short["wasserstein_words_low"]) > float(like["wasserstein_words_high"])
@@ -42,11 +46,11 @@ def test_the_interval_tells_other_lengths_from_like_ones():
 
 @pytest.mark.parametrize(("given", "documents"), [([], ["a"]), (["a"], [])])
 def test_nothing_to_compare_is_null(given, documents):
-    found = length_gap(Subject(texts(*given), documents=lambda: documents))
+    found = length_gap(EvaluationInput(texts(*given), documents=lambda: documents))
     assert found.values["wasserstein_words"] is None
     assert found.line == "nothing to compare"
 
 
 def test_one_text_has_no_interval_and_empty_texts_count():
-    found = length_gap(Subject(texts(""), documents=lambda: of_words(4, 4))).values
+    found = length_gap(EvaluationInput(texts(""), documents=lambda: of_words(4, 4))).values
     assert (found["wasserstein_words"], found["wasserstein_words_low"]) == ("4.00", None)

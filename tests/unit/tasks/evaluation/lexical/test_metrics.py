@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.distinct import distinct
 from tasks.evaluation.lexical.length import length
 from tasks.evaluation.lexical.verbatim_overlap import verbatim_overlap
-from tasks.evaluation.model_based.perplexity import COMPARED, Surprise, perplexity, perplexity_gap
+from tasks.evaluation.model_based.perplexity import COMPARED, NegativeLogLikelihood, perplexity, perplexity_gap
 from tasks.evaluation.registry import METRICS, evaluate
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, rounded
@@ -19,7 +19,7 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Capitals, Half, Text, Undecided, nats_per_word, texts
 
 LABELLED = (Text("the cat sat", 3, label="cats"), Text("the dog", 2, label="dogs"))
-SUBJECT = Subject(
+SUBJECT = EvaluationInput(
     LABELLED,
     nats_per_word(2.0),
     lambda: ["a dog sat"],
@@ -37,7 +37,7 @@ def test_words_fold_case_and_keep_signs_apart():
 
 
 def test_length():
-    found = length(Subject((Text("one two three", 3), Text("one", 1, complete=False), Text("", 0))))
+    found = length(EvaluationInput((Text("one two three", 3), Text("one", 1, complete=False), Text("", 0))))
     assert found.values == {
         "texts": 3,
         "empty": 1,
@@ -62,46 +62,46 @@ def test_length():
 
 def test_distinct_counts_over_all_texts_and_divides_by_words():
     # words: the cat sat / the cat ran -> 6; unigrams 4, bigrams 3 (the cat, cat sat, cat ran), trigrams 2
-    found = distinct(Subject(texts("the cat sat", "The cat ran")))
+    found = distinct(EvaluationInput(texts("the cat sat", "The cat ran")))
     figures = {name: value for name, value in found.values.items() if not name.endswith(("_low", "_high"))}
     assert figures == {"words": 6, "distinct_1": "0.6667", "distinct_2": "0.5000", "distinct_3": "0.3333"}
 
 
 def test_the_interval_of_distinct_is_that_of_texts_left_out():
     """Halves of 2 words each, all different: 1 without either, so no spread; with one repeated text, spread."""
-    same = distinct(Subject(texts("a b", "c d"))).values
+    same = distinct(EvaluationInput(texts("a b", "c d"))).values
     assert (same["distinct_1"], same["distinct_1_low"], same["distinct_1_high"]) == ("1.0000", "1.0000", "1.0000")
-    mixed = distinct(Subject(texts(*["a b"] * 10, *["c d e", "f g h", "i j k"] * 4))).values
+    mixed = distinct(EvaluationInput(texts(*["a b"] * 10, *["c d e", "f g h", "i j k"] * 4))).values
     low, value, high = (float(str(mixed[f"distinct_1{end}"])) for end in ("_low", "", "_high"))
     assert low < value < high
 
 
 def test_distinct_of_one_text_has_no_interval():
-    assert distinct(Subject(texts("a b a"))).values["distinct_1_low"] is None
+    assert distinct(EvaluationInput(texts("a b a"))).values["distinct_1_low"] is None
 
 
 def test_distinct_ngrams_do_not_cross_texts():
-    assert distinct(Subject(texts("a b", "c d"))).values["distinct_3"] == "0.0000"
+    assert distinct(EvaluationInput(texts("a b", "c d"))).values["distinct_3"] == "0.0000"
 
 
 def test_perplexity_weighs_tokens():
     def score(given: Sequence[str]) -> list[tuple[float, int]]:
         return [(-3.0, 1) if text == "short" else (-3.0, 3) for text in given]
 
-    found = perplexity(Subject(texts("short", "longer"), score))
+    found = perplexity(EvaluationInput(texts("short", "longer"), score))
     assert found.values["perplexity"] == rounded(math.exp(6 / 4), 3)
     assert found.values["nats_per_token"] == "1.50000"
 
 
 def test_perplexity_of_equal_texts_has_a_point_interval():
-    found = perplexity(Subject(texts("a b", "c d", "e f"), nats_per_word(2.0)))
+    found = perplexity(EvaluationInput(texts("a b", "c d", "e f"), nats_per_word(2.0)))
     assert found.values["interval_low"] == found.values["interval_high"] == rounded(math.exp(2), 3)
 
 
 def test_bootstrap_interval_matches_the_normal_approximation():
     """Losses 0..199 of one token each: mean 99.5, standard error 57.73/sqrt(200) = 4.08."""
     losses = [float(i) for i in range(200)]
-    low, high = Surprise.of(lambda given: [(-x, 1) for x in losses], ["t"] * 200).interval() or (0.0, 0.0)
+    low, high = NegativeLogLikelihood.of(lambda given: [(-x, 1) for x in losses], ["t"] * 200).interval() or (0.0, 0.0)
     assert low == pytest.approx(99.5 - 1.96 * 4.08, abs=1.0)
     assert high == pytest.approx(99.5 + 1.96 * 4.08, abs=1.0)
 
@@ -111,7 +111,7 @@ def test_texts_without_a_usable_score_are_counted_and_left_out():
         assert "" not in given  # an empty text is not handed to a model
         return [(math.nan, 3), (-math.inf, 3), (-2.0, 2), (0.0, 0)]
 
-    found = perplexity(Subject(texts("nan", "inf", "fine", "no token", ""), score))
+    found = perplexity(EvaluationInput(texts("nan", "inf", "fine", "no token", ""), score))
     assert (found.values["scored"], found.values["unscored"]) == (1, 4)
     assert found.values["perplexity"] == rounded(math.e, 3)
     assert found.values["interval_low"] is None
@@ -121,7 +121,7 @@ def test_perplexity_gap():
     def score(given: Sequence[str]) -> list[tuple[float, int]]:
         return [(-3.0 if "private" in text else -3.5, 1) for text in given]
 
-    found = perplexity_gap(Subject(texts("out"), score, lambda: ["private"]))
+    found = perplexity_gap(EvaluationInput(texts("out"), score, lambda: ["private"]))
     assert found.values["gap_nats_per_token"] == "0.50000"
     assert found.values["ratio"] == rounded(math.exp(0.5), 4)
     assert found.values["gap_nats_per_token_low"] is None
@@ -135,7 +135,7 @@ def test_the_gap_has_an_interval_of_both_sides():
         return [(-float(text.split()[-1]), 1) for text in given]
 
     sides = [f"loss {number}" for number in range(50)]
-    found = perplexity_gap(Subject(texts(*sides), score, lambda: sides)).values
+    found = perplexity_gap(EvaluationInput(texts(*sides), score, lambda: sides)).values
     assert float(found["gap_nats_per_token_low"]) == pytest.approx(-1.96 * 2.886, abs=0.8)
     assert float(found["gap_nats_per_token_high"]) == pytest.approx(1.96 * 2.886, abs=0.8)
 
@@ -147,18 +147,18 @@ def test_a_large_corpus_is_sampled_before_it_is_scored():
         scored.extend(given)
         return [(-1.0, 1) for _ in given]
 
-    perplexity_gap(Subject(texts("a"), score, lambda: (f"d{number}" for number in range(COMPARED + 300))))
+    perplexity_gap(EvaluationInput(texts("a"), score, lambda: (f"d{number}" for number in range(COMPARED + 300))))
     assert len(scored) == 1 + COMPARED
 
 
 def test_a_hopeless_text_does_not_overflow():
-    found = perplexity(Subject(texts("a", "b"), lambda given: [(-1e9, 1) for _ in given]))
+    found = perplexity(EvaluationInput(texts("a", "b"), lambda given: [(-1e9, 1) for _ in given]))
     assert found.values["nats_per_token"] == "1000000000.00000"
 
 
 def test_verbatim_overlap():
     documents = ["He took 5 mg at noon.", "No allergies known"]
-    found = verbatim_overlap(Subject(texts("She TOOK 5 mg at night", "allergies"), documents=lambda: documents))
+    found = verbatim_overlap(EvaluationInput(texts("She TOOK 5 mg at night", "allergies"), documents=lambda: documents))
     assert found.values["max_words"] == 4  # took 5 mg at
     assert found.values["mean_words"] == "2.50"
     assert float(str(found.values["mean_words_low"])) < 2.5 < float(str(found.values["mean_words_high"]))
@@ -219,7 +219,7 @@ def test_internal_metrics_are_exactly_those_that_read_documents():
 )
 def test_a_missing_ingredient_is_named(name):
     with pytest.raises(ValueError, match="needs"):
-        METRICS[name].compute(Subject(texts("a")))
+        METRICS[name].compute(EvaluationInput(texts("a")))
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,6 @@ def test_rounding(value, places, text):
     ],
 )
 def test_a_stored_result_that_is_not_ours_is_refused(change):
-    stored = length(Subject(texts("a"))).to_json()
+    stored = length(EvaluationInput(texts("a"))).to_json()
     with pytest.raises(ValueError, match="metric"):
         MetricResult.from_json({**stored, **change})

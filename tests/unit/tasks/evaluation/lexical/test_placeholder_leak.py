@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.placeholder_leak import has_placeholder, placeholder_leak
 from tests.unit.tasks.evaluation.subjects import texts
 
@@ -54,7 +54,7 @@ def test_what_is_none(text: str) -> None:
 
 
 def test_texts_are_counted_once_with_wilsons_interval() -> None:
-    found = placeholder_leak(Subject(texts("a [B] [C]", *["fine"] * 9)))
+    found = placeholder_leak(EvaluationInput(texts("a [B] [C]", *["fine"] * 9)))
     assert found.exposure == "public"
     assert found.values == {
         "texts": 10,
@@ -67,7 +67,7 @@ def test_texts_are_counted_once_with_wilsons_interval() -> None:
 
 
 def test_without_texts_there_is_no_share() -> None:
-    found = placeholder_leak(Subject(()))
+    found = placeholder_leak(EvaluationInput(()))
     assert found.values["leaking"] == 0
     assert [found.values[f"leaking_{end}"] for end in ("share", "low", "high")] == [None] * 3
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical.records import records
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
@@ -20,7 +20,7 @@ class Text:
 
 
 def measured(*texts: str, schema: dict[str, Any] | None = SCHEMA) -> dict[str, Any]:
-    return dict(records(Subject([Text(text) for text in texts], schema=schema)).values)
+    return dict(records(EvaluationInput([Text(text) for text in texts], schema=schema)).values)
 
 
 def test_texts_are_counted_raw_then_parsed_then_valid() -> None:
@@ -68,7 +68,7 @@ def test_without_texts_there_are_counts_and_no_shares() -> None:
 
 
 def test_texts_cut_at_the_limit_are_raw_and_not_complete() -> None:
-    found = records(Subject([Text(VALID), Text('{"year": 19', complete=False)], schema=SCHEMA))
+    found = records(EvaluationInput([Text(VALID), Text('{"year": 19', complete=False)], schema=SCHEMA))
     assert (found.values["complete"], found.values["raw"]) == (1, 2)
     assert found.line == "2 raw, 1 parse, 1 valid under the schema"
     assert found.exposure == "public"

@@ -8,7 +8,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from tasks.evaluation.algorithms.longest_common_subsequence import CommonSubsequence
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.lexical import rouge as module
 from tasks.evaluation.lexical.rouge import Closest, rouge, rouge_words
 from tests.unit.tasks.evaluation.subjects import texts
@@ -51,7 +51,9 @@ def test_subsequences_against_the_table():
 
 def test_figures_by_hand():
     """`a b c d` with `a c x`: 2 shared of 4 and 3 words, in order: 4/7. `d e` with `e d f`: 4/5, in order 2/5."""
-    found = rouge(Subject(texts("a b c d", "d e", "\u4e2d\u6587", ""), documents=lambda: ["a c x", "e d f", ""]))
+    found = rouge(
+        EvaluationInput(texts("a b c d", "d e", "\u4e2d\u6587", ""), documents=lambda: ["a c x", "e d f", ""])
+    )
     assert found.values == {
         "scored": 2,
         "unscored": 2,
@@ -68,15 +70,15 @@ def test_figures_by_hand():
 
 
 def test_copies_score_one_and_strangers_nothing():
-    copied = rouge(Subject(texts(*some_texts(5, 5)), documents=lambda: some_texts(5, 5)))
+    copied = rouge(EvaluationInput(texts(*some_texts(5, 5)), documents=lambda: some_texts(5, 5)))
     assert copied.values["rouge_1"] == copied.values["rouge_l"] == copied.values["rouge_l_low"] == "1.0000"
-    strange = rouge(Subject(texts("alpha beta", "gamma"), documents=lambda: some_texts(5, 5)))
+    strange = rouge(EvaluationInput(texts("alpha beta", "gamma"), documents=lambda: some_texts(5, 5)))
     assert strange.values["rouge_1"] == strange.values["rouge_l_max"] == "0.0000"
 
 
 @pytest.mark.parametrize(("given", "documents"), [([], ["a"]), ([""], ["a"]), (["a"], []), (["a"], ["", "\u4e2d"])])
 def test_nothing_to_compare_is_null(given, documents):
-    found = rouge(Subject(texts(*given), documents=lambda: documents))
+    found = rouge(EvaluationInput(texts(*given), documents=lambda: documents))
     assert found.values["scored"] == 0
     assert found.values["rouge_1"] is found.values["rouge_l_max"] is None
     assert found.line == "nothing to compare"
@@ -86,16 +88,16 @@ def test_without_texts_no_document_is_opened():
     def documents():
         raise AssertionError("opened")
 
-    assert rouge(Subject((), documents=documents)).values["documents"] == 0
+    assert rouge(EvaluationInput((), documents=documents)).values["documents"] == 0
 
 
 def test_only_so_many_documents_are_compared_with(monkeypatch):
-    subject = Subject(texts("a b"), documents=lambda: ["a b"] * 30)
+    subject = EvaluationInput(texts("a b"), documents=lambda: ["a b"] * 30)
     monkeypatch.setattr(module, "COMPARED", 7)
     assert rouge(subject).values["documents"] == 7
 
 
 def test_a_very_long_text():
     long = " ".join(f"w{number % 997}" for number in range(30_000))
-    found = rouge(replace(Subject(texts(long)), documents=lambda: [long, "w1 w2"]))
+    found = rouge(replace(EvaluationInput(texts(long)), documents=lambda: [long, "w1 w2"]))
     assert found.values["rouge_l"] == "1.0000"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tasks.evaluation.core.in_context_result import InContextResult, Run, Score
-from tasks.evaluation.core.subject import Pair, Subject
+from tasks.evaluation.core.subject import EvaluationInput, Pair
 from tasks.evaluation.model_based.in_context_accuracy import ITEMS, in_context
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tests.tiny_model import tiny_model
@@ -33,8 +33,10 @@ class Pupil:
         return InContextResult("t", "released", shots, 10, few), InContextResult("t", "zero_shot", 0, 10, none)
 
 
-def subject(pupil: Pupil | None, released: Sequence[tuple[str, str | None]] = RELEASED, times: int = 1) -> Subject:
-    return Subject(
+def subject(
+    pupil: Pupil | None, released: Sequence[tuple[str, str | None]] = RELEASED, times: int = 1
+) -> EvaluationInput:
+    return EvaluationInput(
         [Text(text, label=label) for text, label in released],
         documents=lambda: [text for text, _ in DOCUMENTS],
         labelled=lambda: DOCUMENTS * times,
@@ -71,7 +73,7 @@ def test_nothing_is_asked_where_there_is_nothing_to_tell_apart(released):
 
 def test_a_corpus_without_labels_is_not_measured():
     given = subject(Pupil())
-    found = in_context(Subject(given.texts, documents=given.documents, learn=given.learn))
+    found = in_context(EvaluationInput(given.texts, documents=given.documents, learn=given.learn))
     assert found.values["accuracy"] is None
 
 

@@ -9,24 +9,24 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tasks.evaluation.core.subject import Subject
+from tasks.evaluation.core.subject import EvaluationInput
 from tasks.evaluation.model_based.judge import (
     RATINGS,
-    Trial,
+    JudgeTrial,
     judge,
     judge_preference,
     preference_trial,
     preferred,
     rated,
 )
-from tasks.evaluation.model_based.judge_calibration import PLANTED
+from tasks.evaluation.model_based.judge_calibration import JUDGE_PROBES
 from tasks.evaluation.model_based.model_judge import SYSTEM, ModelJudge
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tests.tiny_model import tiny_network
 from tests.unit.tasks.evaluation.subjects import texts
 
-FLUENT = {each.text for each in PLANTED}
-TOPICS = {each.text: each.topic for each in PLANTED}
+FLUENT = {each.text for each in JUDGE_PROBES}
+TOPICS = {each.text: each.topic for each in JUDGE_PROBES}
 
 
 class Fake:
@@ -61,7 +61,7 @@ def good(text: str, topic: str | None) -> float:
 
 
 def test_a_good_judge_rates_the_texts():
-    found = judge(Subject(texts("good one", "bad one", "good two", "", " "), judge=Fake(good)))
+    found = judge(EvaluationInput(texts("good one", "bad one", "good two", "", " "), judge=Fake(good)))
     assert found.values["planted_right"] == "1.0000"
     assert (found.values["judged"], found.values["rating"]) == (3, "3.333")  # 4, 2 and 4
     assert (found.values["rating_low"], found.values["rating_high"]) == ("2.000", "4.000")
@@ -81,7 +81,7 @@ def test_ratings_are_means_by_probability():
 
 
 def test_a_good_judge_prefers():
-    subject = Subject(texts("good a", "good b", "bad c"), documents=lambda: ["bad"] * 9, judge=Fake(good))
+    subject = EvaluationInput(texts("good a", "good b", "bad c"), documents=lambda: ["bad"] * 9, judge=Fake(good))
     values = judge_preference(subject).values
     assert (values["judged"], values["draws"], values["preferred"]) == (3, 1, "0.8333")  # two wins and a draw of equals
     assert (values["planted_pairs"], values["planted_swayed"], values["planted_right"]) == (32, 0, "1.0000")
@@ -99,7 +99,7 @@ def test_the_order_alone_is_a_draw():
     ids=["indifferent", "arbitrary", "the first"],
 )
 def test_a_judge_that_cannot_gives_no_figure(unfit):
-    subject = Subject(texts("a b", "c d"), documents=lambda: ["e"] * 5, judge=unfit)
+    subject = EvaluationInput(texts("a b", "c d"), documents=lambda: ["e"] * 5, judge=unfit)
     for found, figure in ((judge(subject), "rating"), (judge_preference(subject), "preferred")):
         assert {found.values[figure], found.values[f"{figure}_low"], found.values[f"{figure}_high"]} == {None}
         assert found.values["judged"] == 0
@@ -109,25 +109,25 @@ def test_a_judge_that_cannot_gives_no_figure(unfit):
 
 def test_texts_are_not_shown_to_a_judge_that_cannot():
     unfit = Fake(lambda text, topic: 3.0)
-    judge(Subject(texts(*["a"] * 50), judge=unfit))
-    assert unfit.asked == 2 * len(PLANTED)
+    judge(EvaluationInput(texts(*["a"] * 50), judge=unfit))
+    assert unfit.asked == 2 * len(JUDGE_PROBES)
 
 
 def test_a_judge_who_follows_the_order_is_found_out():
     trial = preference_trial(Fake(good, first=9.0))
     assert (trial.right, trial.swayed, trial.pairs) == (32, 32, 32)
-    assert not trial.able
+    assert not trial.passed
 
 
 @pytest.mark.parametrize(
     ("trial", "able"),
     [
-        (Trial(64, 44, 32), True),  # 22 of 32: from 0.514
-        (Trial(64, 42, 32), False),  # 21 of 32: from 0.483
-        (Trial(64, 48, 32, swayed=16), True),
-        (Trial(64, 48, 32, swayed=17), False),
-        (Trial(16, 13, 16), True),  # from 0.570
-        (Trial(16, 11, 16), False),  # from 0.444
+        (JudgeTrial(64, 44, 32), True),  # 22 of 32: from 0.514
+        (JudgeTrial(64, 42, 32), False),  # 21 of 32: from 0.483
+        (JudgeTrial(64, 48, 32, swayed=16), True),
+        (JudgeTrial(64, 48, 32, swayed=17), False),
+        (JudgeTrial(16, 13, 16), True),  # from 0.570
+        (JudgeTrial(16, 11, 16), False),  # from 0.444
     ],
 )
 def test_who_can_judge(trial, able):
@@ -139,24 +139,27 @@ def test_without_texts_no_judge_is_asked(given):
     def documents():
         return ["a"]
 
-    for found in (judge(Subject(texts(*given))), judge_preference(Subject(texts(*given), documents=documents))):
+    for found in (
+        judge(EvaluationInput(texts(*given))),
+        judge_preference(EvaluationInput(texts(*given), documents=documents)),
+    ):
         assert found.values["planted_right"] is None
         assert found.values["judged"] == 0
         assert found.line == "nothing to judge"
 
 
 def test_without_documents_nothing_is_preferred():
-    assert judge_preference(Subject(texts("a"), documents=list)).line == "nothing to judge"
+    assert judge_preference(EvaluationInput(texts("a"), documents=list)).line == "nothing to judge"
 
 
 def test_a_model_is_missed_where_there_is_something_to_judge():
     with pytest.raises(ValueError, match="needs a public model"):
-        judge(Subject(texts("a")))
+        judge(EvaluationInput(texts("a")))
 
 
 def test_planted_texts_are_sixteen_and_their_shuffles_lose_no_word():
-    assert len(PLANTED) == len(FLUENT) == len(set(TOPICS.values())) == 16
-    for each in PLANTED:
+    assert len(JUDGE_PROBES) == len(FLUENT) == len(set(TOPICS.values())) == 16
+    for each in JUDGE_PROBES:
         assert sorted(each.shuffled.split()) == sorted(each.text.split())
         same_place = sum(a == b for a, b in zip(each.shuffled.split(), each.text.split(), strict=True))
         assert same_place < len(each.text.split()) / 4
@@ -165,7 +168,9 @@ def test_planted_texts_are_sixteen_and_their_shuffles_lose_no_word():
 @pytest.fixture(scope="module")
 def network_and_judge():
     network, tokenizer = tiny_network(seed=11, spread=0.3)
-    model = adopt(copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu"))
+    model = wrap_network(
+        copy.deepcopy(network), tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu")
+    )
     return network, ModelJudge(model)
 
 
@@ -197,7 +202,7 @@ def test_a_very_long_text_and_control_tokens_are_read_as_text(network_and_judge)
 
 def test_a_tiny_random_network_cannot_judge(network_and_judge):
     _, asked = network_and_judge
-    found = judge(Subject(texts("rain again"), judge=asked))
+    found = judge(EvaluationInput(texts("rain again"), judge=asked))
     assert found.values["rating"] is None
     assert "cannot judge" in found.line
 

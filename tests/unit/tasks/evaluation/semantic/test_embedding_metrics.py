@@ -12,7 +12,7 @@ from tasks.evaluation.semantic.nearest_neighbour import proximity
 from tasks.evaluation.semantic.precision_recall import precision_recall
 from tasks.evaluation.semantic.self_similarity import self_similarity
 from tasks.evaluation.semantic.topics import how_many, topics
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import THEMES, number, subject, themed
 
@@ -172,7 +172,7 @@ def test_odd_releases_have_the_same_figures(metric, released):
 
 def test_every_text_is_embedded_once():
     embed = Letters()
-    known = Remembering(embed)
+    known = CachedEmbedder(embed)
     both = subject(["a b", "c"], ["c", "d"], known)
     for metric in METRICS:
         metric(both)

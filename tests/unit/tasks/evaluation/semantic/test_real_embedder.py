@@ -8,7 +8,7 @@ from tasks.evaluation.semantic.nearest_neighbour import proximity
 from tasks.evaluation.semantic.self_similarity import self_similarity
 from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tests.support import require
 from tests.unit.tasks.evaluation.embedded_subjects import number, subject, themed
@@ -29,10 +29,10 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def embed() -> Remembering:
+def embed() -> CachedEmbedder:
     installed = any(model.name == EMBEDDER and model.installed for model in list_models())
     require(installed, f"the embedder is not pulled: almoner models pull {EMBEDDER}")
-    return Remembering(load_embedder(device="cpu"))
+    return CachedEmbedder(load_embedder(device="cpu"))
 
 
 @pytest.mark.parametrize(("candidate", "reference", "scores"), PAIRS)

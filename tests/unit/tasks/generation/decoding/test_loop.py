@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.loop import DrawMeter, Job, Step, decode
+from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import ContextTooLong, Sizes, generations_at_once
 from tasks.inference.prompts.render import PromptPieces
@@ -48,7 +48,7 @@ class Script:
         rows = step.private(None)
         self.seen.append(("draw", step.numbers, step.positions, rows.generation.tolist(), step.public))
         if self.lets_go and step.positions[0] == self.lets_go[1]:
-            step.let_go(self.lets_go[0])
+            step.drop_private_rows(self.lets_go[0])
         return [token(self.texts[n][p]) for n, p in zip(step.numbers, step.positions, strict=True)]
 
     def facts(self, number: int) -> Mapping[str, float]:
@@ -63,7 +63,7 @@ def run(
 ) -> list[GeneratedText]:
     """Each text has as many references as `references` says, 1 unless it does."""
     counts = references or [1] * len(script.texts)
-    jobs = [Job(PUBLIC, PRIVATE, tuple((20 + n, 30) for n in range(count))) for count in counts]
+    jobs = [GenerationJob(PUBLIC, PRIVATE, tuple((20 + n, 30) for n in range(count))) for count in counts]
     sizes = Sizes.of([PUBLIC], [PRIVATE], 4, steps, references=1)
     memory = 2**30 if places is None else memory_of(places, sizes)
     return decode(engine(memory), jobs, len(jobs), sizes, script, **options)

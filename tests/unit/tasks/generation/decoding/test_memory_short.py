@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.generation.decoding.loop import DrawMeter, Job, Step, decode, open_session
+from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_session
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import BadMemory, MemoryRanOut, NotEnoughMemory, is_out_of_memory, memory_budget
 from tasks.inference.engine.shapes import Sizes
@@ -100,7 +100,7 @@ class Attempt:
         self.places = session.places
         if isinstance(self.layers, Failing):
             self.layers.at_work = True
-        jobs = [Job(PUBLIC, PRIVATE, rows) for rows in texts]
+        jobs = [GenerationJob(PUBLIC, PRIVATE, rows) for rows in texts]
         return decode(
             engine, jobs, self.count, sizes, self.rule, earlier=self.earlier, on_tokens=self._keep, session=session
         )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from models_db.values.canonical_json import Json
-from tasks.generation.decoding.release_steps import StepLost, Steps
+from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 
 
 class Once:
@@ -46,8 +46,8 @@ class Once:
     def run(self, earlier: "Once | None" = None, sequences: tuple[int, ...] = (1, 2)) -> Json:
         known = earlier or Once()
         paid = tuple(int(sequence in known.armed) for sequence in range(3))
-        steps = Steps(paid, known.released, frozenset(known.begun), self.begin, self.keep)
-        return steps.once("sizes", sequences, self.arm, self.prepare, self.draw)
+        steps = ReleaseSteps(paid, known.released, frozenset(known.begun), self.begin, self.keep)
+        return steps.run_once("sizes", sequences, self.arm, self.prepare, self.draw)
 
 
 def test_the_order_of_the_parts() -> None:

@@ -16,13 +16,13 @@ import torch
 from models_db.errors import Refused
 from tasks.common.task_errors import TaskFailed
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import Earlier
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.workers import Workers
 from tasks.generation.private_decoding.baselines import PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
-from tasks.inference.embeddings.worker_environment import Workplace
+from tasks.inference.embeddings.worker_environment import WorkerSpec
 from tasks.inference.network.language_model import LanguageModel
 from tasks.values.generated import Generated
 from tasks.workers.pool import WorkerDied
@@ -34,7 +34,7 @@ from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
 pytestmark = pytest.mark.dear
 
-PLACE = Workplace("cpu", 2**26, 1)
+PLACE = WorkerSpec("cpu", 2**26, 1)
 TWO = Workers(partial(load_tiny, "tiny"), (PLACE, PLACE))
 
 
@@ -69,7 +69,7 @@ class Desk:
     steps: list[dict[int, list[float]]] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
 
-    def bench(self, **changes: Any) -> Bench:
+    def bench(self, **changes: Any) -> RunContext:
         """Everything that happens is written down."""
         return replace(
             Workshop(self.corpus).bench(arm=self._arm),
@@ -95,7 +95,7 @@ class Desk:
         self.steps.append({number: list(values) for number, values in drawn.items()})
 
 
-def made(system: Any, wanted: Any, bench: Bench, **facts: Any) -> Generated:
+def made(system: Any, wanted: Any, bench: RunContext, **facts: Any) -> Generated:
     found: Generated = system.generate(system.plan(ask(wanted, **facts)), wanted, bench)
     return found
 
@@ -136,7 +136,7 @@ def test_what_is_drawn_already_goes_to_the_worker_that_goes_on(corpus: Corpus) -
     left = {number: tokens[: 3 - number] for number, tokens in first.tokens().items()}
     kept = {number: first.steps[-1].get(number, [0, 3, 9, 0])[1:] for number in left}
     desk = Desk(corpus, armed=[0])
-    earlier = Earlier({"batches_per_block": "3"}, left, kept, armed=1, lost=1)
+    earlier = ResumeState({"batches_per_block": "3"}, left, kept, armed=1, lost=1)
     texts = made(InvisibleInk(), wanted, desk.bench(earlier=earlier)).texts
     assert [text.tokens for text in texts] == [5, 5, 5]  # one draw of each is lost
     assert {number: len(tokens) for number, tokens in desk.tokens().items()} == {0: 2, 1: 3, 2: 4}
@@ -230,7 +230,7 @@ def test_workers_on_one_device_share_its_memory_and_threads(monkeypatch: pytest.
         crew = Workers.on(partial(load_tiny, "tiny"), "cpu", 3)
     finally:
         torch.set_num_threads(before)
-    assert crew.places == (Workplace("cpu", 2**20, 2),) * 3
+    assert crew.places == (WorkerSpec("cpu", 2**20, 2),) * 3
 
 
 def test_workers_are_dealt_out_to_all_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:

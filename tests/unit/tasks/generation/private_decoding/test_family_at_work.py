@@ -8,7 +8,7 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
-from tasks.generation.private_decoding.base import FamilySystem
+from tasks.generation.private_decoding.base import PrivateDecodingSystem
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -38,7 +38,7 @@ each_system = pytest.mark.parametrize(("system", "kind", "own"), [AMIN, ICL, INK
 
 
 def make(
-    system: FamilySystem[Any],
+    system: PrivateDecodingSystem[Any],
     kind: Any,
     own: Any,
     workshop: Workshop,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
-from tasks.generation.private_decoding.base import COUNT_SHARE, FamilySystem, instalments
+from tasks.generation.private_decoding.base import COUNT_SHARE, PrivateDecodingSystem, instalments
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.mechanisms.registry import recompute
@@ -41,7 +41,7 @@ def icl(**changes: Any) -> PrivateIclParameters:
     return PrivateIclParameters.model_validate(GIVEN | changes)
 
 
-SYSTEMS: list[tuple[FamilySystem[Any], Any]] = [(AMIN, amin), (ICL, icl)]
+SYSTEMS: list[tuple[PrivateDecodingSystem[Any], Any]] = [(AMIN, amin), (ICL, icl)]
 each_system = pytest.mark.parametrize(("system", "asked"), SYSTEMS, ids=["amin", "icl"])
 EPSILONS = st.decimals("0.5", "20", places=1)
 CHANGES = st.fixed_dictionaries({

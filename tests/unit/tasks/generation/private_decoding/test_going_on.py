@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import Earlier, Journal
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.journal import Journal, ResumeState
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.inference.engine.session import Session
@@ -75,12 +75,12 @@ class Ward:
             self._watch(patch)
             return self.system.generate(self.plan, self.wanted, replace(bench, drawn=drawn))  # type: ignore[no-any-return]
 
-    def _bench(self, journal: Journal) -> Bench:
+    def _bench(self, journal: Journal) -> RunContext:
         found = journal.open()
-        earlier = Earlier()
+        earlier = ResumeState()
         if found is not None:
             lost = 0 if self.forgetful else len(found.attempts)
-            earlier = Earlier(found.released, found.tokens, found.kept, self._paid(), lost)
+            earlier = ResumeState(found.released, found.tokens, found.kept, self._paid(), lost)
             journal.go_on(self.attempts)
         bench = Workshop(self.corpus).bench(arm=self._arm)
         return replace(

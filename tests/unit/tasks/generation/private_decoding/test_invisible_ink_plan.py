@@ -13,7 +13,7 @@ from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.mechanisms.counts.noisy_count import NoisyCount
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDraw
+from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, ExponentialMechanism
 from tasks.planning.batches import BlockWithoutSample
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
@@ -53,7 +53,7 @@ def test_instalments_are_exactly_the_loss_of_their_event(epsilon, parameters, po
 @given(PARAMETERS)
 def test_each_instalment_pays_for_its_draws(parameters) -> None:
     drawing = SYSTEM.plan(ask(parameters)).invocations[-1]
-    draw = TokenDraw.from_event(drawing.event)
+    draw = ExponentialMechanism.from_event(drawing.event)
     assert drawing.event.count == parameters.max_new_tokens
     left = parameters.max_new_tokens
     for instalment in drawing.instalments:

@@ -11,8 +11,8 @@ import tasks.generation.decoding.generate
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus, LabelsNotKept
-from tasks.generation.decoding.loop import Job
-from tasks.generation.decoding.run_context import Bench
+from tasks.generation.decoding.loop import GenerationJob
+from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -36,9 +36,9 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[GenerationJob]:
     """Every generation that is decoded."""
-    seen: list[Job] = []
+    seen: list[GenerationJob] = []
     decode = tasks.generation.decoding.generate.decode
 
     def watched(engine: Any, given: Any, *rest: Any, **more: Any) -> Any:
@@ -50,32 +50,32 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return seen
 
 
-def bench(corpus: Any, labels: tuple[str, ...] = LABELS, blocks: int = 1) -> Bench:
+def bench(corpus: Any, labels: tuple[str, ...] = LABELS, blocks: int = 1) -> RunContext:
     return asking_for(labels, Workshop(corpus, blocks))
 
 
-def asking_for(labels: tuple[str, ...], workshop: Workshop) -> Bench:
+def asking_for(labels: tuple[str, ...], workshop: Workshop) -> RunContext:
     return replace(workshop.bench(), prompt=PromptSpec.of(Prompt(description="Short notes."), labels))
 
 
-def make(system: Generator, wanted: BaseModel, work: Bench, blocks: int = 1, **facts: Any) -> Generated:
+def make(system: Generator, wanted: BaseModel, work: RunContext, blocks: int = 1, **facts: Any) -> Generated:
     return system.generate(system.plan(ask(wanted, blocks=blocks, **facts)), wanted, work)
 
 
-def told(job: Job) -> str:
+def told(job: GenerationJob) -> str:
     return str(tiny_tokenizer().decode(job.public.tokens))
 
 
 # --- a private system ------------------------------------------------------------------------------------------
 
 
-def test_every_label_has_its_share_of_texts_in_the_declared_order(labelled: Corpus, jobs: list[Job]) -> None:
+def test_every_label_has_its_share_of_texts_in_the_declared_order(labelled: Corpus, jobs: list[GenerationJob]) -> None:
     made = make(InvisibleInk(), ink(samples=5, labels=LABELS), bench(labelled))
     assert [text.label for text in made.texts] == [LABELS[0], LABELS[0], NOBODY, NOBODY, LABELS[2]]
     assert [f"Category: {text.label}\n" in told(job) for text, job in zip(made.texts, jobs, strict=True)] == [True] * 5
 
 
-def test_rows_are_documents_of_the_label_and_a_unit_is_in_one_row(labelled: Corpus, jobs: list[Job]) -> None:
+def test_rows_are_documents_of_the_label_and_a_unit_is_in_one_row(labelled: Corpus, jobs: list[GenerationJob]) -> None:
     parameters = ink(samples=3, labels=LABELS, batches=1, max_reference_tokens=400)
     made = make(InvisibleInk(), parameters, bench(labelled))
     for text, job in zip(made.texts, jobs, strict=True):
@@ -85,7 +85,9 @@ def test_rows_are_documents_of_the_label_and_a_unit_is_in_one_row(labelled: Corp
     assert sum(len(job.references) for job in jobs) == len(carrying)
 
 
-def test_a_label_that_no_unit_has_is_generated_and_charged_like_any_other(labelled: Corpus, jobs: list[Job]) -> None:
+def test_a_label_that_no_unit_has_is_generated_and_charged_like_any_other(
+    labelled: Corpus, jobs: list[GenerationJob]
+) -> None:
     made = make(InvisibleInk(), ink(samples=3, labels=LABELS), bench(labelled))
     (job,) = [job for text, job in zip(made.texts, jobs, strict=True) if text.label == NOBODY]
     assert job.references == ()
@@ -94,7 +96,7 @@ def test_a_label_that_no_unit_has_is_generated_and_charged_like_any_other(labell
     assert len({plan.loss for plan in plans}) == 1
 
 
-def test_labels_and_blocks_go_together(labelled: Corpus, jobs: list[Job]) -> None:
+def test_labels_and_blocks_go_together(labelled: Corpus, jobs: list[GenerationJob]) -> None:
     made = make(InvisibleInk(), ink(samples=6, labels=LABELS), bench(labelled, blocks=2), blocks=2)
     assert Counter(text.label for text in made.texts) == dict.fromkeys(LABELS, 2)
 
@@ -129,14 +131,16 @@ def test_a_declared_population_is_shared_by_the_labels() -> None:
 # --- the references --------------------------------------------------------------------------------------------
 
 
-def test_public_only_has_labels_and_reads_nothing(jobs: list[Job]) -> None:
+def test_public_only_has_labels_and_reads_nothing(jobs: list[GenerationJob]) -> None:
     wanted = BaselineParameters.model_validate(BASELINE | {"labels": LABELS})
     made = make(PublicOnly(), wanted, bench(NoCorpus()))
     assert [text.label for text in made.texts] == [label for label in LABELS for _ in range(2)]
     assert all(f"Category: {text.label}\n" in told(job) for text, job in zip(made.texts, jobs, strict=True))
 
 
-def test_non_private_reads_documents_of_the_label_and_makes_none_without(labelled: Corpus, jobs: list[Job]) -> None:
+def test_non_private_reads_documents_of_the_label_and_makes_none_without(
+    labelled: Corpus, jobs: list[GenerationJob]
+) -> None:
     wanted = BaselineParameters.model_validate(BASELINE | {"labels": LABELS})
     made = make(NonPrivate(), wanted, bench(labelled), governed=False)
     assert [text.label for text in made.texts] == [LABELS[0]] * 2 + [LABELS[2]] * 2

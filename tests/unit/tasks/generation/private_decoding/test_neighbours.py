@@ -17,7 +17,7 @@ import torch
 
 import tasks.generation.decoding.loop
 from models_db.home import ProjectHome
-from tasks.generation.private_decoding.base import FamilySystem
+from tasks.generation.private_decoding.base import PrivateDecodingSystem
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
@@ -26,7 +26,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.sampler import Draw
+from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates
 from tests.tiny_model import tiny_model
@@ -50,7 +50,7 @@ GIVEN: dict[str, Any] = {
     "batches": 3,
     "labels": (*SECTIONS[:2], "nobody has it"),
 }
-SYSTEMS: dict[str, tuple[FamilySystem[Any], Any, dict[str, Any]]] = {
+SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
@@ -69,11 +69,11 @@ class Diary:
         seen: what was armed, and progress.
     """
 
-    draws: list[tuple[Draw, Candidates, torch.Tensor]] = field(default_factory=list)
+    draws: list[tuple[TokenMechanism, Candidates, torch.Tensor]] = field(default_factory=list)
     tests: list[int] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
 
-    def draw(self, draw: Draw, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
+    def draw(self, draw: TokenMechanism, found: Candidates, summed: torch.Tensor, rng: RandomSource) -> list[int]:
         """Tokens that only candidates and the number of the call decide; the end token is among them at times."""
         number, sick = len(self.draws), sick_token(tiny_model())
         self.draws.append((draw, found, summed))

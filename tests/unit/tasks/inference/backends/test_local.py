@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from tasks.generation.decoding.public_sampling import text_backend
-from tasks.inference.backends.interface import Sampling, TextBackend, Written
+from tasks.inference.backends.interface import Completion, Sampling, TextBackend
 from tasks.inference.engine.shapes import ContextTooLong
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
@@ -20,7 +20,7 @@ def backend() -> TextBackend:
 def test_one_text_for_each_prompt_and_nothing_is_read_or_paid() -> None:
     workshop = Workshop(NoCorpus())
     found = text_backend(workshop.bench()).write(["a note", "a longer note", "a note"], HOW)
-    assert [type(text) for text in found] == [Written] * 3
+    assert [type(text) for text in found] == [Completion] * 3
     assert [text.tokens for text in found] == [6] * 3
     assert not any(text.complete for text in found)
     assert len({text.text for text in found}) == 3

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tasks.inference.backends.rate_limit import LONGEST_WAIT, Pace, retry_after, wait_after
+from tasks.inference.backends.rate_limit import LONGEST_WAIT, RateLimit, retry_after, wait_after
 
 
 class Clock:
@@ -16,26 +16,26 @@ class Clock:
 
 
 def test_without_limits_everybody_is_next() -> None:
-    pace = Pace(None, None, Clock())
+    pace = RateLimit(None, None, Clock())
     assert [pace.turn(1000) for _ in range(3)] == [0, 0, 0]
 
 
 def test_never_more_requests_a_minute_than_was_said() -> None:
     clock = Clock()
-    pace = Pace(30, None, clock)
+    pace = RateLimit(30, None, clock)
     assert [pace.turn(1) for _ in range(4)] == [0, 2, 4, 6]
     clock.now += 100
     assert [pace.turn(1) for _ in range(2)] == [0, 2]  # a pause earns no burst
 
 
 def test_never_more_tokens_a_minute_than_was_said() -> None:
-    pace = Pace(60, 600, Clock())
+    pace = RateLimit(60, 600, Clock())
     assert [pace.turn(tokens) for tokens in (5, 50, 5, 0)] == [0, 1, 6, 7]
 
 
 def test_who_asks_to_be_left_alone_is_left_alone_by_all() -> None:
     clock = Clock()
-    pace = Pace(None, None, clock)
+    pace = RateLimit(None, None, clock)
     pace.hold(10)
     pace.hold(3)
     assert pace.turn(1) == 10

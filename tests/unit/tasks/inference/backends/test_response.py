@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.inference.backends.interface import Sampling, Written
-from tasks.inference.backends.response import Nonsense, largest, read_reply
+from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.backends.response import MalformedResponse, largest, read_reply
 from tests.support_backend import completion
 
 HOW = Sampling(8, Decimal(1))
 
 
-def read(answer: Any) -> Written | Nonsense:
+def read(answer: Any) -> Completion | MalformedResponse:
     return read_reply(json.dumps(answer).encode(), HOW)
 
 
@@ -29,15 +29,15 @@ def without(*path: str | int) -> Any:
 
 
 def test_a_text_its_tokens_and_whether_it_ended() -> None:
-    assert read(completion("a text", 2)) == Written("a text", 2, True)
-    assert read(completion("a text", 8, "length")) == Written("a text", 8, False)
-    assert read(completion("refused", 2, "content_filter")) == Written("refused", 2, False)
+    assert read(completion("a text", 2)) == Completion("a text", 2, True)
+    assert read(completion("a text", 8, "length")) == Completion("a text", 8, False)
+    assert read(completion("refused", 2, "content_filter")) == Completion("refused", 2, False)
 
 
 def test_tokens_that_are_not_counted_are_estimated() -> None:
-    assert read(without("usage")) == Written("a text", 2, True)
-    assert read(without("usage", "completion_tokens")) == Written("a text", 2, True)
-    assert read(completion("a text", 2000)) == Written("a text", 8, True)
+    assert read(without("usage")) == Completion("a text", 2, True)
+    assert read(without("usage", "completion_tokens")) == Completion("a text", 2, True)
+    assert read(completion("a text", 2000)) == Completion("a text", 8, True)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_tokens_that_are_not_counted_are_estimated() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_nonsense_by_a_reason_of_ours(answer: Any) -> None:
-    assert isinstance(read(answer), Nonsense)
+    assert isinstance(read(answer), MalformedResponse)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_no_answer_is_nonsense_by_a_reason_of_ours(answer: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_json_is_nonsense(data: bytes) -> None:
-    assert read_reply(data, HOW) == Nonsense("an answer is not JSON")
+    assert read_reply(data, HOW) == MalformedResponse("an answer is not JSON")
 
 
 JSON = st.recursive(
@@ -79,7 +79,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_whatever_is_said_is_a_text_or_nonsense_and_never_repeated(answer: Any) -> None:
     found = read(answer)
-    if isinstance(found, Nonsense):
+    if isinstance(found, MalformedResponse):
         assert found.reason in {
             "an answer is no JSON object", "an answer does not have one choice", "an answer has no text",
             "an answer is empty", "an answer is longer than was asked for", "an answer holds half a character",
@@ -93,4 +93,4 @@ def test_whatever_is_said_is_a_text_or_nonsense_and_never_repeated(answer: Any) 
 def test_the_longest_text_fits_into_the_largest_answer() -> None:
     longest = completion("\u4e2d" * (64 * 8))
     assert len(json.dumps(longest).encode()) < largest(HOW)
-    assert isinstance(read(longest), Written)
+    assert isinstance(read(longest), Completion)

@@ -10,10 +10,10 @@ import pytest
 
 from tasks.inference.backends import response_cache as module
 from tasks.inference.backends.errors import AnswersUnwritable
-from tasks.inference.backends.interface import Written
+from tasks.inference.backends.interface import Completion
 from tasks.inference.backends.response_cache import FILE, Answers
 
-ONE, TWO = Written("first\ntext \u00e9", 3, True), Written("second", 2, False)
+ONE, TWO = Completion("first\ntext \u00e9", 3, True), Completion("second", 2, False)
 
 
 def test_they_are_found_again_and_nobody_else_may_read_them(tmp_path: Path) -> None:

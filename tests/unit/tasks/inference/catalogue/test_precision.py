@@ -11,7 +11,7 @@ from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading import adopt as adoption
-from tasks.inference.loading.adopt import PrecisionTooCoarse, adopt
+from tasks.inference.loading.adopt import PrecisionTooCoarse, wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
 from tasks.inference.network import int8_linear
 from tasks.inference.network.capabilities import CPU
@@ -55,7 +55,7 @@ def test_an_architecture_that_is_not_ours_is_refused_at_every_precision(precisio
         return
     network = GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=3.0))
     with pytest.raises(UnsupportedModel, match="more than hidden states times its head"):
-        adopt(network, None, name="odd", revision="1", digest="d", device=CPU, precision=precision)
+        wrap_network(network, None, name="odd", revision="1", digest="d", device=CPU, precision=precision)
 
 
 def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
         return
     monkeypatch.setattr(int8_linear, "_LARGEST", 1)
     with pytest.raises(PrecisionTooCoarse, match="nats") as refusal:
-        adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="int8")
+        wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="int8")
     assert refusal.value.facts["precision"] == "int8"
     assert "float32" in refusal.value.advice
 
@@ -71,7 +71,7 @@ def test_two_bits_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_divergence_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adoption, "mean_divergence", lambda own, ours: float("nan"))
     with pytest.raises(PrecisionTooCoarse):
-        adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="bfloat16")
+        wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision="bfloat16")
 
 
 def test_divergence_is_that_of_kullback_and_leibler() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.engine import Engine
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.loading import load
 from tasks.inference.network import int8_linear
 from tasks.inference.network.capabilities import CPU
@@ -27,7 +27,7 @@ LOWERED = [precision for precision in PRECISIONS if precision != "float32"]
 
 def adopted_in(precision: Precision) -> LanguageModel:
     """The tiny model of the other tests in `precision`."""
-    return adopt(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
+    return wrap_network(tiny_network(), None, name="tiny", revision="1", digest="d", device=CPU, precision=precision)
 
 
 lowered = cache(adopted_in)

@@ -7,35 +7,37 @@ from functools import partial
 
 import pytest
 
-from tasks.inference.embeddings.parallel_map import PIECE, Spread, falls_to
-from tasks.inference.embeddings.worker_environment import Kit, Room, WorkerDiffers, shared
+from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap, assign_worker
+from tasks.inference.embeddings.worker_environment import MemoryShare, WorkerDiffers, WorkerEnvironment, shared
 from tasks.workers.threads import ThreadRunner
 from tests import bodies
 
-KIT = Kit.here(("a model",), "cpu", elsewhere=True)
+KIT = WorkerEnvironment.here(("a model",), "cpu", elsewhere=True)
 TEXTS = [f"{number} {'x' * (number % 7)}" for number in range(3 * PIECE)] + ["", "\ud800", "same", "same"]
 
 
-def spread(*pauses: float, kit: Kit = KIT) -> Spread[tuple[int, int]]:
+def spread(*pauses: float, kit: WorkerEnvironment = KIT) -> ParallelMap[tuple[int, int]]:
     makes = [partial(bodies.lengths_tool, kit, who, pause) for who, pause in enumerate(pauses)]
-    return Spread(ThreadRunner(), makes, KIT)
+    return ParallelMap(ThreadRunner(), makes, KIT)
 
 
 @pytest.mark.parametrize("pauses", [(0.0,), (0.0, 0.0), (0.05, 0.0, 0.0)])
 def test_results_are_in_order_and_who_has_a_text_follows_from_it(pauses: tuple[float, ...]) -> None:
     made, told = spread(*pauses), list[tuple[int, int]]()
     found = made(TEXTS, lambda done, of: told.append((done, of)))
-    assert found == [(falls_to(text, len(pauses)), len(text)) for text in TEXTS]
+    assert found == [(assign_worker(text, len(pauses)), len(text)) for text in TEXTS]
     assert told == sorted(told)
     assert told[-1] == (len(TEXTS), len(TEXTS))
     mixed = random.Random(1).sample(TEXTS, 40)
-    assert made(mixed) == [(falls_to(text, len(pauses)), len(text)) for text in mixed]  # the same workers, once more
+    assert made(mixed) == [
+        (assign_worker(text, len(pauses)), len(text)) for text in mixed
+    ]  # the same workers, once more
     assert made([]) == []
     made.runner.close()
 
 
 def test_texts_are_dealt_out_evenly() -> None:
-    counted = Counter(falls_to(text, 4) for text in TEXTS)
+    counted = Counter(assign_worker(text, 4) for text in TEXTS)
     assert set(counted) == {0, 1, 2, 3}
     assert min(counted.values()) > len(TEXTS) / 8
 
@@ -52,7 +54,7 @@ def test_a_worker_with_anything_else_is_refused_before_it_is_told_a_text(part: s
 
 
 def test_workers_of_one_machine_share_what_each_has_found() -> None:
-    first, second = Room("one", "cuda:0", 8, 4), Room("two", "cpu", 6, 3)
-    assert shared([first, second, second]) == [first, Room("two", "cpu", 3, 1), Room("two", "cpu", 3, 1)]
+    first, second = MemoryShare("one", "cuda:0", 8, 4), MemoryShare("two", "cpu", 6, 3)
+    assert shared([first, second, second]) == [first, MemoryShare("two", "cpu", 3, 1), MemoryShare("two", "cpu", 3, 1)]
     other = replace(first, device="cuda:1")
     assert shared([first, other]) == [replace(first, threads=2), replace(other, threads=2)]

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.inference.catalogue.registry import list_models
-from tasks.inference.embeddings.cached_encoder import Remembering
+from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, TextEmbedder, load_embedder
 from tasks.inference.embeddings.unit_embeddings import LENGTHS, PIECES, places_alike, points_of
 from tests.support import require
@@ -87,7 +87,7 @@ def test_the_ordinary_call_does_depend_on_the_others(embedder: TextEmbedder) -> 
 
 def test_rows_are_those_of_the_embedder(embedder: TextEmbedder) -> None:
     texts = [*TEXTS[:12], LONG, "Thé café — 5 mg!", "发烧"]
-    rows = points_of(Remembering(embedder), texts)
+    rows = points_of(CachedEmbedder(embedder), texts)
     assert rows == pytest.approx(embedder(texts), abs=1e-6)
     assert np.linalg.norm(rows.astype(np.float64), axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-7)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tasks.inference.catalogue.model_store import model_folder
-from tasks.inference.catalogue.silence_libraries import quiet_libraries
+from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
 from tasks.inference.isolation import check as isolation
@@ -136,7 +136,7 @@ def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
 
 @pytest.mark.slow
 def test_joint_padding_fails_on_the_real_model(real: LanguageModel) -> None:
-    with quiet_libraries():
+    with silence_libraries():
         plain = AutoModelForCausalLM.from_pretrained(model_folder(real.name, real.revision), dtype=torch.float32)
 
     def logits(longest: int) -> Tensor:

@@ -10,12 +10,12 @@ from torch import nn
 from transformers import GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
 
 from tasks.inference.catalogue.registry import UnsupportedModel
-from tasks.inference.loading.adopt import adopt
+from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.attention import grouped_attention
 from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.replace_layers import lower
+from tasks.inference.network.replace_layers import quantise_layers
 from tests.unit.tasks.inference.fixtures import adopted, tiny_network
 from tests.unit.tasks.inference.processors import NO_ONEDNN, use_processor
 
@@ -104,7 +104,7 @@ def test_packed_product_is_the_plain_product(bias: bool) -> None:
 
 def test_packing_replaces_every_linear_layer() -> None:
     network = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))})
-    lower(network, "float32", torch.device("cpu"))
+    quantise_layers(network, "float32", torch.device("cpu"))
     packs = can_pack(CPU)
     assert len([module for module in network.modules() if isinstance(module, nn.Linear)]) == (0 if packs else 2)
     assert len([module for module in network.modules() if isinstance(module, PackedLinear)]) == (2 if packs else 0)
@@ -114,7 +114,7 @@ def test_packing_replaces_every_linear_layer() -> None:
 def test_stop_tokens_come_from_everywhere() -> None:
     network = tiny_network(eos_token_id=3)
     network.generation_config.eos_token_id = [9, 4]
-    model: LanguageModel = adopt(
+    model: LanguageModel = wrap_network(
         network, SimpleNamespace(eos_token_id=None), name="", revision="", digest="", device=torch.device("cpu")
     )
     assert model.stop_tokens == (3, 4, 9)

@@ -13,7 +13,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.network import capabilities, packed_linear
 from tasks.inference.network.capabilities import CPU, can_pack, check_available, cpu_capabilities, require_available
 from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear
-from tasks.inference.network.replace_layers import lower
+from tasks.inference.network.replace_layers import quantise_layers
 from tests.support import PATIENCE
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import adopted_in, felt_by_others
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, batches
@@ -105,7 +105,7 @@ def test_layers_are_of_the_kind_that_the_processor_has(monkeypatch: pytest.Monke
         with monkeypatch.context() as patch:
             use_processor(patch, processor)
             patch.setattr(packed_linear.PackedLinear, "__init__", lambda self, linear: nn.Module.__init__(self))
-            lower(network, "bfloat16", CPU)
+            quantise_layers(network, "bfloat16", CPU)
         kinds[name] = type(network[0])
     assert kinds == {"whole": PackedLinear, "AVX2": WidenedLinear, "no oneDNN": nn.Linear}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
-from tasks.inference.isolation.arrangements import Witness
+from tasks.inference.isolation.arrangements import FirstResults
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.loading import adopt
 from tasks.inference.loading.row_wise_modules import require_rowwise
@@ -218,10 +218,10 @@ def test_tiny_mixtrals_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch
             check.layers(32, 1)
         except RowsNotIsolated:
             continue
-        witness, chance = Witness(32), torch.Generator().manual_seed(1)
+        witness, chance = FirstResults(32), torch.Generator().manual_seed(1)
         for _ in range(20):
             contents = torch.randint(32, (32,), generator=chance)
-            witness.hear(contents, check._pass(contents, 1))
+            witness.compare(contents, check._pass(contents, 1))
         assert witness.holds, (experts, seed)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from tasks.inference.network import int8_linear, replace_layers
 from tasks.inference.network.capabilities import CPU, cpu_capabilities
 from tasks.inference.network.int8_linear import Int8Linear, balanced, quantised_channels, quantised_rows, sums_are_exact
-from tasks.inference.network.replace_layers import SharedProduct, lower
+from tasks.inference.network.replace_layers import SharedProduct, quantise_layers
 from tests.unit.tasks.inference.processors import expect_refusal
 
 
@@ -119,7 +119,7 @@ def test_every_layer_is_replaced() -> None:
         return
     gate = nn.ModuleDict({"gate_proj": nn.Linear(8, 16), "up_proj": nn.Linear(8, 16), "down_proj": nn.Linear(16, 8)})
     network = nn.Sequential(gate, nn.ModuleDict({"q_proj": nn.Linear(8, 8)}), nn.LayerNorm(8))
-    lower(network, "int8", CPU)
+    quantise_layers(network, "int8", CPU)
     assert not [module for module in network.modules() if isinstance(module, nn.Linear)]
     assert len([module for module in network.modules() if isinstance(module, replace_layers.Part)]) == 2
     assert len([module for module in network.modules() if isinstance(module, Int8Linear)]) == 2

@@ -32,7 +32,7 @@ from tasks.inference.structured_output.schema_parameters import (
 )
 from tasks.inference.structured_output.token_bytes import TokenTexts
 from tasks.mechanisms.tokens import utility_scores
-from tasks.mechanisms.tokens.exponential_mechanism import TokenDraw
+from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
 from tasks.values.generated import Generated
 from tasks.values.plan import Generator
 from tests.tiny_tokenizer import tiny_tokenizer
@@ -144,7 +144,7 @@ def _texts() -> TokenTexts:
 
 @given(seed=st.integers(0, 2**32), top_k=st.integers(0, 300), length=st.integers(0, 40))
 def test_candidates_of_a_masked_row_are_allowed_tokens(seed: int, top_k: int, length: int) -> None:
-    draw = TokenDraw(clip_steps=1000, references=4, temperature=1)  # type: ignore[arg-type]
+    draw = ExponentialMechanism(clip_steps=1000, references=4, temperature=1)  # type: ignore[arg-type]
     tokens = tiny_tokenizer()('{"title": "The White Dawn", "year": 1974, "genres": ["D', add_special_tokens=False)[
         "input_ids"
     ]

@@ -25,7 +25,7 @@ from tasks.insights.run_tools import Tools
 from tasks.pricing.registry import system_for
 from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight
-from tasks.values.plan import Ask, NotForGovernedData
+from tasks.values.plan import NotForGovernedData, PlanInputs
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
@@ -40,8 +40,8 @@ def parameters(**changes: Any) -> ClioParameters:
     return ClioParameters.model_validate({"count": 3, "hierarchy": {"levels": 1}} | changes)
 
 
-def ask(wanted: Any = None, *, governed: bool = False, population: int | None = None) -> Ask:
-    return Ask(None, wanted or parameters(), 1, population, governed)
+def ask(wanted: Any = None, *, governed: bool = False, population: int | None = None) -> PlanInputs:
+    return PlanInputs(None, wanted or parameters(), 1, population, governed)
 
 
 def corpus_of(folder: Path, texts: Sequence[str]) -> Corpus:

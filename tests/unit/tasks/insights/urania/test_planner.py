@@ -15,10 +15,10 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.analysis.keywords.assign import FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.release_steps import StepLost, Steps
+from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import Tools
@@ -68,12 +68,12 @@ def planned(wanted: UraniaParameters, amount: Amount = AMOUNT) -> Plan:
     return SYSTEM.plan(ask(wanted, amount))
 
 
-def run(workshop: Workshop, wanted: UraniaParameters, steps: Steps | None = None) -> tuple[Generated, UraniaRun]:
+def run(workshop: Workshop, wanted: UraniaParameters, steps: ReleaseSteps | None = None) -> tuple[Generated, UraniaRun]:
     plan = planned(wanted)
-    bench = replace(workshop.bench(), steps=steps or Steps(), begun=lambda first, released: None)
+    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), begun=lambda first, released: None)
     extract = extractor_for(wanted.facets)
     tools = Tools(Letters(), Scribe(of_keywords), PrivateUnits(bench, plan.blocks, extract, Letters()))  # type: ignore[arg-type]
-    made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, FastChooser())
+    made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, IndexKeywordAssigner())
     return made.generated(), made
 
 
@@ -109,8 +109,8 @@ def test_shares_never_add_up_to_more_than_there_is(rho: int, weights: list[Any],
 
 
 def test_only_a_set_that_is_selected_needs_a_part_of_delta() -> None:
-    assert SYSTEM.fail_share(parameters("public")) == 0
-    assert float(SYSTEM.fail_share(parameters("hybrid"))) == 0.1
+    assert SYSTEM.failure_delta_share(parameters("public")) == 0
+    assert float(SYSTEM.failure_delta_share(parameters("hybrid"))) == 0.1
 
 
 def test_what_is_planned_again_from_the_stored_parameters_is_the_same() -> None:
@@ -189,8 +189,8 @@ class Notebook:
         if len(self.released) == self.dies_after:
             raise InterruptedError
 
-    def steps(self, paid: tuple[int, ...] = ()) -> Steps:
-        return Steps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self.keep)
+    def steps(self, paid: tuple[int, ...] = ()) -> ReleaseSteps:
+        return ReleaseSteps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self.keep)
 
 
 @pytest.mark.parametrize("dies_after", [1, 2, 3, 4])

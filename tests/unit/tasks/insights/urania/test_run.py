@@ -11,7 +11,7 @@ from models_db.home import ProjectHome
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
-from tasks.analysis.keywords.assign import Chooser, FastChooser
+from tasks.analysis.keywords.assign import IndexKeywordAssigner, KeywordAssigner
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import Tools
 from tasks.insights.urania.parameters import UraniaParameters
@@ -20,7 +20,7 @@ from tasks.insights.urania.run import UraniaRun
 from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.values.plan import Ask
+from tasks.values.plan import PlanInputs
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.workshop import Step, Workshop, store
 
@@ -30,18 +30,20 @@ PRIVATE: dict[str, Any] = {"method": "tfidf", "size": 4, "per_unit": 2, "tokens_
 
 
 def run_of(
-    folder: Path, keywords: dict[str, Any], choose: Chooser | None = None, blocks: int = 1
+    folder: Path, keywords: dict[str, Any], choose: KeywordAssigner | None = None, blocks: int = 1
 ) -> tuple[UraniaRun, list[Step]]:
     wanted = UraniaParameters.model_validate(
         {"keywords": keywords, "clusters": {"count": 3}, "keywords_of_a_unit": 2, "noise": "gaussian"}
     )
-    plan = Urania().plan(Ask(release_amount("8", "1e-6", "0.1"), wanted, blocks, None, governed=True))
+    plan = Urania().plan(PlanInputs(release_amount("8", "1e-6", "0.1"), wanted, blocks, None, governed=True))
     notes = [{"patient_id": f"unit {number}", "text": f"My {WORDS[number % 4]} leaks."} for number in range(20)]
     shop = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes), blocks)
     bench = shop.bench(OS_RANDOM)
     units = PrivateUnits(bench, plan.blocks, extractor_for(FacetSettings()), Letters())
     tools = Tools(Letters(), None, units)  # type: ignore[arg-type] - nothing is written before all is released
-    return UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, choose or FastChooser()), shop.seen
+    return UraniaRun(
+        wanted, Stages.of(wanted, plan.amount), plan, bench, tools, choose or IndexKeywordAssigner()
+    ), shop.seen
 
 
 def released(run: UraniaRun) -> None:

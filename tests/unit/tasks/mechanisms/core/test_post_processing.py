@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from models_db.values.amounts import Amount
-from tasks.mechanisms.core.post_processing import PostProcessing, parent_of, vouched
+from tasks.mechanisms.core.post_processing import PostProcessing, loss_paid_by_parent, parent_of
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.registry import EventInconsistent, recompute
 from tasks.release.claim import ClaimTooSmall, state_claim
@@ -17,7 +17,7 @@ MORE = PostProcessing(3, PAID.loss).event()
 
 def test_it_costs_nothing_and_claims_what_its_parent_claims():
     assert recompute(MORE) == MORE.loss == Amount()
-    assert vouched([MORE]) == vouched([PAID]) == PAID.loss
+    assert loss_paid_by_parent([MORE]) == loss_paid_by_parent([PAID]) == PAID.loss
     more, paid = (state_claim([event], 3, "1e-6") for event in (MORE, PAID))
     assert more.model_copy(update={"replace_one": paid.replace_one}) == paid
     # Which of its parent's mechanisms were one-hot an extension does not know: it takes the larger factor.

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.mechanisms.counts.contribution_bound import contributed, units_naming
+from tasks.mechanisms.counts.contribution_bound import bound_contributions, count_units_by_item
 
 UNITS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=8), max_size=6)
 
 
 def test_the_first_different_ones_in_their_order():
-    assert contributed(["b", "a", "b", "c", "d"], 3) == ("b", "a", "c")
-    assert contributed([], 3) == ()
+    assert bound_contributions(["b", "a", "b", "c", "d"], 3) == ("b", "a", "c")
+    assert bound_contributions([], 3) == ()
     with pytest.raises(ValueError, match="at least one item"):
-        contributed(["a"], 0)
+        bound_contributions(["a"], 0)
 
 
 @given(UNITS, st.lists(st.sampled_from("abcdef"), max_size=8), st.integers(1, 4))
 def test_a_unit_moves_at_most_so_many_counts_by_one(units, another, most):
-    without, with_it = units_naming(units, most), units_naming([*units, another], most)
+    without, with_it = count_units_by_item(units, most), count_units_by_item([*units, another], most)
     moved = Counter({name: with_it[name] - without[name] for name in "abcdef"})
     assert set(moved.values()) <= {0, 1}
     assert moved.total() == len(set(another)) if len(set(another)) < most else moved.total() == most

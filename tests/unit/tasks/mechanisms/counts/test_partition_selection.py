@@ -25,7 +25,7 @@ from tasks.mechanisms.counts.partition_selection import (
     SelectionUnaffordable,
     StrategyDisagrees,
     calibrate_selection,
-    lawful,
+    satisfies_dp,
 )
 
 pytestmark = pytest.mark.dear
@@ -111,15 +111,15 @@ def test_the_ends_of_the_range_are_confirmed(each, contributions):
 def test_probabilities_that_break_an_inequality_are_refused():
     selection = CASES[1]
     found = probabilities(selection)
-    assert lawful(found, selection)
+    assert satisfies_dp(found, selection)
     sure = 2.0**-43
     for place in (0, 1, len(found) // 2, len(found) - 2):
         more = [chance + sure * (number == place) for number, chance in enumerate(found)]
         less = [chance - sure * (number == place) for number, chance in enumerate(found)]
-        assert not (lawful(more, selection) and lawful(less, selection))
-    assert not lawful(found, PartitionSelection(selection.epsilon, selection.delta, 6))
-    assert not lawful(found, PartitionSelection(selection.epsilon, Fraction(9.9e-9), 5))
-    assert not lawful([*found[:3], found[2] / 2, *found[3:]], selection)
+        assert not (satisfies_dp(more, selection) and satisfies_dp(less, selection))
+    assert not satisfies_dp(found, PartitionSelection(selection.epsilon, selection.delta, 6))
+    assert not satisfies_dp(found, PartitionSelection(selection.epsilon, Fraction(9.9e-9), 5))
+    assert not satisfies_dp([*found[:3], found[2] / 2, *found[3:]], selection)
 
 
 def test_another_pydp_that_keeps_more_is_not_drawn_with(monkeypatch):

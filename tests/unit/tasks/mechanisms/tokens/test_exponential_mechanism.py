@@ -13,13 +13,13 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import bounded_range
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import rho_of
-from tasks.mechanisms.core.opendp_check import SamplerDisagrees, confirmed
+from tasks.mechanisms.core.opendp_check import SamplerDisagrees, check_with_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.tokens import exponential_mechanism
 from tasks.mechanisms.tokens.exponential_mechanism import (
     LARGEST_CLIP_STEPS,
     BudgetTooSmall,
-    TokenDraw,
+    ExponentialMechanism,
     TokenDrawInvalid,
     calibrate,
 )
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.dear
 
 TEMPERATURES = st.decimals("0.05", "5", places=2)
 REFERENCES = st.integers(1, 500)
-DRAWS = st.builds(TokenDraw, st.integers(1, LARGEST_CLIP_STEPS), REFERENCES, TEMPERATURES.map(Fraction))
+DRAWS = st.builds(ExponentialMechanism, st.integers(1, LARGEST_CLIP_STEPS), REFERENCES, TEMPERATURES.map(Fraction))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_golden_clip_norm(arguments, value):
 
 def test_the_loss_is_the_formula():
     """C^2 / (2 B^2 tau^2) with C = 1/2, B = 4, tau = 1/2: 1/32."""
-    draw = TokenDraw(2**19, 4, Fraction(1, 2))
+    draw = ExponentialMechanism(2**19, 4, Fraction(1, 2))
     assert draw.clip_norm == Fraction(1, 2)
     assert draw.bounded_range == Fraction(1, 2)
     assert draw.loss() == Amount(31250000000)
@@ -62,7 +62,7 @@ def test_a_calibrated_plan_never_exceeds_its_budget(rho, draws, references, temp
     try:
         found = calibrate(rho, draws, references, temperature)
     except BudgetTooSmall:
-        assert TokenDraw(1, references, Fraction(temperature)).loss().rho * draws > rho
+        assert ExponentialMechanism(1, references, Fraction(temperature)).loss().rho * draws > rho
         return
     assert found.event(draws).loss.fits(Amount(rho))
 
@@ -82,7 +82,7 @@ def test_one_grid_step_more_would_not_fit(rho, draws, references, temperature):
     except BudgetTooSmall:
         return
     assume(found.clip_steps < LARGEST_CLIP_STEPS)
-    more = TokenDraw(found.clip_steps + 1, references, Fraction(temperature))
+    more = ExponentialMechanism(found.clip_steps + 1, references, Fraction(temperature))
     assert not more.event(draws).loss.fits(Amount(rho))
 
 
@@ -94,8 +94,8 @@ def test_instalments_add_up_to_the_plan(draw, draws, instalment):
 
 @given(DRAWS)
 def test_more_noise_costs_less(draw):
-    hotter = TokenDraw(draw.clip_steps, draw.references, draw.temperature + 1)
-    wider = TokenDraw(draw.clip_steps, draw.references + 1, draw.temperature)
+    hotter = ExponentialMechanism(draw.clip_steps, draw.references, draw.temperature + 1)
+    wider = ExponentialMechanism(draw.clip_steps, draw.references + 1, draw.temperature)
     assert hotter.loss().rho <= draw.loss().rho >= wider.loss().rho
 
 
@@ -105,7 +105,7 @@ def test_the_scale_never_falls_below_what_is_charged(draw):
     assert exactly <= Fraction(draw.scale) <= exactly * (1 + Fraction(1, 2**52))
 
 
-def noisy_max(draw: TokenDraw, monotonic: bool):
+def noisy_max(draw: ExponentialMechanism, monotonic: bool):
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
     return dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=draw.scale)
 
@@ -123,18 +123,18 @@ def test_the_monotonic_map_is_four_times_too_low(draw):
 
 
 def test_an_opendp_that_charges_more_is_not_drawn_with():
-    draw = TokenDraw(2**19, 4, Fraction(1))
+    draw = ExponentialMechanism(2**19, 4, Fraction(1))
     honest = noisy_max(draw, monotonic=False)
-    assert confirmed(honest, draw.clip_steps, draw.loss()) is honest
+    assert check_with_opendp(honest, draw.clip_steps, draw.loss()) is honest
     with pytest.raises(SamplerDisagrees) as refusal:
-        confirmed(honest, draw.clip_steps, Amount(draw.loss().rho * 999 // 1000))
+        check_with_opendp(honest, draw.clip_steps, Amount(draw.loss().rho * 999 // 1000))
     assert refusal.value.exit_code == 3
 
 
 def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     asked = []
     monkeypatch.setattr(exponential_mechanism, "confirmed", lambda *arguments: asked.append(arguments) or arguments[0])
-    draw = TokenDraw(123457, 9, Fraction(1))
+    draw = ExponentialMechanism(123457, 9, Fraction(1))
     assert draw.draw([0, -(2**52)], OS_RANDOM) in (0, 1)
     [(shipped, *charged)] = asked
     assert charged == [123457, draw.loss()]
@@ -143,7 +143,7 @@ def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
 
 
 def test_a_far_better_candidate_always_wins():
-    draw = TokenDraw(2**19, 7, Fraction(1))
+    draw = ExponentialMechanism(2**19, 7, Fraction(1))
     for best in range(3):
         scores = [-(2**52)] * 3
         scores[best] = 0
@@ -152,14 +152,14 @@ def test_a_far_better_candidate_always_wins():
 
 @pytest.mark.parametrize("rng", [OS_RANDOM, DeterministicRandom("one")])
 def test_a_single_candidate_is_drawn_and_none_is_refused(rng):
-    draw = TokenDraw(2**19, 7, Fraction(1))
+    draw = ExponentialMechanism(2**19, 7, Fraction(1))
     assert draw.draw([-5], rng) == 0
     with pytest.raises(ValueError, match="at least one candidate"):
         draw.draw([], rng)
 
 
 def test_the_test_mode_repeats_itself():
-    draw = TokenDraw(2**19, 7, Fraction(1))
+    draw = ExponentialMechanism(2**19, 7, Fraction(1))
     scores = [-(2**22) * place for place in range(20)]
     one, same = DeterministicRandom("a"), DeterministicRandom("a")
     drawn = [draw.draw(scores, one) for _ in range(50)]
@@ -168,7 +168,7 @@ def test_the_test_mode_repeats_itself():
 
 
 def test_the_event_tells_everything():
-    event = TokenDraw(2**19, 4, Fraction(9, 10)).event(48)
+    event = ExponentialMechanism(2**19, 4, Fraction(9, 10)).event(48)
     assert event.mechanism == "token_draw"
     assert event.count == 48
     assert event.parameters == {
@@ -178,33 +178,33 @@ def test_the_event_tells_everything():
         "temperature": "9/10",
         "eta": "5/18",
     }
-    assert event.loss == TokenDraw(2**19, 4, Fraction(9, 10)).loss() * 48
+    assert event.loss == ExponentialMechanism(2**19, 4, Fraction(9, 10)).loss() * 48
     assert event.relation == "add_or_remove_one"
 
 
 @given(DRAWS, st.integers(1, 1000))
 def test_an_event_can_be_read_back(draw, draws):
     stored = PrivacyEvent.from_json(json.loads(json.dumps(draw.event(draws).to_json())))
-    assert TokenDraw.from_event(stored) == draw
+    assert ExponentialMechanism.from_event(stored) == draw
 
 
 def test_another_grid_is_not_ours():
-    event = TokenDraw(5, 4, Fraction(1)).event(1)
+    event = ExponentialMechanism(5, 4, Fraction(1)).event(1)
     other = PrivacyEvent("token_draw", 1, {**event.parameters, "grid_exponent": 16}, event.loss, event.dp_event)
     with pytest.raises(ValueError, match="2\\^-20"):
-        TokenDraw.from_event(other)
+        ExponentialMechanism.from_event(other)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        lambda: TokenDraw(0, 7, Fraction(1)),
-        lambda: TokenDraw(2**31, 7, Fraction(1)),
-        lambda: TokenDraw(5, 0, Fraction(1)),
-        lambda: TokenDraw(5, 2**20 + 1, Fraction(1)),
-        lambda: TokenDraw(5, 7, Fraction(0)),
-        lambda: TokenDraw(5, 7, Fraction(1, 1001)),
-        lambda: TokenDraw(5, 7, Fraction(1001)),
+        lambda: ExponentialMechanism(0, 7, Fraction(1)),
+        lambda: ExponentialMechanism(2**31, 7, Fraction(1)),
+        lambda: ExponentialMechanism(5, 0, Fraction(1)),
+        lambda: ExponentialMechanism(5, 2**20 + 1, Fraction(1)),
+        lambda: ExponentialMechanism(5, 7, Fraction(0)),
+        lambda: ExponentialMechanism(5, 7, Fraction(1, 1001)),
+        lambda: ExponentialMechanism(5, 7, Fraction(1001)),
         lambda: calibrate(10**12, 0, 7, "1"),
         lambda: calibrate(10**12, 5, 0, "1"),
         lambda: calibrate(10**12, 5, 7, "-1"),
@@ -230,4 +230,4 @@ def test_a_temperature_in_binary_is_refused():
 
 def test_an_event_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one draw"):
-        TokenDraw(5, 7, Fraction(1)).event(0)
+        ExponentialMechanism(5, 7, Fraction(1)).event(0)

@@ -19,17 +19,17 @@ from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table
 from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, BudgetTooSmall, TokenDrawInvalid
-from tasks.mechanisms.tokens.integer_table import IntegerDraw, calibrate
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 
 pytestmark = pytest.mark.dear
 
 GOLDEN_STEPS = 619820
 GOLDEN_ETA = "380301221450993/2251799813685248"
-DRAW = IntegerDraw(2**19, 7, Fraction(1), 7 * 2**19)
+DRAW = IntegerTableMechanism(2**19, 7, Fraction(1), 7 * 2**19)
 TEMPERATURES = st.decimals("0.05", "5", places=2)
 REFERENCES = st.integers(1, 500)
 DRAWS = st.builds(
-    IntegerDraw,
+    IntegerTableMechanism,
     st.integers(1, LARGEST_CLIP_STEPS),
     REFERENCES,
     TEMPERATURES.map(Fraction),
@@ -40,7 +40,7 @@ DRAWS = st.builds(
 )
 # Coarse and short, so that saturation, floor and the table's end are all within reach of a few thousand units.
 COARSE = st.builds(
-    IntegerDraw,
+    IntegerTableMechanism,
     st.integers(1, 60),
     st.just(1),
     st.just(Fraction(1, 1000)),
@@ -50,7 +50,7 @@ COARSE = st.builds(
     st.just(20),
 )
 # So fine that several units of score share a weight, and a move that is no multiple of them may cross one more place.
-FINE = st.builds(IntegerDraw, st.integers(1, 60), st.just(7), st.just(Fraction(1)), st.integers(0, 200))
+FINE = st.builds(IntegerTableMechanism, st.integers(1, 60), st.just(7), st.just(Fraction(1)), st.integers(0, 200))
 SCORES = st.integers(-3000, 400)
 EVERY = torch.ones(1, 1, dtype=torch.bool)
 
@@ -76,7 +76,7 @@ def draw_each(draw, rows, rng=OS_RANDOM):
 
 def test_the_loss_is_close_to_the_formula():
     """A = C / (B tau) = 1/8 and a little more: 1/128 of rho."""
-    draw = IntegerDraw(2**19, 4, Fraction(1), 0)
+    draw = IntegerTableMechanism(2**19, 4, Fraction(1), 0)
     assert Fraction(1, 8) < draw.fall < Fraction(1, 8) + Fraction(1, 2**23)
     assert draw.bounded_range == 2 * draw.fall
     assert 7812500000 < draw.loss().rho < 7812500000 * (1 + 2e-6)
@@ -229,14 +229,14 @@ def test_a_calibrated_plan_never_exceeds_its_budget_and_one_step_more_would(rho,
     try:
         found = calibrate(rho, draws, references, temperature)
     except BudgetTooSmall:
-        least = IntegerDraw(1, references, tau, 0)
+        least = IntegerTableMechanism(1, references, tau, 0)
         assert least.loss().rho * draws > rho
         return
     assert found.event(draws).loss.fits(Amount(rho))
     more = found.clip_steps + 2**found.stride
     assume(more <= LARGEST_CLIP_STEPS)
     assume(found.distance < found.table.end)
-    assert not IntegerDraw(more, references, tau, 0).event(draws).loss.fits(Amount(rho))
+    assert not IntegerTableMechanism(more, references, tau, 0).event(draws).loss.fits(Amount(rho))
 
 
 @settings(max_examples=60)
@@ -276,7 +276,7 @@ def test_extreme_public_parameters():
 @given(DRAWS, st.integers(1, 1000))
 def test_an_event_can_be_read_back(draw, draws):
     stored = PrivacyEvent.from_json(json.loads(json.dumps(draw.event(draws).to_json())))
-    assert IntegerDraw.from_event(stored) == draw
+    assert IntegerTableMechanism.from_event(stored) == draw
 
 
 def test_the_event_tells_everything():
@@ -317,7 +317,7 @@ def test_the_event_tells_everything():
 def test_parameters_out_of_range_are_named(bad):
     good = {"clip_steps": 1, "references": 1, "temperature": Fraction(1), "head_room": 0}
     with pytest.raises(TokenDrawInvalid):
-        IntegerDraw(**{**good, **bad})
+        IntegerTableMechanism(**{**good, **bad})
 
 
 def test_a_plan_without_draws_or_budget_is_refused():

@@ -13,11 +13,11 @@ from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sampler
-from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDraw, TokenDrawInvalid
-from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerDraw
+from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, ExponentialMechanism, TokenDrawInvalid
+from tasks.mechanisms.tokens.integer_table import WHOLE_TABLE_NATS, IntegerTableMechanism
 
 RHO = 266313968646
-CLASSES = {"table": IntegerDraw, "opendp": TokenDraw}
+CLASSES = {"table": IntegerTableMechanism, "opendp": ExponentialMechanism}
 
 
 @pytest.fixture(params=sampler.KINDS)

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, TokenDraw
-from tasks.mechanisms.tokens.integer_table import IntegerDraw
+from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism
+from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.utility_scores import (
     LOWEST_SCORE,
     NoCandidates,
     candidates,
     clip_rows,
     draw_tokens,
-    scores,
     sum_rows,
+    utilities,
 )
 
 pytestmark = pytest.mark.dear
 
 GRID = 2**20
-DRAW = TokenDraw(GRID // 2, 4, Fraction(1))  # C = 0.5, B = 4
+DRAW = ExponentialMechanism(GRID // 2, 4, Fraction(1))  # C = 0.5, B = 4
 VARIANTS = ["log_probability", "logit"]
 
 # Everything a model in trouble can emit: NaN, infinities, the largest float32, subnormals.
@@ -36,7 +36,7 @@ LOGITS = st.one_of(
     st.sampled_from([math.nan, math.inf, -math.inf, 3.4028234663852886e38, -0.0]),
 )
 ANY_DRAW = st.builds(
-    TokenDraw,
+    ExponentialMechanism,
     st.one_of(st.integers(1, 2**22), st.integers(1, LARGEST_CLIP_STEPS)),
     st.integers(1, 64),
     st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(13, 10)]),
@@ -56,7 +56,7 @@ def batches(draw):
 
 def summed(draw, public, private, generation, variant):
     clipped = clip_rows(draw, private, public, generation, variant)
-    return scores(draw, public, sum_rows(clipped, generation, public.shape[0]))
+    return utilities(draw, public, sum_rows(clipped, generation, public.shape[0]))
 
 
 @settings(max_examples=300)
@@ -129,7 +129,7 @@ def test_a_difference_beyond_the_grids_range_is_clipped_to_its_own_side(sign):
     assert (clipped == sign * DRAW.clip_steps).all()
 
 
-def reference(draw: TokenDraw, private: list[float], public: list[float], variant: str) -> list[int]:
+def reference(draw: ExponentialMechanism, private: list[float], public: list[float], variant: str) -> list[int]:
     """The formula, written out in doubles."""
     shift = 0.0
     if variant == "log_probability":
@@ -144,7 +144,7 @@ def reference(draw: TokenDraw, private: list[float], public: list[float], varian
 def test_the_window_is_the_formula(variant):
     torch.manual_seed(2)
     private, public = torch.randn(20, 300) * 3, torch.randn(1, 300) * 3
-    draw = TokenDraw(2 * GRID, 4, Fraction(1))
+    draw = ExponentialMechanism(2 * GRID, 4, Fraction(1))
     clipped = clip_rows(draw, private, public, torch.zeros(20, dtype=torch.int64), variant)
     wanted = [reference(draw, row, public[0].tolist(), variant) for row in private.tolist()]
     # The shift is good to about 2^-12, a float32 difference to 2^-20: 300 of 2^20 steps.
@@ -184,22 +184,22 @@ def test_a_batch_without_any_unit_is_drawn_from_the_public_logits(variant):
 def test_scores_are_public_logits_in_units_of_g_over_b_plus_the_sum():
     public = torch.tensor([[1.0, 3.0, -0.5]])
     sums = torch.tensor([[5, -7, 0]])
-    assert scores(DRAW, public, sums).tolist() == [[-2 * 4 * GRID + 5, -7, round(-3.5 * 4 * GRID)]]
+    assert utilities(DRAW, public, sums).tolist() == [[-2 * 4 * GRID + 5, -7, round(-3.5 * 4 * GRID)]]
 
 
 @pytest.mark.parametrize("exponent", [16, 18, 24])
 def test_scores_are_on_the_grid_that_the_draw_names(exponent):
-    draw = IntegerDraw(2**exponent // 2, 4, Fraction(1), 0, grid_exponent=exponent)
+    draw = IntegerTableMechanism(2**exponent // 2, 4, Fraction(1), 0, grid_exponent=exponent)
     public, private = torch.tensor([[1.0, 3.0, -0.5]]), torch.tensor([[1.25, 9.0, -0.5 - 2**-10]])
     row = torch.zeros(1, dtype=torch.int64)
     clipped = clip_rows(draw, private, public, row, "logit")
     assert clipped.tolist() == [[2**exponent // 4, 2**exponent // 2, -(2**exponent) // 2**10]]
-    assert scores(draw, public, clipped - clipped).tolist() == [[-8 * 2**exponent, 0, -14 * 2**exponent]]
+    assert utilities(draw, public, clipped - clipped).tolist() == [[-8 * 2**exponent, 0, -14 * 2**exponent]]
 
 
 def test_scores_of_no_candidate_and_of_huge_logits_stay_far_from_overflow():
     public = torch.tensor([[0.0, -math.inf, math.nan, -3e38, math.inf]])
-    found = scores(TokenDraw(1, 2**20, Fraction(1)), public, torch.zeros(1, 5, dtype=torch.int64))
+    found = utilities(ExponentialMechanism(1, 2**20, Fraction(1)), public, torch.zeros(1, 5, dtype=torch.int64))
     assert found.tolist() == [[0] + [LOWEST_SCORE] * 4]
 
 
@@ -248,13 +248,15 @@ def test_gathering_candidates():
     assert rows[1:, 1].tolist() == [5.0, 8.0]
 
 
-@pytest.mark.parametrize("draw", [DRAW, IntegerDraw(GRID // 2, 4, Fraction(1), 2 * GRID)], ids=["opendp", "table"])
+@pytest.mark.parametrize(
+    "draw", [DRAW, IntegerTableMechanism(GRID // 2, 4, Fraction(1), 2 * GRID)], ids=["opendp", "table"]
+)
 @pytest.mark.parametrize("rng", [OS_RANDOM, DeterministicRandom("a")])
 def test_tokens_are_drawn_among_the_candidates(rng, draw):
     public = torch.tensor([[0.0, 50.0, 0.0, 49.9], [60.0, 0.0, 0.0, 0.0]])
     found = candidates(public, 1, DRAW)
     row_sums = torch.zeros(found.tokens.shape, dtype=torch.int64)
-    summed_scores = scores(DRAW, found.of_public(public), row_sums)
+    summed_scores = utilities(DRAW, found.of_public(public), row_sums)
     drawn = [draw_tokens(draw, found, summed_scores, rng) for _ in range(60)]
     assert {tokens[0] for tokens in drawn} == {1, 3}
     assert {tokens[1] for tokens in drawn} == {0}

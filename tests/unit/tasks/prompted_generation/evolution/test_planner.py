@@ -19,14 +19,14 @@ from tasks.pricing.registry import system_for
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.evolution.schedule import WAYS, Schedule
-from tasks.values.plan import Ask, Plan
+from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.electing import RHO, settings
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
 
 def planned(population: int | None = None, rho: int = RHO, **changes: Any) -> Plan:
-    return PrivateEvolution().plan(Ask(Amount(rho), settings(**changes), 3, population, True))
+    return PrivateEvolution().plan(PlanInputs(Amount(rho), settings(**changes), 3, population, True))
 
 
 @pytest.mark.parametrize("kind", ["synthetic_corpus", "demonstrations"])
@@ -35,7 +35,7 @@ def test_it_is_a_system_that_shows_a_model_nothing_private(kind: str) -> None:
     assert isinstance(system, PrivateEvolution)
     assert not shows_private_text(system)
     assert system.charges
-    assert system.fail_share(settings()) == 0
+    assert system.failure_delta_share(settings()) == 0
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7, 100])

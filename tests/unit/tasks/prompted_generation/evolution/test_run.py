@@ -11,9 +11,9 @@ import pytest
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json
 from tasks.corpus.store import Corpus, LabelsNotKept
-from tasks.generation.decoding.release_steps import StepLost, Steps
-from tasks.generation.decoding.run_context import Bench
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
+from tasks.generation.decoding.run_context import RunContext
+from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -208,7 +208,7 @@ class Narrow(Writing):
 
     room: int = 10**9
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         if (longest := max(map(len, prompts))) > self.room:
             raise ContextTooLong(longest, self.room)
         return super().write(prompts, how)
@@ -237,10 +237,10 @@ class Diary:
     released: dict[str, Json] = field(default_factory=dict)
     opened: int = 0
 
-    def bench(self, bench: Bench, rounds: int) -> Bench:
+    def bench(self, bench: RunContext, rounds: int) -> RunContext:
         """The bench of an attempt that goes on from here."""
         paid = tuple(int(number in self.armed) for number in range(rounds)) if self.opened else ()
-        steps = Steps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self._keep)
+        steps = ReleaseSteps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self._keep)
         return replace(bench, arm=self._arm, begun=self._open, steps=steps)
 
     def _arm(self, sequence: int, instalment: int) -> None:
@@ -276,7 +276,7 @@ class Remembering(Writing):
     known: dict[tuple[str, int], str] = field(default_factory=dict)
     turns: Counter[str] = field(default_factory=Counter)
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         self.asked.append(list(prompts))
         found = []
         for prompt in prompts:
@@ -286,7 +286,7 @@ class Remembering(Writing):
                 if len(self.known) == self.dies_at:
                     raise Killed
                 self.known[key] = self.answer(prompt, len(self.known))
-            found.append(Written(self.known[key], 3, True))
+            found.append(Completion(self.known[key], 3, True))
         return found
 
 

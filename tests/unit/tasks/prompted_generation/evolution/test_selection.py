@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.prompted_generation.evolution.selection import Descent, choose
+from tasks.prompted_generation.evolution.selection import Lineage, choose
 
 RNG = DeterministicRandom("tests")
 
@@ -33,11 +33,11 @@ def test_where_no_count_is_above_it_every_candidate_is_as_likely(noisy: list[int
 
 
 def test_selected_texts_stay_and_are_reworded_in_turn() -> None:
-    assert Descent.of([7, 2, 5], 8) == Descent((7, 2, 5), (7, 2, 5, 7, 2))
-    assert Descent.of([7, 2], 2) == Descent((7, 2), ())
-    assert Descent.of([0], 1) == Descent((0,), ())
+    assert Lineage.of([7, 2, 5], 8) == Lineage((7, 2, 5), (7, 2, 5, 7, 2))
+    assert Lineage.of([7, 2], 2) == Lineage((7, 2), ())
+    assert Lineage.of([0], 1) == Lineage((0,), ())
 
 
 def test_what_is_drawn_again_is_reworded_first() -> None:
-    assert Descent.of([4, 1, 4, 4], 4) == Descent((4, 1), (4, 4))
-    assert Descent.of([4, 1, 4], 7) == Descent((4, 1), (4, 4, 1, 4, 4))
+    assert Lineage.of([4, 1, 4, 4], 4) == Lineage((4, 1), (4, 4))
+    assert Lineage.of([4, 1, 4], 7) == Lineage((4, 1), (4, 4, 1, 4, 4))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tasks.corpus.store import Corpus
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.prompted_generation.evolution.voting import Electorate
+from tasks.prompted_generation.evolution.voting import VoteHistogram
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.electing import Note, corpus_of, note
 from tests.unit.tasks.generation.workshop import Workshop
@@ -26,7 +26,7 @@ def counts(
     embed = embed or Letters()
     bench = Workshop(corpus, blocks).bench()
     public = [points_of(embed, own) for own in candidates]
-    return Electorate(bench, range(blocks), labels, embed).voters.counts(public)
+    return VoteHistogram(bench, range(blocks), labels, embed).voters.counts(public)
 
 
 def without_labels(folder: Path, texts: Sequence[str]) -> Corpus:
@@ -126,7 +126,7 @@ def test_each_unit_is_embedded_by_itself_once_and_not_before_it_is_asked_for(tmp
     workshop = Workshop(without_labels(tmp_path, ["aaaa", "oooo", "oooo"]))
     told: list[tuple[str, int, int]] = []
     bench = replace(workshop.bench(), progress=lambda *said: told.append(said))
-    electorate = Electorate(bench, [0], (), embed)
+    electorate = VoteHistogram(bench, [0], (), embed)
     assert workshop.seen == embed.asked == []
     for _ in range(3):
         assert electorate.voters.counts([points_of(Letters(), PUBLIC)]) == [1, 2, 0]

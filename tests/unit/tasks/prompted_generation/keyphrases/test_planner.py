@@ -19,13 +19,13 @@ from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import LabelsNotKept
-from tasks.generation.decoding.release_steps import StepLost, Steps
-from tasks.generation.decoding.run_context import Bench, NoEngine
-from tasks.inference.backends.interface import Sampling, Written
+from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
+from tasks.generation.decoding.run_context import NoEngine, RunContext
+from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.backends.local import LocalBackend
 from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.prompt_spec import PromptSpec
-from tasks.mechanisms.core.post_processing import vouched
+from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.planning.batches import LabelWithoutSample
@@ -80,10 +80,10 @@ class Recording:
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
         """Always."""
 
-    def write(self, prompts: Sequence[str], how: Sampling) -> list[Written]:
+    def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         self.prompts += prompts
         self.told.append(how)
-        return [Written(f"text {number}", 2, True) for number in range(len(prompts))]
+        return [Completion(f"text {number}", 2, True) for number in range(len(prompts))]
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +135,8 @@ def test_the_plan_spends_the_amount_and_no_more(wanted, mechanisms):
 
 
 def test_only_a_selected_vocabulary_may_fail():
-    assert SYSTEM.fail_share(PRIVATE) == Fraction(1, 10)
-    assert SYSTEM.fail_share(COUNTED) == SYSTEM.fail_share(asked()) == 0
+    assert SYSTEM.failure_delta_share(PRIVATE) == Fraction(1, 10)
+    assert SYSTEM.failure_delta_share(COUNTED) == SYSTEM.failure_delta_share(asked()) == 0
 
 
 def test_iterative_sequences_share_rho_evenly():
@@ -261,7 +261,7 @@ def test_phrases_for_which_a_model_has_no_room_are_left_out(workshop, monkeypatc
             if max(map(len, prompts)) > bare + room:
                 raise ContextTooLong(bare + room + 1, bare + room)
             heard.extend(prompts)
-            return [Written("text", 1, True) for _ in prompts]
+            return [Completion("text", 1, True) for _ in prompts]
 
         monkeypatch.setattr(LocalBackend, "write", write)
         made = SYSTEM.generate(SYSTEM.plan(ask(long, MUCH)), long, bench)
@@ -338,8 +338,8 @@ class Kept:
         self.released: dict[str, Any] = {}
         self.begun: set[str] = set()
 
-    def steps(self, paid: int) -> Steps:
-        return Steps(
+    def steps(self, paid: int) -> ReleaseSteps:
+        return ReleaseSteps(
             paid=(1,) * paid + (0,) * (3 - paid),
             released=json.loads(json.dumps(self.released)),
             begun=frozenset(self.begun),
@@ -371,7 +371,7 @@ def test_an_extension_is_one_event_that_says_what_its_parent_has_paid():
     plan = SYSTEM.plan(ask(extending(PRIVATE, samples=9), MUCH, blocks=3))
     (invocation,) = plan.invocations
     assert (invocation.instalments, plan.loss, plan.samples) == ((Amount(),), Amount(), 9)
-    assert vouched([invocation.event]) == SYSTEM.plan(ask(PRIVATE, MUCH)).loss
+    assert loss_paid_by_parent([invocation.event]) == SYSTEM.plan(ask(PRIVATE, MUCH)).loss
     assert plan.facts["extends"].startswith("release 4, artifact aaaa")
 
 
@@ -460,7 +460,7 @@ def test_a_request_is_written_out_with_its_words():
         parameters={"samples": 1, "references": 1, "vocabulary": {"method": "public"}},
         prompt={"description": "notes"},
     )
-    assert SYSTEM.written_out(request).parameters["vocabulary"]["words"] == list(PUBLIC_TOPICS)
+    assert SYSTEM.resolve_names(request).parameters["vocabulary"]["words"] == list(PUBLIC_TOPICS)
 
 
 def test_a_counted_vocabulary_keeps_the_words_that_units_come_near_to(workshop):
@@ -472,7 +472,7 @@ def test_a_counted_vocabulary_keeps_the_words_that_units_come_near_to(workshop):
 
 
 def test_the_run_is_made_without_reading(workshop):
-    bench: Bench = workshop.bench(OS_RANDOM)
+    bench: RunContext = workshop.bench(OS_RANDOM)
     make: Callable[..., KeyphraseRun] = KeyphraseRun.of
     make(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), bench)
     assert workshop.seen == []

@@ -12,7 +12,7 @@ from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.croissant import CONFORMS_TO, PRIVACY_TERMS, croissant
 from tasks.publishing.draft import write_draft
 from tasks.release.file_names import CROISSANT, PARQUET, TEXTS
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.text_rows import labels_of_texts
 from tests.unit.tasks.publishing.builders import a_record, a_request, invocation, metrics_of
 from tests.unit.tasks.release.test_text_rows import FILM, LABELS, asked
@@ -39,7 +39,7 @@ NASTY = 'x"}, "dp:epsilon": "0", "y": {"<script>\u202e\n{description}'
 
 
 def made(request: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(croissant(Disclosure(a_record(request, **changes), (), DATA)))
+    found: dict[str, Any] = json.loads(croissant(PublicContent(a_record(request, **changes), (), DATA)))
     return found
 
 

@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.dp_deployment_registry import NOT_DECLARED, NOTHING, SCHEMA, deployment
 from tasks.publishing.documents.yaml_format import yaml_lines
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tests.unit.tasks.publishing.builders import a_record, a_request, invocation
 
@@ -29,7 +29,7 @@ NASTY = "x: [\n  - 'y'\n# z\n\u202e\n|2-\n'\"\\"
 
 
 def text(record: ReleaseRecord) -> str:
-    return deployment(Disclosure(record, (), {}))
+    return deployment(PublicContent(record, (), {}))
 
 
 def loaded(record: ReleaseRecord) -> Any:

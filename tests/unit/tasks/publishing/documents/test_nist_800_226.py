@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.nist_800_226 import Basis, checklist
-from tasks.release.public_content import Disclosure
+from tasks.release.public_content import PublicContent
 from tasks.release.record import CapChange, ReleaseRecord
 from tests.unit.tasks.publishing.builders import SUMMARIES, a_record, a_request, invocation, metrics_of, standing
 
@@ -17,7 +17,7 @@ NASTY = "x | y\n\n## z <b> [a](http://evil.example) `c` www.evil.example \u202e"
 
 
 def text(record: ReleaseRecord | None = None, *names: str) -> str:
-    return checklist(Disclosure(record or a_record(), tuple(metrics_of(["a"], *names)), {}))
+    return checklist(PublicContent(record or a_record(), tuple(metrics_of(["a"], *names)), {}))
 
 
 def rows(shown: str) -> list[tuple[str, str, str]]:

@@ -8,14 +8,14 @@ from models_db.services.catalogue.principals import comparable_name
 from models_db.services.catalogue.requests import configuration
 from models_db.services.lifecycle import gates
 from models_db.values.canonical_json import digest
-from tasks.common.files import FileUnfit, document
+from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.approvals import (
     NotApproved,
     SignedDecision,
     approvals_document,
+    counted_approvals,
     read_approvals,
     require_approved,
-    voices,
 )
 from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
@@ -152,13 +152,13 @@ def delegated(release, artifact, new_key):
 def test_a_delegate_decides_for_somebody_who_did_not(release, artifact, delegated):
     decisions = delegated("tom")
     require_approved(decisions, release.record, artifact)
-    assert [len(keys) for keys in voices(decisions, "publish")] == [1, 1]
+    assert [len(keys) for keys in counted_approvals(decisions, "publish")] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["sue", *LIKE_SUE])
 def test_a_delegate_and_whoever_delegated_count_once(release, artifact, delegated, name):
     decisions = delegated(name)
-    assert [len(keys) for keys in voices(decisions, "publish")] == [2]
+    assert [len(keys) for keys in counted_approvals(decisions, "publish")] == [2]
     with pytest.raises(NotApproved, match="1 of 2"):
         require_approved(decisions, release.record, artifact)
 
@@ -177,7 +177,7 @@ def test_a_chain_of_delegates_counts_once(release, artifact, new_key):
         Steward(name, new_key(name)).decide(release.record, "publish", artifact, on_behalf_of=whom)
         for name, whom in (("uma", "vic"), ("wim", "zoe"), ("vic", "wim"))
     ]
-    assert [len(keys) for keys in voices(chain, "publish")] == [3]
+    assert [len(keys) for keys in counted_approvals(chain, "publish")] == [3]
 
 
 @pytest.mark.parametrize("part", ["ana", "robin", "Robin "])
@@ -202,7 +202,7 @@ def test_on_whose_behalf_is_in_the_file_only_where_it_is_said(release, delegated
     stored = json.loads(data)
     stored[0]["on_behalf_of"] = None
     with pytest.raises(FileUnfit, match="out of order"):
-        read_approvals(document(stored))
+        read_approvals(encode_json(stored))
 
 
 # --- standing authorisations -----------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_they_read_back_and_tell_no_order_in_time(release):
 @pytest.mark.parametrize("value", [{}, "x", [1], [{}], [{"gate": "spend"}]])
 def test_what_is_no_list_of_decisions_is_refused(value):
     with pytest.raises(FileUnfit):
-        read_approvals(document(value))
+        read_approvals(encode_json(value))
 
 
 def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):

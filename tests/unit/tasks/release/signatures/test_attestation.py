@@ -6,7 +6,7 @@ from base64 import standard_b64decode, standard_b64encode
 import pytest
 
 from models_db.values.canonical_json import digest, encode_canonical
-from tasks.common.files import FileUnfit, document
+from tasks.common.files import FileUnfit, encode_json
 from tasks.release.errors import ArtifactChanged
 from tasks.release.file_names import DRAFT_FILES, RECORD
 from tasks.release.signatures.attestation import (
@@ -152,7 +152,7 @@ def resigned(found, payload, keys, keyid, signer):
     stored = found.to_dict()
     stored["signatures"] = [one for one in stored["signatures"] if one["keyid"] != forged["keyid"]] + [forged]
     stored["signatures"].sort(key=lambda one: one["keyid"])
-    return document(stored)
+    return encode_json(stored)
 
 
 @pytest.mark.parametrize("keyid", ["sue", "tom", "publisher"])
@@ -172,7 +172,7 @@ def test_a_signature_of_another_payload_type_does_not_count(signed, check, paylo
         if one["keyid"] == keys["tom"].public_key:
             one["sig"] = standard_b64encode(bytes.fromhex(other)).decode()
     with pytest.raises(NotAttested, match="does not fit"):
-        check(read_envelope(document(stored)))
+        check(read_envelope(encode_json(stored)))
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_what_is_no_envelope_of_ours_is_refused_by_name(signed, change):
     stored = signed("sue", "tom", "publisher").to_dict()
     change(stored)
     with pytest.raises(FileUnfit, match=r"attestation\.json"):
-        read_envelope(document(stored))
+        read_envelope(encode_json(stored))
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"keyid":"1"}', '{"keyid":"' + "0" * 64 + '","sig":"%"}'])

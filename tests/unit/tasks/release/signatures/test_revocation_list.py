@@ -6,7 +6,7 @@ import os
 import pytest
 
 from models_db.values.canonical_json import digest
-from tasks.common.files import FileUnfit, document
+from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.revocation_list import Retracted, Revocations
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
@@ -34,7 +34,7 @@ def test_it_is_sorted_and_has_nothing_twice():
 )
 def test_what_is_no_list_is_refused(stored):
     with pytest.raises(FileUnfit):
-        Revocations.from_bytes(document(stored))
+        Revocations.from_bytes(encode_json(stored))
 
 
 def test_what_is_on_it_is_refused():

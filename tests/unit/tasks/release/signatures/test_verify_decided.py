@@ -12,7 +12,7 @@ from securesystemslib.dsse import Envelope
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import model_to_json
-from tasks.common.files import document
+from tasks.common.files import encode_json
 from tasks.publishing.verify import NoBundle, verify_release
 from tasks.release.file_names import ATTESTATION, RECORD, REVOCATIONS, TEXTS
 from tasks.release.record import CapChange
@@ -57,7 +57,7 @@ def envelopes(decided, tmp_path) -> dict[str, bytes]:
     renamed = json.loads(attest(payload, sue)) | {"keyid": tom.public_key}
     twice = [attest(payload, sue), encode_canonical(renamed).decode(), attest(payload, publisher)]
     return {
-        "a forged signature": document(forged),
+        "a forged signature": encode_json(forged),
         "a missing steward": signed_by(payload, sue, publisher),
         "no steward": signed_by(payload, publisher),
         "no publisher": signed_by(payload, sue, tom),
@@ -66,7 +66,7 @@ def envelopes(decided, tmp_path) -> dict[str, bytes]:
         "one steward under two key ids": envelope_document(envelope(payload, twice)),
         "the statement of another release": signed_by(others, sue, tom, publisher),
         "subjects that are not the files": signed_by(subjects, sue, tom, publisher),
-        "not an envelope": document({}),
+        "not an envelope": encode_json({}),
     }
 
 

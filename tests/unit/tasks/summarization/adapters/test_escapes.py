@@ -25,9 +25,9 @@ from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
 from tasks.generation.decoding.candidates import LOGITS_AT_ONCE
-from tasks.generation.decoding.journal import Earlier, Journal
-from tasks.generation.decoding.run_context import Bench
-from tasks.generation.private_decoding.base import FamilySystem
+from tasks.generation.decoding.journal import Journal, ResumeState
+from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.private_decoding.base import PrivateDecodingSystem
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowValues
@@ -74,7 +74,7 @@ GIVEN: dict[str, Any] = {
     "instalment": 4,
     "top_k": 30,
 }
-SYSTEMS: dict[str, tuple[FamilySystem[Any], Any, dict[str, Any]]] = {
+SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "hidden": (TokenLevelSummary(), TokenLevelParameters, {"clip_norm": "0.5"}),
     "logits of all": (
         TokenLevelSummary(), TokenLevelParameters,
@@ -151,7 +151,7 @@ def summarised(system: str, bound: int, notes: Notes, folder: Path, patch: pytes
     return diary, plan
 
 
-def bench(corpus: Any, diary: Diary) -> Bench:
+def bench(corpus: Any, diary: Diary) -> RunContext:
     made = Workshop(corpus, BLOCKS).bench(arm=lambda *what: diary.seen.append(what))
     tell = lambda *what: diary.seen.append(what)  # noqa: E731
     return type(made)(**{**vars(made), "engine": Engine(model_for("float32"), 4, 2**30), "progress": tell})
@@ -248,10 +248,10 @@ class Attempts:
         with Journal(self.folder / "1-unfinished", 1) as journal, pytest.MonkeyPatch.context() as patch:
             patch.setattr(TokenLevelRule, "next_tokens", watched)
             patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: 2)
-            earlier = Earlier()
+            earlier = ResumeState()
             if (left := journal.open()) is not None:
                 lost = 0 if self.forgetful else len(left.attempts)
-                earlier = Earlier(left.released, left.tokens, left.kept, len(self.armed), lost)
+                earlier = ResumeState(left.released, left.tokens, left.kept, len(self.armed), lost)
                 journal.go_on(self.number)
 
             def drawn(armed: int, tokens: Any) -> None:
