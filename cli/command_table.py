@@ -6,7 +6,7 @@ tests/unit/cli/test_start.py compares its help lines with those of the modules.
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer._click.core import Context
@@ -146,13 +146,11 @@ class ListedCommand(TyperCommand):
         """The command or group itself; its module is imported."""
         module = importlib.import_module(self.module)
         root = typer.Typer()
-        if hasattr(module, "add_to"):
-            module.add_to(root)
+        if hasattr(module, "register"):
+            module.register(root)
         if hasattr(module, "app"):
-            root.add_typer(module.app, name=self.module.rpartition(".")[2])
-        loaded = get_group(root).commands[str(self.name)]
-        assert isinstance(loaded, TyperCommand | TyperGroup)  # noqa: S101
-        return loaded
+            root.add_typer(module.app, name=self.name)
+        return cast(TyperCommand | TyperGroup, get_group(root).commands[str(self.name)])
 
 
 class CommandTable(TyperGroup):

@@ -22,7 +22,7 @@ from models_db.values.amounts import Amount
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
-from tests.contracts.tampering import before_0012
+from tests.contracts.tampering import without_name_guards
 from tests.support import World, plan_of, planned
 
 EVIL = '<script>alert("x")</script>'
@@ -130,14 +130,14 @@ def plenty(folder: Path) -> Home:
     for share in (7, 11, 9, 20):
         home.spent("clinic", cap * share // 100)
     home.spent("clinic", cap // 50, publish=True)
-    with before_0012(home.world.database), home.world.database.write() as session:
+    with without_name_guards(home.world.database), home.world.database.write() as session:
         found = datasets.find_dataset(session, "clinic")
         envelopes.open_envelope(session, home.world.steward, found, f"trial-7 {EVIL}", Amount(cap // 10, 10), "agreed")
     home.dataset("harbour")
     home.spent("harbour", home.world.balance("harbour").cap.rho * 93 // 100)
     home.request("harbour", home.world.balance("harbour").cap.rho // 5)
     for name in HOSTILE_NAMES:
-        with before_0012(home.world.database):
+        with without_name_guards(home.world.database):
             home.dataset(name)
         home.request(name, kind=f"summaries{RTL}", mechanism="token_level_summary")
     home.world.cap(Amount(cap * 2, 10**12), carry=False)

@@ -108,7 +108,7 @@ def test_everybody_can_read_an_empty_one(tab: Tab, empty: str, width: int, dark:
 
 def test_a_report_has_its_style_and_can_do_nothing(tab: Tab, full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sandbox of its own, by a policy that names its style by digest."""
-    monkeypatch.setattr(views, "report_of", lambda *_: contents("steward", the_facts()))
+    monkeypatch.setattr(views, "load_report", lambda *_: contents("steward", the_facts()))
     tab.open(full + "/releases/1/report?version=steward", DESK)
     assert tab.ask("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
     assert tab.ask("self.origin") == "null"

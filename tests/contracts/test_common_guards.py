@@ -21,7 +21,7 @@ from tests.contracts.guard_alone import Guard, guards_of, mutants, refusal, remo
 from tests.contracts.test_bounds import COLUMNS as BOUNDED
 from tests.contracts.test_bounds import LONG_NUMBER
 from tests.contracts.test_guards import CASES
-from tests.contracts.town import FRESH, Town, town_of
+from tests.contracts.town import Town, town_of
 from tests.support import fetch
 
 Row = Mapping[str, object]
@@ -54,7 +54,7 @@ class Try:
 
 @pytest.fixture(scope="module")
 def town(ledgers: Ledgers) -> Iterator[Town]:
-    with town_of(ledgers, "sqlite", FRESH) as built:
+    with town_of(ledgers, "sqlite") as built:
         yield built
 
 

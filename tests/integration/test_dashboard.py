@@ -163,7 +163,7 @@ def test_a_fault_tells_nobody_what_it_was(
     def broken(*given: object) -> None:
         raise ValueError("a private text")
 
-    monkeypatch.setattr("cli.web.views.overview", broken)
+    monkeypatch.setattr("cli.web.views.overview_page", broken)
     found = many.client().get("/")
     assert found.status_code == 500
     assert "Fault" in found.text
@@ -504,7 +504,7 @@ def test_many_requests_take_no_more_statements_than_few(tmp_path: Path, monkeypa
     home.cohort("grown")
     home.spent("clinic", 10**9)
     home.world.cap(home.world.balance().cap * 2, carry=False)
-    monkeypatch.setattr(viewer, "ReadingDatabase", Counted)
+    monkeypatch.setattr(viewer, "ReadOnlyDatabase", Counted)
     client = home.client(tell=raised)
     counts = []
     for more in (0, 60):

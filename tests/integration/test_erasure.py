@@ -79,7 +79,7 @@ def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
         almoner.type(f"release request {almoner.request_file(**SMALL)}")
         almoner.type(f'approve {number} --gate spend --reason "again"')
     with monkeypatch.context() as patch:
-        patch.setattr(flows.releases.execute, "keep", interrupted)
+        patch.setattr(flows.releases.execute, "commit_artifact", interrupted)
         almoner.type("run 2", 1)
     almoner.type("run 3")
     almoner.type('reject 3 --gate publish --reason "too short"')

@@ -45,7 +45,7 @@ def test_the_passphrase_is_asked_for_once(
     assert almoner.ask(f"init --key {path}", expected=2)["error"] == "PassphraseMissing"
     assert not signing_key_path(almoner.home).exists()
     asked: list[str] = []
-    monkeypatch.setattr(cli.commands.operations.home, "passphrase", lambda: asked.append(WORD) or WORD)
+    monkeypatch.setattr(cli.commands.operations.home, "read_passphrase", lambda: asked.append(WORD) or WORD)
     told = almoner.type(f"init --key {path}")
     almoner.type("dataset list")
     assert asked == [WORD]

@@ -49,11 +49,11 @@ def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
     real = price_for_home
 
     def slowly(*given: Any) -> Any:
-        monkeypatch.setattr(deciding, "priced_for", real)
+        monkeypatch.setattr(deciding, "price_for_home", real)
         assert deciding.decide_slot(workspace, first).request_id == 1
         return real(*given)
 
-    monkeypatch.setattr(deciding, "priced_for", slowly)
+    monkeypatch.setattr(deciding, "price_for_home", slowly)
     decided = deciding.decide_slot(workspace, later)
     assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]

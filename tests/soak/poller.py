@@ -180,7 +180,7 @@ def _watch_draws(patch: pytest.MonkeyPatch, pipe: _Pipe) -> None:
         pipe.tell("drawn", dict(now))
         return draw(*args, **kwargs)
 
-    patch.setattr(flows.releases.execute, "begin", begun)
+    patch.setattr(flows.releases.execute, "start_attempt", begun)
     patch.setattr(InvisibleInkRule, "next_tokens", stepping)
     patch.setattr(utility_scores, "draw_tokens", drawing)
 

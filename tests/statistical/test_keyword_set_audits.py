@@ -134,7 +134,7 @@ def test_a_unit_that_proposes_all_its_keywords_exceeds_the_claim(monkeypatch):
     monkeypatch.setattr(keyword_sets.OwnKeywords, "of", lambda self, unit: unit.keywords)
     assert bound(sample, delta, TRIALS_OF_SETS) < epsilon, "cut again where units are counted"
     monkeypatch.setattr(
-        keyword_sets, "units_naming", lambda units, most: Counter(word for own in units for word in own)
+        keyword_sets, "count_units_by_item", lambda units, most: Counter(word for own in units for word in own)
     )
     assert bound(sample, delta, TRIALS_OF_SETS) > epsilon
 

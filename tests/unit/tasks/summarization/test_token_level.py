@@ -191,12 +191,12 @@ def test_pricing_loads_no_torch() -> None:
     code = """
 import sys
 from models_db.values.amounts import Amount
-from tasks.generation.decoding.run_context import Ask
+from tasks.values.plan import PlanInputs
 from tasks.pricing.registry import system_for
 system = system_for('token_level_summary', 'summaries')
 wanted = system.parameters.model_validate(
     {'groups': ['a'], 'references': 4, 'max_new_tokens': 9, 'temperature': 1, 'form': 'It is {x}.', 'slot_tokens': 2})
-assert system.plan(Ask(Amount(10**11), wanted, 1, None, True)).loss.rho > 0
+assert system.plan(PlanInputs(Amount(10**11), wanted, 1, None, True)).loss.rho > 0
 assert 'torch' not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -196,8 +196,8 @@ OPTIONS = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from tasks.runners import on_ray
-from tasks.workers.backend_settings import Where, opened
+from tasks.workers import ray_backend
+from tasks.workers.backend_settings import WorkerBackend, opened
 from tests import bodies
 
 class Actor:
@@ -208,7 +208,7 @@ def remote(**options):
     print(options["num_gpus"])
     return lambda kind: SimpleNamespace(remote=Actor)
 
-ray = on_ray.ray
+ray = ray_backend.ray
 ray.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
@@ -238,16 +238,16 @@ TWO_GPUS = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
-from tasks.runners import on_ray
+from tasks.workers import ray_backend
 from tasks.workers.backend_settings import NoGpus
 from tests import bodies
 
 real = ray.init
-on_ray.ray.init = lambda **options: real(**options | {"num_gpus": 2})
-runner = on_ray.RayRunner(None, 3, gpus=1)
+ray_backend.ray.init = lambda **options: real(**options | {"num_gpus": 2})
+runner = ray_backend.RayRunner(None, 3, gpus=1)
 with runner.start([bodies.gpus_seen] * 2) as crew:
     print(sorted(crew.serve(lambda number, what: None)))
-on_ray.BEGIN_S = 5
+ray_backend.BEGIN_S = 5
 try:
     runner.start([bodies.gpus_seen] * 3)
 except NoGpus as refused:
@@ -269,7 +269,7 @@ LISTENING = """
 import sys
 from pathlib import Path
 import psutil
-from tasks.workers.backend_settings import Where, opened
+from tasks.workers.backend_settings import WorkerBackend, opened
 from tests import bodies
 
 with opened(Where("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
@@ -294,7 +294,7 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
 import sys
 from pathlib import Path
-from tasks.workers.backend_settings import ClusterUnreachable, Where, opened
+from tasks.workers.backend_settings import ClusterUnreachable, WorkerBackend, opened
 
 try:
     with opened(Where("ray"), 1, Path(sys.argv[1])):
@@ -314,7 +314,7 @@ def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, mo
     monkeypatch.setenv("RAY_AUTH_MODE", "")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
-    monkeypatch.setitem(sys.modules, f"tasks.runners.on_{kind}", None)
+    monkeypatch.setitem(sys.modules, f"tasks.workers.{kind}_backend", None)
     with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(WorkerBackend(kind), 1, tmp_path):
         raise AssertionError
     assert f"almoner[{kind}]" in missing.value.advice

@@ -62,7 +62,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | Non
     def fake(engine: object, prompt: object, texts: Sequence[str], *rest: object, **more: object) -> list[str | None]:
         return [answer(text) for text in texts]
 
-    monkeypatch.setattr(model_based, "complete", fake)
+    monkeypatch.setattr(model_based, "complete_constrained", fake)
 
 
 def test_an_answer_becomes_facets():

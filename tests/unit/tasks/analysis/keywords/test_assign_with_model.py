@@ -43,7 +43,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | Non
     def fake(engine: object, prompt: object, texts: Sequence[str], *rest: object) -> list[str | None]:
         return [answer(text) for text in texts]
 
-    monkeypatch.setattr(assign_with_model, "complete", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
 
 
 @pytest.mark.parametrize("most", [1, 3, 5])
@@ -114,7 +114,7 @@ def test_the_model_sees_the_whole_set_and_may_say_nothing_else(monkeypatch, choo
             assert bool(grammar.automaton.final[state]) == admitted
         return ["art"] * len(texts)
 
-    monkeypatch.setattr(assign_with_model, "complete", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
     chosen(chooser)
     assert "\n".join(KEYWORDS) in prompts[0]
 
@@ -129,7 +129,7 @@ def test_a_long_list_is_shown_in_parts(monkeypatch, chooser):
         seen.extend(keywords.index(word) for word in own)
         return ["\n".join(own[:2])] * len(texts)
 
-    monkeypatch.setattr(assign_with_model, "complete", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
     found = chosen(chooser, keywords=keywords, most=3)
     assert seen == list(range(300))
     assert len(set(found)) == 1

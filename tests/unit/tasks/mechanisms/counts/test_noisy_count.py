@@ -48,7 +48,7 @@ def test_opendps_map_is_our_loss(count):
 
 def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(noisy_count, "confirmed", lambda *arguments: asked.append(arguments) or arguments[0])
+    monkeypatch.setattr(noisy_count, "check_with_opendp", lambda *arguments: asked.append(arguments) or arguments[0])
     count = NoisyCount(Fraction(123457, SIGMA_GRID))
     assert isinstance(count.draw(10, OS_RANDOM), int)
     assert [arguments[1:] for arguments in asked] == [(1, count.loss())]

@@ -133,7 +133,9 @@ def test_an_opendp_that_charges_more_is_not_drawn_with():
 
 def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(exponential_mechanism, "confirmed", lambda *arguments: asked.append(arguments) or arguments[0])
+    monkeypatch.setattr(
+        exponential_mechanism, "check_with_opendp", lambda *arguments: asked.append(arguments) or arguments[0]
+    )
     draw = ExponentialMechanism(123457, 9, Fraction(1))
     assert draw.draw([0, -(2**52)], OS_RANDOM) in (0, 1)
     [(shipped, *charged)] = asked

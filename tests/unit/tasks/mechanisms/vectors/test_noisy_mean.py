@@ -126,7 +126,7 @@ def test_opendps_map_is_our_loss(mean):
 
 def test_the_shipped_sampler_is_the_confirmed_one(monkeypatch):
     asked = []
-    monkeypatch.setattr(noisy_mean, "confirmed", lambda *arguments: asked.append(arguments) or arguments[0])
+    monkeypatch.setattr(noisy_mean, "check_with_opendp", lambda *arguments: asked.append(arguments) or arguments[0])
     mean = NoisyMean(2**20 + 5, Fraction(123457, SIGMA_GRID), 20)
     assert mean.draw(torch.zeros(2, 3, dtype=torch.int64), OS_RANDOM).shape == (2, 3)
     assert [arguments[1:] for arguments in asked] == [(2**20 + 5, mean.loss())]
