@@ -132,7 +132,7 @@ COMMANDS = (
     Entry("adapter", "cli.commands.models.adapter", "Adapters of one-shot summaries: train, list, show."),
     Entry("keywords", "cli.commands.models.keywords", "Public keyword sets: build."),
 )
-"""In the order of the help page. A module offers a group as `app`, or a function `add_to` that registers commands."""
+"""In the order of the help page. A module offers a group as `app`, a function `register` that adds commands or both."""
 
 
 class ListedCommand(TyperCommand):
@@ -148,7 +148,7 @@ class ListedCommand(TyperCommand):
         root = typer.Typer()
         if hasattr(module, "register"):
             module.register(root)
-        if hasattr(module, "app"):
+        if self.name not in {command.name for command in root.registered_commands} and hasattr(module, "app"):
             root.add_typer(module.app, name=self.name)
         return cast(TyperCommand | TyperGroup, get_group(root).commands[str(self.name)])
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -264,6 +264,7 @@ def _expected_once(
     """
     built: dict[tuple[Any, ...], frozenset[SchemaItem]] = {}
 
+    @wraps(expected)
     def expect(connection: Connection, revision: str) -> frozenset[SchemaItem]:
         place = (connection.engine.url.database, connection.engine.url.username, revision)
         if place not in built:
@@ -274,8 +275,8 @@ def _expected_once(
 
 
 SCHEMAS_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
-    (schema_inventory, "_in_memory", cache(schema_inventory._items_of_memory_ledger)),
-    (schema_inventory, "_in_savepoint", _expected_once(schema_inventory._items_of_scratch_schema)),
+    (schema_inventory, "_items_of_memory_ledger", cache(schema_inventory._items_of_memory_ledger)),
+    (schema_inventory, "_items_of_scratch_schema", _expected_once(schema_inventory._items_of_scratch_schema)),
 ]
 """What `doctor` compares a schema with; tests/integration/test_migrations.py builds it anew each time."""
 

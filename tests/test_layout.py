@@ -216,7 +216,7 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
 def test_only_keys_names_and_the_one_door_use_the_operating_systems_randomness() -> None:
     """`secrets` makes keys, nonces and folder names; mechanisms draw through `tasks.mechanisms.core.rng`."""
     using = {path for path in MODULES if any(what == "import secrets" for _, what in uses(path))}
-    drawing = {"analysis", "evaluation", "generation", "insights", "mechanisms", "prompted_generation", "summarization"}
+    drawing = {"analysis", "evaluation", "generation", "insights", "mechanisms", "prompted_generation"}
     assert [named(path) for path in using if drawing & set(path.parts)] == ["tasks/mechanisms/core/rng.py"]
 
 

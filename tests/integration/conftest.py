@@ -106,7 +106,8 @@ def upgrade():
 @pytest.fixture
 def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Adds a revision that lives for this test only; the reference of the self-check is made anew."""
-    monkeypatch.setattr(schema_inventory, "_items_of_memory_ledger", unwrap(schema_inventory._items_of_memory_ledger))
+    for name in ("_items_of_memory_ledger", "_items_of_scratch_schema"):
+        monkeypatch.setattr(schema_inventory, name, unwrap(getattr(schema_inventory, name)))
     folder = tmp_path / "revisions"
     folder.mkdir()
     folders = migrations.runner.VERSION_FOLDERS

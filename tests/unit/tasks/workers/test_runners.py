@@ -125,7 +125,7 @@ def test_a_cluster_of_this_machine_lets_nobody_else_in(
     assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = [c.laddr.ip for one in family for c in one.net_connections() if c.status == psutil.CONN_LISTEN]
-    assert set(listening) <= {"127.0.0.1"}
+    assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # the same, as a socket of both families says it
     assert len(listening) >= 3  # the scheduler and two workers
     asked = httpx.get(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/info/main/workers.html")
     assert asked.status_code == 404
@@ -214,7 +214,7 @@ ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
     for device in ("cuda", "cpu"):
-        with opened(Where("ray", address), 2, Path(sys.argv[1]), device) as runner:
+        with opened(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
             runner.start([bodies.exact, bodies.exact])
 """
 
@@ -239,7 +239,7 @@ import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
 from tasks.workers import ray_backend
-from tasks.workers.backend_settings import NoGpus
+from tasks.workers.errors import NoGpus
 from tests import bodies
 
 real = ray.init
@@ -272,7 +272,7 @@ import psutil
 from tasks.workers.backend_settings import WorkerBackend, opened
 from tests import bodies
 
-with opened(Where("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+with opened(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     for one in family:
         for each in one.net_connections():
@@ -294,10 +294,11 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
 import sys
 from pathlib import Path
-from tasks.workers.backend_settings import ClusterUnreachable, WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.errors import ClusterUnreachable
 
 try:
-    with opened(Where("ray"), 1, Path(sys.argv[1])):
+    with opened(WorkerBackend("ray"), 1, Path(sys.argv[1])):
         print("opened")
 except ClusterUnreachable as refused:
     print(refused.facts["reason"], ray.is_initialized())

@@ -189,8 +189,8 @@ def test_defaults_are_written_out_and_labels_only_where_there_are_some(system, a
     assert model_to_json(asked(labels=["b", "a"]))["labels"] == ["b", "a"]  # type: ignore[index,call-overload]
 
 
-def test_a_stored_request_without_a_sampler_means_opendps() -> None:
-    assert "sampler" not in model_to_json(ink())  # type: ignore[operator]
+def test_a_stored_request_names_its_sampler() -> None:
+    assert model_to_json(ink())["sampler"] == "opendp"  # type: ignore[index,call-overload]
     assert model_to_json(ink(sampler="table"))["sampler"] == "table"  # type: ignore[index,call-overload]
 
 
