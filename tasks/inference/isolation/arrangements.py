@@ -8,7 +8,9 @@ several arrangements, and every content must have one result, whatever slot it s
    is kept from one pass to the next has been changed;
 3. all contents, the longest beside the shortest;
 4. the same contents, shuffled;
-5. half of them in other slots, the others replaced by copies of some: other sums, other loads, other maxima.
+5. half of them in other slots, the others replaced by copies of some: other sums, other loads, other maxima;
+6. one content in nearly every slot, in all but one and in seven eighths: where rows are routed they pile up on one
+   expert, and the few others make small groups, which other kernels compute.
 """
 
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ SHORT, LONG = 0, 1
 
 _FEW, _ROUNDS_OF_FEW = 2, 6
 _ROUNDS = 1
+_FEW_OTHERS = 8
 
 
 def contents_of(slots: int) -> int:
@@ -42,6 +45,7 @@ def arrangements(slots: int) -> tuple[Tensor, ...]:
     made = [torch.full((slots,), SHORT), torch.full((slots,), LONG)]
     for _ in range(_ROUNDS_OF_FEW if slots <= _FEW else _ROUNDS):
         made += _companies(slots, chance)
+    made += [_piled(slots, others, chance) for others in sorted({1, max(1, slots // _FEW_OTHERS)})]
     return tuple(made)
 
 
@@ -55,6 +59,14 @@ def _companies(slots: int, chance: torch.Generator) -> Iterator[Tensor]:
     stays = torch.arange(slots) % 2 == 0
     stays[shuffled == SHORT] = True
     yield torch.where(stays, shuffled, copied).roll(1)
+
+
+def _piled(slots: int, others: int, chance: torch.Generator) -> Tensor:
+    """One content in all but `others` slots, which hold different ones."""
+    contents = torch.randperm(contents_of(slots), generator=chance)
+    piled = torch.full((slots,), int(contents[0]))
+    piled[torch.randperm(slots, generator=chance)[:others]] = contents[1 : others + 1]
+    return piled
 
 
 class FirstResults:

@@ -203,26 +203,29 @@ def _with_batch_norm() -> Any:
     return network
 
 
-MIXTRALS = [(experts, seed) for experts in (2, 3, 4) for seed in (1, 2)]
+MIXTRALS = [(experts, seed) for experts in (2, 3, 4) for seed in (1, 2, 3, 4)]
 
 
-def test_tiny_mixtrals_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All six by structure. Which of them leak depends on the kernels; the probe alone finds those that do."""
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [8, 32, 48])
+def test_tiny_mixtrals_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch, rows: int, threads: int) -> None:
+    """All by structure. Which of them leak depends on kernels and threads; the probe alone finds those that do."""
     monkeypatch.setattr(adopt, "require_rowwise", lambda name, network: None)
+    torch.set_num_threads(threads)
     for experts, seed in MIXTRALS:
         network = network_of("mixtral", {"num_local_experts": experts, "num_experts_per_tok": 1}, seed)
         with pytest.raises(UnsupportedModel, match="sends rows to experts"):
             require_rowwise("mixtral", network)
         check = IsolationCheck(adopted(network))
         try:
-            check.layers(32, 1)
+            check.layers(rows, 1)
         except RowsNotIsolated:
             continue
-        witness, chance = FirstResults(32), torch.Generator().manual_seed(1)
+        results, chance = FirstResults(rows), torch.Generator().manual_seed(1)
         for _ in range(20):
-            contents = torch.randint(32, (32,), generator=chance)
-            witness.compare(contents, check._pass(contents, 1))
-        assert witness.holds, (experts, seed)
+            contents = torch.randint(rows, (rows,), generator=chance)
+            results.compare(contents, check._pass(contents, 1))
+        assert results.holds, (experts, seed)
 
 
 def test_a_mean_over_the_batch_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch) -> None:
