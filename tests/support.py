@@ -125,7 +125,7 @@ def later(by: timedelta) -> Iterator[None]:
             attempts,
             schedules,
         ):
-            patch.setattr(service, "moment", lambda at=None: utc_now(at or datetime.now(UTC) + by))
+            patch.setattr(service, "utc_now", lambda at=None: utc_now(at or datetime.now(UTC) + by))
         yield
 
 

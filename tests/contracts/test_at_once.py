@@ -46,7 +46,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         done.append(bool(found))
         return found
 
-    monkeypatch.setattr(PreparedStatement, "alone", watched)
+    monkeypatch.setattr(PreparedStatement, "execute_as_transaction", watched)
     return done
 
 

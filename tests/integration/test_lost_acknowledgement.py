@@ -122,7 +122,7 @@ def test_a_run_that_began_unheard(any_almoner: Almoner, losing: Any, fate: Fate)
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    losing(attempts, "start", 1, fate)
+    losing(attempts, "start_attempt", 1, fate)
     if fate == "undone":
         assert almoner.ask("run 1", expected=3)["error"] == "OutcomeUnknown"
         assert almoner.state() == "approved"
@@ -152,7 +152,7 @@ def test_an_artifact_that_was_committed_unheard(any_almoner: Almoner, losing: An
     almoner = any_almoner
     almoner.approved()
     plan = instalments(almoner)
-    losing(artifacts, "produce", 1, fate)
+    losing(artifacts, "record_artifact", 1, fate)
     if fate == "kept":
         assert almoner.ask("run 1")["state"] == "produced"
     else:
@@ -169,15 +169,15 @@ def test_an_artifact_that_was_committed_unheard(any_almoner: Almoner, losing: An
 
 @BOTH
 @KEPT_OR_NOT
-@pytest.mark.parametrize("service", ["publish", "delivered"])
+@pytest.mark.parametrize("service", ["record_publication", "record_delivery"])
 def test_a_publication_that_was_recorded_unheard(any_almoner: Almoner, losing: Any, fate: Fate, service: str) -> None:
     almoner = any_almoner
     almoner.passed()
     losing(artifacts, service, 1, fate)
     line = f"publish 1 --to {almoner.folder / 'out'}"
     assert almoner.ask(line, expected=3)["error"] == "OutcomeUnknown"
-    assert almoner.state() == ("produced" if (service, fate) == ("publish", "undone") else "published")
-    assert almoner.bundle.exists() == (service == "delivered")
+    assert almoner.state() == ("produced" if (service, fate) == ("record_publication", "undone") else "published")
+    assert almoner.bundle.exists() == (service == "record_delivery")
     almoner.type(line)
     assert len(fetch(almoner.database, "SELECT id FROM publication")) == 1
     assert [path.name for path in (almoner.folder / "out").iterdir()] == [almoner.bundle.name]

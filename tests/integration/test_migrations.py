@@ -290,7 +290,7 @@ def test_upgrade_ends_with_the_comparison(database: Database, backend: str) -> N
 
 
 def test_a_migration_that_fails_leaves_nothing(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrading, "differences", lambda connection, revision: ["something"])
+    monkeypatch.setattr(upgrading, "schema_differences", lambda connection, revision: ["something"])
     with pytest.raises(SchemaDiffers):
         upgrade(bare_database)
     with bare_database.engine.connect() as connection:

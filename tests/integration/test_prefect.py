@@ -98,7 +98,7 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     parameters = {flow_of[row["flow_id"]]: json.loads(row["parameters"]) for row in rows["flow_run"]}
     assert set(parameters) == {"propose", "execute", "publish"}
     where = {"kind": "processes", "address": None}
-    asked = {"home": str(root), "request_id": 1, "device": "auto", "anew": False, "workers": 1, "where": where}
+    asked = {"home": str(root), "request_id": 1, "device": "auto", "anew": False, "workers": 1, "backend": where}
     assert parameters["execute"] == asked
     assert {row["run_count"] for row in (*rows["flow_run"], *rows["task_run"])} == {1}
     assert rows["log"]  # so that what follows looks at something
