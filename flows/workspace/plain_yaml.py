@@ -70,8 +70,7 @@ class _PlainLoader(yaml.SafeLoader):
         if not isinstance(node, yaml.ScalarNode):
             raise _refusal_at("a mapping stands where none can", node.start_mark)
         if node.style is None and node.tag == _TEXT and _AMBIGUOUS_SCALAR.fullmatch(node.value):
-            raise _refusal_at("YAML 1.1 reads this number otherwise; quote it, or write it plainly",
-                           node.start_mark)  # fmt: skip
+            raise _refusal_at("YAML 1.1 reads this number otherwise; quote it, or write it plainly", node.start_mark)
         if node.tag in (_INT, _FLOAT) and len(node.value) > MOST_DIGITS:
             raise _refusal_at(f"a number has more than {MOST_DIGITS} digits", node.start_mark)
         if node.tag == _FLOAT and isinf(float(node.value)):
@@ -90,8 +89,8 @@ _add_resolver("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
 _add_resolver("null", "~|null|Null|NULL|", "~nN")
 _PlainLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("^$"), [""])
 _add_resolver("int", "[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
-_FLOAT = r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?(?:0|[1-9][0-9]*)\.(?:[eE][-+]?[0-9]+)?"
-_add_resolver("float", _FLOAT, "-+0123456789.")
+_DECIMAL = r"[-+]?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?(?:0|[1-9][0-9]*)\.(?:[eE][-+]?[0-9]+)?"
+_add_resolver("float", _DECIMAL, "-+0123456789.")
 
 
 def parse_yaml(text: str) -> object:

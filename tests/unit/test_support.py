@@ -37,5 +37,5 @@ def test_a_snapshot_sees_every_change(world: World) -> None:
 
 def test_later_is_later_and_ends() -> None:
     with later(timedelta(days=2)):
-        assert budget_steps.moment() > utc_now()
-    assert budget_steps.moment is utc_now
+        assert budget_steps.utc_now() > utc_now()
+    assert budget_steps.utc_now is utc_now

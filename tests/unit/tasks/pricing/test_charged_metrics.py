@@ -60,7 +60,7 @@ def test_charged_metrics_are_paid_out_of_the_release(corpus: Corpus) -> None:
     assert quote.plan.loss.rho > priced().plan.loss.rho * 0.99
     assert quote.body["evaluation_share"] == "0.1"
     invocations: Any = quote.body["plan"]
-    assert len(invocations["invocations"]) == len(quote.plan.every)
+    assert len(invocations["invocations"]) == len(quote.plan.all_invocations)
     assert "charged metrics" in quote.plan.facts
 
 
@@ -172,5 +172,5 @@ def test_a_result_that_nobody_has_paid_for_is_not_used(corpus: Corpus) -> None:
 
 def test_the_whole_costs_what_was_approved() -> None:
     assert priced(evaluation=TWO).plan.loss == total_amount(
-        [Amount(one.event.loss.rho, one.event.loss.delta) for one in priced(evaluation=TWO).plan.every]
+        [Amount(one.event.loss.rho, one.event.loss.delta) for one in priced(evaluation=TWO).plan.all_invocations]
     )

@@ -131,7 +131,7 @@ def test_a_judge_who_follows_the_order_is_found_out():
     ],
 )
 def test_who_can_judge(trial, able):
-    assert trial.able is able
+    assert trial.passed is able
 
 
 @pytest.mark.parametrize("given", [[], ["", " "]])
