@@ -452,6 +452,26 @@ BUDGETS = (
     ),
 )
 
+
+def _row_lock(table: str) -> Function:
+    """The function that locks one row of a table until the transaction ends."""
+    row = table[0]
+    return Function(
+        f"almoner_lock_{table}",
+        "number bigint",
+        "void",
+        "LANGUAGE plpgsql SECURITY DEFINER",
+        f"""
+        BEGIN
+            IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
+                RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
+            END IF;
+            PERFORM 1 FROM {table} {row} WHERE {row}.id = number FOR NO KEY UPDATE;
+        END
+        """,
+    )
+
+
 LOCKS = (
     Function(
         "almoner_lock_accounts",
@@ -469,48 +489,7 @@ LOCKS = (
         END
         """,
     ),
-    Function(
-        "almoner_lock_request",
-        "number bigint",
-        "void",
-        "LANGUAGE plpgsql SECURITY DEFINER",
-        """
-        BEGIN
-            IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
-                RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
-            END IF;
-            PERFORM 1 FROM request r WHERE r.id = number FOR NO KEY UPDATE;
-        END
-        """,
-    ),
-    Function(
-        "almoner_lock_motion",
-        "number bigint",
-        "void",
-        "LANGUAGE plpgsql SECURITY DEFINER",
-        """
-        BEGIN
-            IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
-                RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
-            END IF;
-            PERFORM 1 FROM motion m WHERE m.id = number FOR NO KEY UPDATE;
-        END
-        """,
-    ),
-    Function(
-        "almoner_lock_schedule",
-        "number bigint",
-        "void",
-        "LANGUAGE plpgsql SECURITY DEFINER",
-        """
-        BEGIN
-            IF NOT almoner_owner() AND almoner_principal() IS NULL THEN
-                RAISE EXCEPTION 'almoner: the ledger knows nobody with this login' USING ERRCODE = '23514';
-            END IF;
-            PERFORM 1 FROM schedule s WHERE s.id = number FOR NO KEY UPDATE;
-        END
-        """,
-    ),
+    *(_row_lock(table) for table in ("request", "motion", "schedule")),
 )
 
 OTHERS = (
