@@ -8,6 +8,7 @@ What goes wrong in a body is told as a named error, or by its type and place (`T
 """
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -25,7 +26,7 @@ class Channel(Protocol):
         """Say something and return the answer.
 
         Raises:
-            RunGone: nobody will answer any more.
+            Disconnected: nobody will answer any more.
         """
 
 
@@ -65,7 +66,7 @@ def run_body(body: Body, line: Channel) -> Message:
     """A worker's whole life. Nothing it prints or raises may quote a text, so it does neither.
 
     Raises:
-        RunGone: nobody wants to know how it ended.
+        Disconnected: nobody wants to know how it ended.
     """
     try:
         return Result(body(line))
@@ -136,7 +137,7 @@ class WorkerPool:
         """The first that each of them asks, by number; nobody is answered yet.
 
         Raises:
-            As `hear`.
+            As `receive`.
         """
         first: dict[int, object] = {}
         while len(first) < len(self.members):
@@ -152,7 +153,7 @@ class WorkerPool:
         """Answer each of them until all have ended; what they returned, by number.
 
         Raises:
-            As `hear`, and whatever `answer` raises: then no one is answered any more.
+            As `receive`, and whatever `answer` raises: then no one is answered any more.
         """
         results: dict[int, object] = {}
         while len(results) < len(self.members):
@@ -181,6 +182,31 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End everything."""
+
+
+class LocalRunner(ABC):
+    """Starts workers on this machine."""
+
+    elsewhere = False
+
+    def __init__(self) -> None:
+        self._pools: list[WorkerPool] = []
+
+    def start(self, bodies: Sequence[Body]) -> WorkerPool:
+        """A worker for each body."""
+        messages: SimpleQueue[NumberedMessage] = SimpleQueue()
+        pool = WorkerPool([self._start_worker(number, body, messages) for number, body in enumerate(bodies)], messages)
+        self._pools.append(pool)
+        return pool
+
+    def close(self) -> None:
+        """End them all."""
+        for pool in self._pools:
+            pool.end()
+
+    @abstractmethod
+    def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
+        """Worker `number`, at work on its body; what it says goes into `messages`."""
 
 
 def packed(what: object) -> bytes:

@@ -2,9 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -12,31 +10,27 @@ from queue import SimpleQueue
 from typing import Any
 
 from tasks.common.task_errors import TaskFailed
-from tasks.workers.pool import Body, Disconnected, NumberedMessage, Request, WorkerDied, WorkerPool, run_body
+from tasks.workers.pool import (
+    Body,
+    Disconnected,
+    LocalRunner,
+    NumberedMessage,
+    Request,
+    WorkerDied,
+    WorkerHandle,
+    run_body,
+)
 
 # Not fork: neither torch's threads nor CUDA survive it.
 _PROCESSES = get_context("spawn")
 _HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
-@dataclass
-class ProcessRunner:
+class ProcessRunner(LocalRunner):
     """A process for each worker, started afresh."""
 
-    elsewhere: bool = field(default=False, init=False)
-    _crews: list[WorkerPool] = field(default_factory=list, init=False, repr=False)
-
-    def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """A process for each body."""
-        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
-        crew = WorkerPool([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
-        self._crews.append(crew)
-        return crew
-
-    def close(self) -> None:
-        """End them all."""
-        for crew in self._crews:
-            crew.end()
+    def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
+        return _Worker(number, body, messages)
 
 
 class _Worker:
@@ -77,7 +71,7 @@ class _Worker:
 
 
 class _PipeLine:
-    """A worker's side of its pipe, `crew.Line`."""
+    """A worker's side of its pipe, `pool.Channel`."""
 
     def __init__(self, line: Connection) -> None:
         self._line = line

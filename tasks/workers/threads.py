@@ -1,34 +1,19 @@
 """Workers as threads of this process: for machines where one process is to have the GPU, and for small jobs."""
 
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from tasks.common.task_errors import TaskFailed
 from tasks.workers.mailbox import ThreadMailbox
-from tasks.workers.pool import Body, Message, NumberedMessage, WorkerPool, packed, unpacked
+from tasks.workers.pool import Body, LocalRunner, Message, NumberedMessage, WorkerHandle, packed, unpacked
 
 
-@dataclass
-class ThreadRunner:
+class ThreadRunner(LocalRunner):
     """A thread for each worker. What is said is copied, as if it travelled: workers share nothing."""
 
-    elsewhere: bool = field(default=False, init=False)
-    _crews: list[WorkerPool] = field(default_factory=list, init=False, repr=False)
-
-    def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """A thread for each body."""
-        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
-        crew = WorkerPool([_Worker(number, body, heard) for number, body in enumerate(bodies)], heard)
-        self._crews.append(crew)
-        return crew
-
-    def close(self) -> None:
-        """End them all."""
-        for crew in self._crews:
-            crew.end()
+    def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
+        return _Worker(number, body, messages)
 
 
 class _Worker:
