@@ -27,8 +27,8 @@ from flows.workspace.rollback_guard import RollbackGuardedDatabase
 from migrations.upgrade import upgrade
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
-from models_db.services.audit import chain as audits
 from models_db.services.audit import log, verify_chain
+from models_db.services.audit.chain import read_chain_head, record_checkpoint
 from models_db.services.audit.log import LogFilter, LoggedLink
 from models_db.sessions.database import Database
 from models_db.values.canonical_json import encode_canonical
@@ -101,7 +101,7 @@ def chain(count: int, seq: int, previous: str) -> Iterator[LoggedLink]:
 def fill(database: Database, count: int) -> None:
     """Write the links without the guards, which check one at a time."""
     with database.read() as session:
-        head = audits.read_chain_head(session)
+        head = read_chain_head(session)
     links = chain(count, head.seq, head.hash)
     with database.write() as session:
         without_guards(session)
@@ -180,7 +180,7 @@ def walk(backend: str, database: Database) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with database.read() as session:
         took = timed(lambda: check(verify_chain.verify_chain(session)))
-        links = audits.read_chain_head(session).seq
+        links = read_chain_head(session).seq
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"{backend:12}verify: {took:.1f} s, {links / took:,.0f} links/s, peak memory +{grown:.0f} MiB", flush=True)
 
@@ -204,7 +204,7 @@ def remember(backend: str, database: Database, rounds: int) -> None:
 
 def commit(database: Database) -> None:
     with database.write() as session:
-        audits.record_checkpoint(session, audits.read_chain_head(session).hash, "signature", "key")
+        record_checkpoint(session, read_chain_head(session).hash, "signature", "key")
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -35,8 +35,8 @@ from models_db.services.audit.chain import Actor
 from models_db.services.audit.log import LogFilter
 from models_db.services.catalogue import datasets, policies, principals, requests
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
-from models_db.services.lifecycle import attempts as runs
 from models_db.services.lifecycle import gates, ledger
+from models_db.services.lifecycle.attempts import start_attempt
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
@@ -130,7 +130,7 @@ def bench(new: Callable[[str], Database], count: int, blocks: int, past: int = 0
             request = requests.submit(session, actor, dataset, version, policy, body, timedelta(days=1))
             decision = gates.GateDecision(request.id, "spend", request.digest, "approve", "benchmark", EVER)
             gates.record_decision(session, actor, decision, "signature")
-            runs.start_attempt(session, actor, request.id, "token", "here")
+            start_attempt(session, actor, request.id, "token", "here")
             attempts.append(ledger.load_attempt(session, request.id, 1, tuple(range(blocks))))
     cycle(database, actor, attempts.pop(0))
     if past:

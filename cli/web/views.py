@@ -23,7 +23,7 @@ from flows.dashboard.request_list import REQUEST_STATES, request_list
 from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
-from models_db.services.audit import chain as audits
+from models_db.services.audit.chain import read_chain_head
 from models_db.services.catalogue import datasets
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
@@ -50,7 +50,7 @@ class DashboardViews:
     def _render_view(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
         with self._viewer().open_view() as look:
             told = make(look)
-            head = audits.read_chain_head(look.session).seq if name == "audit" else 0
+            head = read_chain_head(look.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
         viewer = {"name": look.actor.name, "roles": sorted(look.roles)}
         if wants_json(request):

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy.orm import Session
 
-from flows.approvals import decide as deciding
+from flows.approvals import decide as decisions
 from flows.audit.lifetime_claims import growth_in_words, lifetime_of, require_proposal_amounts
 from flows.datasets.budget_view import datasets_on_account
 from flows.governance.policy import (
@@ -175,7 +175,7 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
         state = proposals.state_of(session, motion)
     if motion.kind != "standing" or state != "carried":
         raise AuthorisationNotInForce(number, motion.kind, state)
-    return deciding.decide(workspace, deciding.load_review(workspace, number, Gate.MOTION), "reject", reason)
+    return decisions.decide(workspace, decisions.load_review(workspace, number, Gate.MOTION), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:

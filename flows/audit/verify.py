@@ -9,8 +9,8 @@ from flows.workspace.workspace import ReadOnlyWorkspace, Workspace, open_read_on
 from flows.workspace.yaml_files import new_file
 from models_db.database.base import utc_now
 from models_db.home import ProjectHome
-from models_db.services.audit import chain as audits
 from models_db.services.audit import verify_chain
+from models_db.services.audit.chain import read_chain_head, record_checkpoint
 from models_db.services.audit.stored_text import LedgerAltered
 from models_db.services.audit.verify_chain import AnchorPlacement, ChainReport
 from models_db.services.verification import verify_rows
@@ -73,8 +73,8 @@ def sign_checkpoint(workspace: Workspace, to: Path) -> ChainHead:
         FileUnwritable: the file is there already or cannot be written.
     """
     with workspace.database.write() as session:
-        signed = ChainHead.signed(audits.read_chain_head(session), utc_now(), workspace.key)
-        audits.record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
+        signed = ChainHead.signed(read_chain_head(session), utc_now(), workspace.key)
+        record_checkpoint(session, signed.hash, signed.signature, signed.public_key)
         with new_file(to) as out:
             out.write(signed.to_bytes())
     return signed

@@ -17,8 +17,8 @@ from flows.workspace.workspace import Workspace, overlap_key_path
 from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.findings import Finding
 from models_db.services.catalogue import datasets, erasures, principals
-from models_db.services.catalogue import requests as releases
 from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, VersionErased
+from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
@@ -295,7 +295,7 @@ def _list_places(
 def _erasure_scope(workspace: Workspace, session: Session, versions: list[DatasetVersion]) -> ErasedThings:
     numbers = [one.id for one in versions]
     requests = session.scalars(select(Request.id).where(Request.version_id.in_(numbers)).order_by(Request.id)).all()
-    inside = [number for number in requests if releases.state_of(session, number) not in PUBLISHED_STATES]
+    inside = [number for number in requests if state_of(session, number) not in PUBLISHED_STATES]
     kept = session.scalars(select(Artifact).where(Artifact.request_id.in_(inside)))
     return ErasedThings(
         home=workspace.home,

@@ -11,7 +11,7 @@ from flows.releases.resume import journal_folder
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.services.catalogue import datasets
-from models_db.services.catalogue import requests as releases
+from models_db.services.catalogue.requests import find_request, planned_blocks
 from models_db.services.lifecycle import artifacts, attempts, ledger
 from models_db.tables import Lease
 from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
@@ -47,7 +47,7 @@ def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
     """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
     try:
         with workspace.database.write() as session:
-            blocks = releases.planned_blocks(releases.find_request(session, lease.request_id))
+            blocks = planned_blocks(find_request(session, lease.request_id))
             attempt = ledger.load_attempt(session, lease.request_id, lease.attempt, blocks)
             attempts.fail_attempt(session, workspace.actor, attempt, "Swept")
     except ledger.AttemptClosed:

@@ -14,7 +14,7 @@ from cli.framework.progress import progress_bar
 from cli.framework.proposal_view import waiting_sentence
 from cli.framework.tables import fact_list, groups_table, table
 from flows.approvals.propose_change import propose_cap
-from flows.datasets import register as corpora
+from flows.datasets import register as registration
 from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.datasets.register import IngestPreview
 from flows.workspace.object_stores import open_source
@@ -75,11 +75,11 @@ def register_dataset(
     wanted = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
     if shares_account_with:
         _refuse_second_claim(epsilon, delta, blocks)
-        corpora.register_sharing(workspace, wanted, shares_account_with)
+        registration.register_sharing(workspace, wanted, shares_account_with)
     elif epsilon is None or delta is None:
         raise ClaimRequired
     else:
-        corpora.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
+        registration.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
     return CommandResult(
@@ -110,14 +110,16 @@ def ingest_dataset(
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
     workspace = open_workspace(context.home)
-    coming = corpora.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
+    coming = registration.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
         return CommandResult(
             {"dataset": name, **coming.to_json(), "labels": label_field},
             [*_preview_result(name, coming), _NOTHING_READ],
         )
     with progress_bar(context), open_source(context.home, located(path)) as source:
-        version = corpora.ingest(workspace, name, source, label_field, new_cohort=new_cohort, population=population)
+        version = registration.ingest(
+            workspace, name, source, label_field, new_cohort=new_cohort, population=population
+        )
     shown = {
         "dataset": name,
         "version": version.number,

@@ -94,9 +94,9 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
     Example: almoner audit verify --against out/clinic-release-1
     """
     with progress_bar(context):
-        from flows.audit import verify as record  # verifying bundles loads the mechanisms
+        from flows.audit.verify import verify_record  # verifying bundles loads the mechanisms
 
-        found = record.verify_record(_open_with_warning(context), [located(each) for each in against or ()])
+        found = verify_record(_open_with_warning(context), [located(each) for each in against or ()])
     chain = found.chain
     data = {
         "sound": found.is_sound,
@@ -122,9 +122,9 @@ def write_checkpoint(
 
     Example: almoner audit checkpoint --to head-2026-11.json
     """
-    from flows.audit import verify as record
+    from flows.audit.verify import sign_checkpoint
 
-    signed = record.sign_checkpoint(open_workspace(context.home), to)
+    signed = sign_checkpoint(open_workspace(context.home), to)
     told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
     return CommandResult(signed.model_dump(), [told])
 

@@ -10,7 +10,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, proposal_table, waiting_sentence
 from cli.framework.tables import fact_list
-from flows.approvals import propose_change as proposing
+from flows.approvals import propose_change
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.values.amounts import Amount
@@ -37,7 +37,7 @@ def propose_authorisation(
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
     workspace = open_workspace(context.home)
-    made = proposing.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
+    made = propose_change.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
     price = made.quote.to_json(with_balance=made.with_balance)
     one = Amount(made.terms.rho, made.terms.delta)
     allowed = {
@@ -61,7 +61,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner standing list
     """
-    found = proposing.list_proposals(open_workspace(context.home), "standing")
+    found = propose_change.list_proposals(open_workspace(context.home), "standing")
     return CommandResult([as_data(motion) for motion in found], [proposal_table(found)])
 
 
@@ -82,5 +82,5 @@ def end_authorisation(
 
     Example: almoner standing end 3 --reason "the study is over"
     """
-    state = proposing.revoke_authorisation(open_workspace(context.home), standing, reason)
+    state = propose_change.revoke_authorisation(open_workspace(context.home), standing, reason)
     return CommandResult({"motion": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])

@@ -63,8 +63,7 @@ def restore(
 
     Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
     """
-    from flows.backup.restore import restore_home as put_back
-    from flows.backup.restore import restore_ledger
+    from flows.backup.restore import restore_home, restore_ledger
 
     if record_only:
         done = restore_ledger(archive, context.home)
@@ -72,7 +71,7 @@ def restore(
     elif reason is None or not reason.strip():
         raise RestoreReasonMissing
     else:
-        done = put_back(archive, context.home, reason, [located(each) for each in against or ()], old_home)
+        done = restore_home(archive, context.home, reason, [located(each) for each in against or ()], old_home)
         told = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",

@@ -29,23 +29,23 @@ def metrics(context: CommandContext, to: To = None, port: Port = None) -> Comman
 
     Example: almoner metrics --to /var/lib/node_exporter/textfile/almoner.prom
     """
-    from flows.observability import prometheus as reading
+    from flows.observability import prometheus
 
     record = open_read_only(context.home)
     if port is not None:
-        with reading.serve_metrics(record, port):
+        with prometheus.serve_metrics(record, port):
             context.print_progress(f"http://127.0.0.1:{port}/metrics")
             while True:
                 time.sleep(3600)
-    samples = reading.read_samples(record)
+    samples = prometheus.read_samples(record)
     if to is not None:
         try:
-            write_over(to, reading.exposition_text(record), WORLD_READABLE, durable=False)
+            write_over(to, prometheus.exposition_text(record), WORLD_READABLE, durable=False)
         except OSError as problem:
             raise MetricsUnwritable(to, problem.strerror or type(problem).__name__) from None
         shown = f"{len(samples)} values are in {to}."
     else:
-        shown = reading.exposition_text(record).decode().rstrip("\n")
+        shown = prometheus.exposition_text(record).decode().rstrip("\n")
     data = [{"metric": each.metric, "labels": dict(each.labels), "value": each.value} for each in samples]
     return CommandResult(data, [shown])
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models_db.services.audit import chain as audits
-from models_db.services.audit.chain import GENESIS, ChainPosition
+from models_db.services.audit.chain import GENESIS, ChainPosition, read_chain_head
 from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.tables import (
@@ -155,7 +154,7 @@ def verify_chain(
 
     Memory does not grow with the chain. `progress` is told how many links of how many are done.
     """
-    stored = audits.read_chain_head(session)
+    stored = read_chain_head(session)
     walk = _ChainWalk(_recorded_checkpoints(session), frozenset(anchor.hash for anchor in anchors))
     broken_at, reason = None, ""
     try:
