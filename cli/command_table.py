@@ -132,7 +132,7 @@ COMMANDS = (
     Entry("adapter", "cli.commands.models.adapter", "Adapters of one-shot summaries: train, list, show."),
     Entry("keywords", "cli.commands.models.keywords", "Public keyword sets: build."),
 )
-"""In the order of the help page. A module offers a group as `app`, a function `register` that adds commands or both."""
+"""In the order of the help page. A module offers a group as `app`, or a function `register` that adds commands."""
 
 
 class ListedCommand(TyperCommand):

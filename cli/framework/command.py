@@ -1,7 +1,8 @@
 """How every command behaves: --home and --json, one place that prints, one place that catches errors.
 
 A command is a function that takes a `CommandContext` and its own parameters and returns a `CommandResult`. It never
-prints results and never exits; what it says on the way (a price, a bar) goes to stderr through `context.say`.
+prints results and never exits; what it says on the way (a price, a bar) goes to stderr through
+`context.print_progress`.
 """
 
 import functools

@@ -44,7 +44,7 @@ class Entry:
 
 
 class Store:
-    """One bucket. Every method raises what `failures.named` names."""
+    """One bucket. Every method raises what `object_storage.errors.named` names."""
 
     def __init__(self, system: "S3FileSystem", bucket: str) -> None:
         self._system = system

@@ -1,7 +1,7 @@
 """The files of a bundle that follow from its record, its measurements and its texts: one maker each.
 
-Whoever verifies a bundle makes them again and compares every byte. To add one: its name in `layout.DRAFT_FILES` (or in
-`formats`, where one kind alone has it), its maker here, its row in `card_text` and in docs/bundle.md.
+Whoever verifies a bundle makes them again and compares every byte. To add one: its name in `file_names.DRAFT_FILES` (or
+in `format_versions`, where one kind alone has it), its maker here, its row in `card_text` and in docs/bundle.md.
 """
 
 from collections.abc import Callable, Mapping

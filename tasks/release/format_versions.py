@@ -4,8 +4,8 @@ The format fixes fields of the record, words of the card and files of the bundle
 release of almoner gets another number. This almoner writes and reads one format, and refuses every other by name.
 Releases of insights have one file more (decisions/0045).
 
-A further file that follows from the record has its name in `layout.DRAFT_FILES`, its maker in `derived`, and a row in
-`card_text` and in docs/bundle.md; nothing else knows it.
+A further file that follows from the record has its name in `file_names.DRAFT_FILES`, its maker in `derived_files`, and
+a row in `card_text` and in docs/bundle.md; nothing else knows it.
 """
 
 from typing import Final

@@ -41,7 +41,7 @@ class ThreadMailbox:
             self._thread.join(timeout)
 
     def request(self, what: object) -> Any:
-        """A body's side, `crew.Line`."""
+        """A body's side, `pool.Channel`."""
         self._said.set_result(Request(what))
         answer = self._answers.get()
         if answer is _LEAVE:

@@ -3,7 +3,7 @@
 A link's hash is SHA-256 over canonical JSON (RFC 8785) of everything in the row and the previous hash. Links are made
 from the rows that a transaction has recorded, when it ends (`models_db.writes.links`). The head row always exists and
 is locked last in a transaction, so the chain cannot fork and no two writers deadlock on it. `audit_log` reads the
-chain, `audit_check` walks and verifies it, `told` compares the tables with it.
+chain, `verify_chain` walks and verifies it, `verify_rows` compares the tables with it.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Reading the record: a page of links from the newest back, or all of them in a stream.
 
 Rows come as plain tuples, because a page must cost little more than its bare SELECT. Times never go back along the
-chain (`audit_check` shows where a clock did), so a span of time is a span of numbers: its two ends are looked up in
+chain (`verify_chain` shows where a clock did), so a span of time is a span of numbers: its two ends are looked up in
 the index of times, and the page itself comes from an index that ends in the number.
 """
 

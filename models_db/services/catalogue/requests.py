@@ -1,7 +1,7 @@
 """Requests: submitted, found, moved along one legal step at a time.
 
 Every step is one transition row; the guards in the database check who may take it and when. Decisions are in `gates`,
-execution in `runs`, what it leaves in `artifacts`.
+execution in `attempts`, what it leaves in `artifacts`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -220,7 +220,7 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     """Spend one instalment on every eligible block. The caller commits this transaction before it reads data.
 
     Args:
-        lease: token and new end of the run's lease (`runs.renewal`), which is prolonged first.
+        lease: token and new end of the run's lease (`attempts.lease_renewal`), which is prolonged first.
         whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:

@@ -382,12 +382,12 @@ def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Pro
 
 
 def use_counts(session: Session, motion_ids: Collection[int]) -> dict[int, int]:
-    """How many runs of each standing authorisation are used; see `motions.uses`."""
+    """How many runs of each standing authorisation are used; see `proposals.count_uses`."""
     query = select(StandingUse.motion_id, func.count()).where(StandingUse.motion_id.in_(motion_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.motion_id))}
 
 
 def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:
-    """The request behind each publication; see `motions.retracted_request`."""
+    """The request behind each publication; see `proposals.retracted_request`."""
     query = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)
     return {row[0]: row[1] for row in session.execute(query.where(Publication.id.in_(publication_ids)))}

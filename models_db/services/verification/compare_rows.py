@@ -2,7 +2,7 @@
 
 Of each link the digests of its rows are computed anew, and then all that it says: kind, actor, dataset, request and
 body. A link that cannot be read is named by its number. That a chain was rewritten as a whole shows against an anchor
-(`audit_check`), not here.
+(`verify_chain`), not here.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """What a run and a publication rest on, compared with the record before anything is spent or published.
 
-`told.differences` compares a whole ledger. Here only those rows are compared that decide a request: who may decide, the
-policies, the datasets and claims of its account, every motion, and the request with its approvals and what it produced.
-Each is to be named by a link that has its own hash and that the next link follows; a chain that was rewritten as a
-whole shows against an anchor (`audit_check`).
+`verify_rows.compare_rows_with_chain` compares a whole ledger. Here only those rows are compared that decide a request:
+who may decide, the policies, the datasets and claims of its account, every motion, and the request with its approvals
+and what it produced. Each is to be named by a link that has its own hash and that the next link follows; a chain that
+was rewritten as a whole shows against an anchor (`verify_chain`).
 """
 
 from collections.abc import Iterator

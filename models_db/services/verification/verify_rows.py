@@ -3,7 +3,7 @@
 Guards refuse a change that is not told, but whoever may drop a guard may put it back afterwards: the schema and the
 chain then look as they did. So every column of every table is compared: with the link that commits to it, or, where it
 changes, with the rows from which it follows. Links can be rewritten too; bundles and checkpoints outside tell that
-(`audit_check`).
+(`verify_chain`).
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Clusterers: pluggable, one point a unit, exact noise, all bought from one rho (PRIVACY §5).
 
-    anchored   from public points, with shrunk means: the default       `anchored_means`
+    anchored   from public points, with shrunk means: the default       `anchored_kmeans`
     lsh_tree   Chang and Kamath's coreset of a hashed tree              `lsh_tree`
     lloyd      Lloyd's rounds from public centres                       `dp_lloyd`
 

@@ -46,7 +46,7 @@ class FacetField(RequestModel):
 
     @property
     def characters(self) -> int:
-        """What it adds to the size of the grammar, as `constraints_schema` counts."""
+        """What it adds to the size of the grammar, as `json_schema` counts."""
         return len(json.dumps(self.name)) + self.most_characters * (self.most_items if self.kind == "list" else 1)
 
 

@@ -1,6 +1,6 @@
 """A public keyword set from a public corpus: KwSet-Public (URANIA, section 4.1 and Algorithm 7).
 
-Candidates (`keyword_candidates`) are thinned out by closeness of their embeddings, cut to size, and, with a model,
+Candidates (`keywords.candidates`) are thinned out by closeness of their embeddings, cut to size, and, with a model,
 revised round by round: it is shown part of the set and a few texts, and says which keywords to leave out and which to
 add. What it adds has to occur in the texts, and what it leaves out makes room for the next candidate.
 
@@ -92,7 +92,7 @@ class Built:
     appended: int = 0
 
     def to_json(self, source: PublicTexts, made_with: Mapping[str, Json]) -> dict[str, Json]:
-        """The file that `keyword_settings.with_words_from_file` reads."""
+        """The file that `keywords.parameters.with_words_from_file` reads."""
         return {
             "format": FORMAT,
             "words": [each.keyword for each in self.found],

@@ -1,8 +1,9 @@
 """Candidates for a public keyword set: what public texts name, and in how many of them (URANIA, Algorithm 7, step 2).
 
 Three sources, as in the paper: entities, noun chunks and RAKE's phrases. Cheap public rules then do most of what the
-paper asks a model for (appendix G.6): stop words, vague words, numbers and dates are none (`keyword_spelling`), nor are
-people's names; forms of one word are one candidate; and a phrase is ranked without what longer ones explain of it.
+paper asks a model for (appendix G.6): stop words, vague words, numbers and dates are none (`keyword_normalisation`),
+nor are people's names; forms of one word are one candidate; and a phrase is ranked without what longer ones explain of
+it.
 
 Public data only: everything here compares texts with each other.
 """

@@ -7,11 +7,11 @@ released if enough units propose it (`partition_selection`: epsilon tanh(epsilon
     model     a unit proposes the first k keywords that the extractor found in it
     hybrid    of those, the first k that say more than the public words do; what is released joins the public words.
               Extracted for each unit by itself: a keyword of a batch of units would be nobody's contribution
-    tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`keyword_tfidf`)
+    tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`tfidf`)
 
 Public words fill what room the released ones leave, and at least half of it belongs to these: somebody said what was
 released, and of a public word that is only hoped. Too many released ones are cut by noisy counts of them (another
-histogram, k bins a unit), or by public means alone (`keyword_refining`). All that is charged is drawn together and
+histogram, k bins a unit), or by public means alone (`keywords.refine`). All that is charged is drawn together and
 written down as released keywords with their noisy counts, nothing else: candidates, document frequencies and what was
 not released stay in memory. A run that dies in between has lost what it paid (`StageBudget.release`).
 
@@ -146,7 +146,7 @@ class KeywordSet:
         Args:
             purse: pays for `events`, which are released together.
             facets: reads all units; called after everything is paid for, and never for a public set.
-            refine: how a set that came out too large is cut, if not by counts (`keyword_refining.refiner_for`).
+            refine: how a set that came out too large is cut, if not by counts (`keywords.refine.refiner_for`).
 
         Raises:
             ValueError: the settings rank otherwise than by counts, and there is no `refine`.

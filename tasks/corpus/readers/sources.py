@@ -47,7 +47,7 @@ def source_state(path: Source) -> SourceState:
 def source_digest(path: Source) -> bytes:
     """SHA-256 of the source: of a file's bytes; in a folder, of each text file's path and digest.
 
-    Private: it goes nowhere but into `marks.source_mark`.
+    Private: it goes nowhere but into `fingerprints.source_mark`.
 
     Raises:
         SourceUnreadable: it cannot be read.

@@ -195,7 +195,7 @@ class _Serving:
 
 
 class _AskingMeter:
-    """A worker's meter: asks the run for what it does not know to be armed. Implements `decoding.Meter`."""
+    """A worker's meter: asks the run for what it does not know to be armed. Implements `loop.BudgetMeter`."""
 
     def __init__(self, line: Channel, lost: int) -> None:
         self._line, self.lost = line, lost

@@ -2,8 +2,8 @@
 
 Each token is drawn by the exponential mechanism from public logits shifted by the clipped mean difference of the
 batch's rows (DClip), among the tokens the public model finds likely (Top-k+). Scores, draw and loss are
-`tasks.mechanisms.tokens.utility_scores` and `samplers`, the rule is `ink_rule`; this file plans the release around them
-(PRIVACY §3, §4.1).
+`tasks.mechanisms.tokens.utility_scores` and `samplers`, the rule is `invisible_ink_rule`; this file plans the release
+around them (PRIVACY §3, §4.1).
 """
 
 from collections.abc import Sequence

@@ -83,7 +83,7 @@ FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {
     "moved": EndpointMoved,
     "nonsense": EndpointNonsense,
 }
-"""Every kind of trouble by the name that `asking` gives it."""
+"""Every kind of trouble by the name that `backends.request` gives it."""
 
 
 class EndpointKeyMissing(EnvironmentProblem):

@@ -33,7 +33,7 @@ class SessionOpening:
 
     Attributes:
         drawn: how many tokens the generations bring that go on from an earlier attempt.
-        only_prompts: nothing is drawn after them (`representations`).
+        only_prompts: nothing is drawn after them (`hidden_states`).
     """
 
     model: LanguageModel

@@ -110,8 +110,9 @@ class PrivateReader:
     """Private rows: a shared prefix, then each row's own segment, a few rows at a time, the longest first.
 
     Args:
-        rows: of a pass, at most; as many as the device keeps apart (`opening`), which was asked about every shape that
-            these sizes can lead to, also where no text is so long: whether it fails depends on nothing that is read.
+        rows: of a pass, at most; as many as the device keeps apart (`open_session`), which was asked about every shape
+            that these sizes can lead to, also where no text is so long: whether it fails depends on nothing that is
+            read.
     """
 
     def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:

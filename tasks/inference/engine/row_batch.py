@@ -3,7 +3,7 @@
 Every row is padded on the left, so that the last token of all rows stands in the same column and a decoding step
 writes one column for all. A padded column is never seen by a real token: its score gets -inf, its weight is an exact
 zero. Row isolation (PRIVACY §4.2 point 1) rests on that, on shapes that are public, and on arithmetic whose bits do
-not depend on a row's place in the batch, which `isolation` checks on the device at hand.
+not depend on a row's place in the batch, which `isolation.check` checks on the device at hand.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,14 +3,15 @@
 PRIVACY §4.2 point 1 needs it: when one unit leaves, the rows behind it move up, and when a text changes its length
 rows are sorted anew. Fixed shapes make it true only where a kernel treats all rows alike; some do not (MKL's float32
 product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; work-splitting kernels on accelerators).
-So the device itself is asked, once for every shape and with public numbers, before a session begins (`opening`):
-`companies` says in which arrangements. What a pass computes is asked about in parts, whose shapes are few:
+So the device itself is asked, once for every shape and with public numbers, before a session begins (`open_session`):
+`arrangements` says in which arrangements. What a pass computes is asked about in parts, whose shapes are few:
 
 * all layers, each row at a position and with a past of its own, the longest that the model has among them;
 * attention alone, over every number of columns that a step may read;
 * the head, over all tokens and over each number of candidates that a product has.
 
-The device is the second line only: a network with a module that is known to couple rows is never loaded (`structure`).
+The device is the second line only: a network with a module that is known to couple rows is never loaded
+(`row_wise_modules`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -175,5 +176,5 @@ class IsolationCheck:
 
     def _numbers(self, shape: Iterable[int]) -> Tensor:
         """float32, the same for the same shape."""
-        chance = torch.Generator().manual_seed(7)  # public, as `companies` says
+        chance = torch.Generator().manual_seed(7)  # public, as `arrangements` says
         return (torch.rand(tuple(shape), generator=chance) * 4 - 2).to(self._model.device)

@@ -61,8 +61,8 @@ def wrap_network(
         example: tokens of an ordinary public text, to balance int8 on and to judge fewer bits by.
 
     Raises:
-        UnsupportedModel: a module that is not known to act on each row by itself (`structure`), not float32, no plain
-            linear head, or an architecture for which the engine's logits are not the network's own.
+        UnsupportedModel: a module that is not known to act on each row by itself (`row_wise_modules`), not float32, no
+            plain linear head, or an architecture for which the engine's logits are not the network's own.
         PrecisionMissing: this device has no exact arithmetic of that precision.
         PrecisionTooCoarse: the model needs more bits.
     """

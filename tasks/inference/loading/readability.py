@@ -18,7 +18,7 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.registry import UnsupportedModel, find
 
 CODE: Final = 1
-"""Raised whenever `structure` refuses or takes something else than before."""
+"""Raised whenever `row_wise_modules` refuses or takes something else than before."""
 
 
 def require_readable(name: str) -> None:

@@ -51,7 +51,7 @@ def grouped_attention(
 
     Raises:
         ValueError: the model asks for a variant of attention that is not this one. A window is none while all columns
-            are within it (`structure.context_of`).
+            are within it (`row_wise_modules.context_of`).
     """
     if asked := [name for name in _VARIANTS if options.get(name) is not None]:
         raise ValueError(f"its attention needs {asked[0]}")

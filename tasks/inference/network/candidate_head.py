@@ -1,8 +1,8 @@
 """The head over candidate tokens, in products of few widths.
 
 How many candidates there are differs from step to step and follows from what was drawn. A product of another width may
-be another kernel, and the device is asked about every shape before anything is paid for (`opening`): so each product is
-cut into parts whose widths are STEP times a power of two.
+be another kernel, and the device is asked about every shape before anything is paid for (`open_session`): so each
+product is cut into parts whose widths are STEP times a power of two.
 """
 
 import torch

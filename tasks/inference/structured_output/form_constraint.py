@@ -1,9 +1,9 @@
 """The constraint of texts that follow a form: in its literal text one token is allowed, in its slots plain text is.
 
-It costs nothing, for the reason of `constraints.py`: which tokens are allowed is a function of the form, the tokenizer
-(both public) and of the tokens that the generation has already released. Where a single token is allowed nothing is
-drawn at all, and nothing need be charged: at most `Form.draws` tokens of a text are a choice, and that number is
-public (docs/decisions/0036).
+It costs nothing, for the reason of `schema_constraint.py`: which tokens are allowed is a function of the form, the
+tokenizer (both public) and of the tokens that the generation has already released. Where a single token is allowed
+nothing is drawn at all, and nothing need be charged: at most `Form.draws` tokens of a text are a choice, and that
+number is public (docs/decisions/0036).
 
 The text is always the form with its slots filled. A slot begins with a letter or a digit, and none of its tokens is
 the first one of the literal behind it: that token always ends the slot, so tokens can be read in one way only. A slot
@@ -52,7 +52,7 @@ class _Place:
 
 
 class FormConstraint:
-    """Texts of one form, for any number of generations at once. Implements `decoding.Constraint`; keeps no state."""
+    """Texts of one form, for any number of generations at once. Implements `loop.Constraint`; keeps no state."""
 
     def __init__(
         self,

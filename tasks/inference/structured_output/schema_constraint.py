@@ -38,7 +38,7 @@ GENERATIONS = 65_536
 
 
 class RecordConstraint:
-    """Records of one schema, for any number of generations at once. Implements `decoding.Constraint`."""
+    """Records of one schema, for any number of generations at once. Implements `decoding.loop.Constraint`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """URANIA: topics, descriptions, noisy sizes of a corpus, end to end private (Liu et al., Algorithm 1; PRIVACY §5, §9).
 
-    keywords    a closed set of keywords, private or public                    `keyword_sets`
+    keywords    a closed set of keywords, private or public                    `keywords.keyword_set`
     clusters    centres of the units' points                                   `clusters`
     sizes       a noisy histogram of units over the centres                    one bin a unit
     histogram   a noisy histogram of units over clusters x keywords            at most `keywords_of_a_unit` bins a unit

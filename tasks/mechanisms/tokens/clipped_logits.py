@@ -11,7 +11,7 @@ functions of themselves, so adding or removing a row changes the integer scores 
   exp(score/tau) is the token draw at temperature 2 tau: rho = c^2 / (8 s^2 tau^2). Their s, the number of rows, is
   the fixed public one here, as in their Algorithm 1.
 
-Row isolation as in `token_scores`: element-wise IEEE operations, a maximum (which rounds nothing) and integer sums.
+Row isolation as in `utility_scores`: element-wise IEEE operations, a maximum (which rounds nothing) and integer sums.
 Shapes: G generations, N rows, K candidates.
 """
 

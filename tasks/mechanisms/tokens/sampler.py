@@ -89,7 +89,7 @@ def calibrate(
 
     Args:
         head_room_nats: of the table alone: how far above the largest public score its weights may reach;
-            `integer_draw.WHOLE_TABLE_NATS` where every row is recentred and adds its S to some token.
+            `integer_table.WHOLE_TABLE_NATS` where every row is recentred and adds its S to some token.
 
     Raises:
         BudgetTooSmall: not even one step of clip norm is affordable.

@@ -5,7 +5,7 @@ with e_v = round(2^32 exp(phi_v - max phi)) from a table of integers. So the sum
 is: rounding to nearest could raise the L1 norm of a distribution over 49,152 tokens to 1.375, and the sensitivity
 with it. The norm is checked once more all the same, and a row that exceeds it contributes nothing.
 
-As in `token_scores`, no floating-point reduction touches a private row: what it contributes is a function of that row
+As in `utility_scores`, no floating-point reduction touches a private row: what it contributes is a function of that row
 and of the public candidates, bit for bit, wherever it stands and however many there are.
 
 Shapes: G generations, N rows, K candidates.

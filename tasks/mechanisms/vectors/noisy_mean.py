@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MECHANISM = "noisy_mean"
-# Bounds of the integers in `vector_clipping`; with them 2^31 rows cannot overflow what OpenDP adds noise to.
+# Bounds of the integers in `clipping`; with them 2^31 rows cannot overflow what OpenDP adds noise to.
 LARGEST_CLIP_STEPS = 2**21
 LARGEST_GRID_EXPONENT = 100
 # A calibrated clip norm is 2^20 to 2^21 grid steps: truncation moves a row of 2^12 entries by less than 2^8 steps,
@@ -142,7 +142,7 @@ class NoisyMean:
         """Exact sums with noise on every coordinate: int64 [G, D] -> int64 [G, D], about 10 us a coordinate.
 
         Args:
-            sums: `token_scores.sum_rows` of what `quantised` gives, zeros for a group without rows; below 2^53. A row
+            sums: `utility_scores.sum_rows` of what `quantised` gives, zeros for a group without rows; below 2^53. A row
                 is in one of the G sums.
             rng: the operating system's, through OpenDP; any other source rounds a float normal, which is not
                 private, as its kind says.

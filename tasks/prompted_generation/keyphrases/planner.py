@@ -1,8 +1,8 @@
 """Keyphrase seeding: texts written from phrases that were drawn from a private density (DP-KPS, arXiv 2502.13193).
 
-    vocabulary   phrases to draw from: public, counted, or selected from units     `keyphrase_vocabulary`
+    vocabulary   phrases to draw from: public, counted, or selected from units     `vocabulary`
     sketches     a noisy density of units' phrases, for each label                 `mechanisms.kde`
-    sequences    phrases for every text, by their scores                           `keyphrase_scores`, post-processing
+    sequences    phrases for every text, by their scores                           `phrase_sampling`, post-processing
     texts        a language model is asked for texts that mention them             a text backend, post-processing
 
 Vocabulary and sketches are mechanisms of the catalogue over the same units; rho adds up (PRIVACY §2). No private text

@@ -4,7 +4,8 @@
     counted   a unit votes for the words nearest to its first k phrases; a histogram with k bins a unit
               (`set_histogram`), of which the largest counts are kept
     private   a unit proposes its first k phrases, and what enough units propose is released: the keyword set of
-              insights (`insights.keyword_sets`: partition selection, and noisy counts where it came out too large)
+              insights (`analysis.keywords.keyword_set`: partition selection, and noisy counts where it came out too
+              large)
 
 Whatever is charged is one step: released words, in the order of the alphabet, with nothing that was not kept.
 """

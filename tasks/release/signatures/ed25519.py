@@ -132,7 +132,7 @@ def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -
 def verify(public_key: str, signature: str, message: bytes) -> bool:
     """Whether `signature` is this key's on exactly these bytes; False for anything malformed.
 
-    A key under which several messages could have one signature (`curve`) verifies nothing.
+    A key under which several messages could have one signature (`ed25519_point`) verifies nothing.
     """
     if not PUBLIC_KEY.fullmatch(public_key) or not SIGNATURE.fullmatch(signature):
         return False
@@ -153,7 +153,7 @@ def parse_public_key(given: str | Path) -> str:
         given: 64 hexadecimal digits, a line `ssh-ed25519 AAAA... comment`, or a file that holds either (`.pub`).
 
     Raises:
-        NotAPublicKey: it is none of these, another type of key, or no key a person can have (`curve`).
+        NotAPublicKey: it is none of these, another type of key, or no key a person can have (`ed25519_point`).
     """
     text = "" if isinstance(given, Path) else given.strip()
     if not PUBLIC_KEY.fullmatch(text.lower()) and not openssh.LINE.match(text):

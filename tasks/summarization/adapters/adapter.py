@@ -17,7 +17,7 @@ whole hidden states and maps the mean by a perceptron. What is ours, all of it f
   t^2 / (t^2 + s^2), t^2 being the variance of that coordinate among public groups: the best linear estimate. With much
   noise the adapter says what suits every group, instead of nonsense.
 * **Words.** Some soft tokens are the embeddings of the words that the shrunk mean is about, by the model's own head
-  (`adapter_lens`): a perceptron that has seen a few dozen groups cannot name what none of them was about.
+  (`logit_lens`): a perceptron that has seen a few dozen groups cannot name what none of them was about.
 """
 
 from dataclasses import dataclass
@@ -161,7 +161,7 @@ class Adapter:
         here; that is the mechanism's work.
 
         Args:
-            hidden: [N, D], last hidden states of the reading prompt (`adapter_prompts.reading_pieces`).
+            hidden: [N, D], last hidden states of the reading prompt (`adapters.prompts.reading_pieces`).
             valid: bool [N]; a row that is not valid, or not finite, contributes exactly zero.
 
         Returns:
