@@ -141,7 +141,7 @@ def _passed(gate: str, subject: str, row: str, digest: str) -> str:
         f" AND (a.on_behalf_of IS NULL OR {delegated('a.on_behalf_of', 'a.approver_id', f'{row}.dataset_id')}))"
     )
     needed = (
-        f"(SELECT max(coalesce(q.{gate}_approvals, p.{gate}_approvals, 2)) FROM dataset o JOIN dataset y"
+        f"(SELECT max(coalesce(q.{gate}_approvals, p.{gate}_approvals)) FROM dataset o JOIN dataset y"
         " ON y.account_id = o.account_id LEFT JOIN policy_rule q ON q.policy_id = p.id AND q.dataset = y.name"
         f" WHERE o.id = {row}.dataset_id)"
     )

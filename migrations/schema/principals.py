@@ -89,7 +89,7 @@ TABLES = (
         spend_approvals INTEGER NOT NULL
         publish_approvals INTEGER NOT NULL
         created_at VARCHAR(27) NOT NULL
-        motion_approvals INTEGER
+        motion_approvals INTEGER NOT NULL
         rho_max BIGINT
         delta_max BIGINT
         pacing_period VARCHAR(255)

@@ -102,8 +102,7 @@ class PolicyVersion(Base):
     spend_approvals: Mapped[int]
     publish_approvals: Mapped[int]
     created_at: Mapped[Moment]
-    motion_approvals: Mapped[int | None]
-    """None, in policies older than motions, asks for two."""
+    motion_approvals: Mapped[int]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
     """The most one release may cost, as integers of the ledger; None: no bound but the account's."""

@@ -212,7 +212,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "another policy": (
         "steward",
         [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": true, "spend_approvals": 1,'
-                                ' "publish_approvals": 1, "created_at": "$now"}')],
+                                ' "publish_approvals": 1, "motion_approvals": 1, "created_at": "$now"}')],
         "your roles do not record that",
     ),
     "another policy in force": (
@@ -434,8 +434,8 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a policy of nobody": (
         "admin",
         [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": false, "spend_approvals": 1,'
-                                ' "publish_approvals": 1, "created_at": "$now", "attempts": 1, "approval_days": 1,'
-                                ' "request_days": 1, "delegation_days": 1}'), LINK],
+                                ' "publish_approvals": 1, "motion_approvals": 1, "created_at": "$now", "attempts": 1,'
+                                ' "approval_days": 1, "request_days": 1, "delegation_days": 1}'), LINK],
         "together with what it belongs to",
     ),
     "what waits for a link": ("runner", ["DELETE FROM pending_link"], "permission denied"),

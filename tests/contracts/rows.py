@@ -53,8 +53,8 @@ def version(town: "Town", of: str, **given: object) -> Executable:
 
 def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
     row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
-           "publish_approvals": publish, "created_at": utc_now(), "attempts": 100, "approval_days": 365,
-           "request_days": 365, "delegation_days": 365}  # fmt: skip
+           "publish_approvals": publish, "motion_approvals": 2, "created_at": utc_now(), "attempts": 100,
+           "approval_days": 365, "request_days": 365, "delegation_days": 365}  # fmt: skip
     return insert("policy_version", **row | given)
 
 

@@ -61,9 +61,9 @@ def test_a_lax_row_under_a_digest_is_not_used(almoner: Almoner) -> None:
     digest = almoner.ask(f"policy check {file}")["digest"]
     with almoner.database.engine.begin() as connection:
         connection.exec_driver_sql(
-            "INSERT INTO policy_version (digest, body, several_roles, spend_approvals, publish_approvals, created_at,"
-            " attempts, approval_days, request_days, delegation_days) SELECT ?, body, TRUE, 1, 1, created_at, 100, 365,"
-            " 365, 365 FROM policy_version",
+            "INSERT INTO policy_version (digest, body, several_roles, spend_approvals, publish_approvals,"
+            " motion_approvals, created_at, attempts, approval_days, request_days, delegation_days)"
+            " SELECT ?, body, TRUE, 1, 1, 1, created_at, 100, 365, 365, 365 FROM policy_version",
             (digest,),
         )
     almoner.type(f"policy adopt {file}", expected=None)

@@ -29,9 +29,6 @@ from models_db.values.gates import Gate
 from models_db.values.request_state import WAITS_AT, RequestState
 from models_db.writes.insert import insert_row, lock_proposal, lock_request
 
-MOTION_APPROVALS = 2
-"""What a policy older than motions asks for."""
-
 
 class GateClosed(Refused):
     """An approval is missing, rejected, expired, withdrawn, or was given for something else."""
@@ -330,13 +327,12 @@ def required_approvals(session: Session, policy_id: int, dataset_id: int, gate: 
     """How many stewards a policy asks for at a gate: the most for any dataset of the account."""
     policy = session.get_one(PolicyVersion, policy_id)
     column = f"{gate}_approvals"
-    of_all = getattr(policy, column)
+    of_all: int = getattr(policy, column)
     account = session.get_one(Dataset, dataset_id).account_id
     names = session.scalars(select(Dataset.name).where(Dataset.account_id == account)).all()
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy_id)).all()
     own = {rule.dataset: getattr(rule, column) for rule in rules}
-    default = MOTION_APPROVALS if of_all is None else of_all
-    return max(default if own.get(name) is None else own[name] for name in names)
+    return max(of_all if own.get(name) is None else own[name] for name in names)
 
 
 def require_gate(session: Session, request: Request, gate: str, subject: str) -> None:

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
 from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, PARTITION_OF_ROOT
-from models_db.services.lifecycle.gates import MOTION_APPROVALS
 from models_db.services.lifecycle.ledger import Balance
 from models_db.tables import (
     Account,
@@ -346,10 +345,9 @@ class ApprovalRules:
         """How many stewards a policy asks for at a gate; see `gates.required_approvals`."""
         column = f"{gate}_approvals"
         of_all = getattr(self.policies[policy_id], column)
-        default = MOTION_APPROVALS if of_all is None else of_all
         own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
         asked = [None if rule is None else getattr(rule, column) for rule in own]
-        return max(default if number is None else int(number) for number in asked)
+        return max(of_all if number is None else int(number) for number in asked)
 
     def bars_viewers(self, policy_id: int, account_id: int) -> bool:
         """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
