@@ -5,13 +5,15 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate
 
 import yaml
+from sqlalchemy import Connection
 from typer.testing import CliRunner
 
 from cli.app import app
@@ -117,6 +119,13 @@ class Almoner:
     def database(self) -> Database:
         """Its ledger."""
         return Database(self.home.database_url)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A transaction of another program; the database is held, because it closes its connections when it goes."""
+        database = self.database
+        with database.engine.begin() as connection:
+            yield connection
 
     @property
     def bundle(self) -> Path:

@@ -42,7 +42,7 @@ def test_an_altered_column_is_named_wherever_the_policy_is_read(almoner: Almoner
     almoner.ingested()
     almoner.type(f"policy adopt {almoner.write('team.yaml', TEAM)}")
     assert almoner.ask("doctor")["ok"] is True
-    with almoner.database.engine.begin() as connection:
+    with almoner.connection() as connection:
         connection.exec_driver_sql(f"DROP TRIGGER {table}_no_update")
         newest = "(SELECT max(policy_id) FROM policy_adoption)"
         where = f"id = {newest}" if table == "policy_version" else f"policy_id = {newest}"
@@ -59,7 +59,7 @@ def test_a_lax_row_under_a_digest_is_not_used(almoner: Almoner) -> None:
     almoner.ingested()
     file = almoner.write("team.yaml", TEAM)
     digest = almoner.ask(f"policy check {file}")["digest"]
-    with almoner.database.engine.begin() as connection:
+    with almoner.connection() as connection:
         connection.exec_driver_sql(
             "INSERT INTO policy_version (digest, body, several_roles, spend_approvals, publish_approvals,"
             " motion_approvals, created_at, attempts, approval_days, request_days, delegation_days)"

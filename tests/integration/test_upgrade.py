@@ -255,7 +255,7 @@ def is_kept(path: Path) -> bool:
 
 def test_a_ledger_of_a_newer_almoner_is_left_alone(any_almoner: Almoner) -> None:
     any_almoner.type("init")
-    with any_almoner.database.engine.begin() as connection:
+    with any_almoner.connection() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     before = whole(any_almoner.database)
     told = any_almoner.ask("init", expected=3)
