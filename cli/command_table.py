@@ -111,7 +111,9 @@ COMMANDS = (
     Entry("budget", "cli.commands.dataset.budget", "Budgets: show, forecast, simulate; envelopes."),
     Entry("release", "cli.commands.release.release", "Release requests: submit, list, show, withdraw, retract."),
     Entry(
-        "motion", "cli.commands.governance.proposal", "Motions: caps, standing authorisations, retractions; list, show."
+        "proposal",
+        "cli.commands.governance.proposal",
+        "Proposals: caps, standing authorisations, retractions; list, show.",
     ),
     Entry(
         "standing",

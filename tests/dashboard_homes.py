@@ -94,9 +94,9 @@ class Home:
     def schedule(self, dataset: str, standing: int) -> int:
         """A schedule that was never due."""
         with self.world.database.write() as session:
-            found, motion = datasets.find_dataset(session, dataset), proposals.find_proposal(session, standing)
+            found, proposal = datasets.find_dataset(session, dataset), proposals.find_proposal(session, standing)
             timing = Timing("cron", "0 6 * * 1", "Europe/Berlin", utc_now())
-            return schedules.create(session, self.world.analyst, found, motion, timing, f"weekly {EVIL}").id
+            return schedules.create(session, self.world.analyst, found, proposal, timing, f"weekly {EVIL}").id
 
     def client(self, behind: AccessPolicy | None = None, **more: Any) -> TestClient:
         """A program that asks the dashboard."""

@@ -177,8 +177,8 @@ def mechanisms_of(plan: Sequence[InvocationPlan]) -> tuple[str, ...]:
     return tuple(each.event.mechanism for each in plan)
 
 
-def any_amounts(motion: Proposal) -> None:
-    """In place of the check of a motion's amounts, which tests of the ledger alone have made up."""
+def any_amounts(proposal: Proposal) -> None:
+    """In place of the check of a proposal's amounts, which tests of the ledger alone have made up."""
 
 
 def _blocks(session: Session, dataset: Dataset) -> int:
@@ -188,7 +188,7 @@ def _blocks(session: Session, dataset: Dataset) -> int:
 def terms(**given: Any) -> PolicyTerms:
     """A policy's terms; what is not given asks for nothing more than one approval."""
     open_terms: dict[str, Any] = {
-        "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "motion_approvals": 1,
+        "body": "{}", "several_roles": False, "spend_approvals": 1, "publish_approvals": 1, "proposal_approvals": 1,
         "rho_max": None, "delta_max": None, "pacing_period": None, "pacing_permille": None, "attempts": 100,
         "approval_days": 365, "request_days": 365, "delegation_days": 365, "rules": (),
     }  # fmt: skip
@@ -358,9 +358,9 @@ class World:
             assert policy is not None
             version = datasets.newest_version(session, found)
             envelope = envelopes.find_envelope(session, found, scope) if scope else None
-            motion = proposals.find_proposal(session, standing) if standing else None
+            proposal = proposals.find_proposal(session, standing) if standing else None
             return requests.submit(
-                session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=motion
+                session, self.analyst, found, version, policy, content | body, valid, scope=envelope, standing=proposal
             ).id
 
     def subject(self, request_id: int, gate: str) -> str:
@@ -368,7 +368,7 @@ class World:
         with self.database.read() as session:
             if gate == "spend":
                 return requests.find_request(session, request_id).digest
-            if gate == "motion":
+            if gate == "proposal":
                 return proposals.find_proposal(session, request_id).digest
             artifact = artifacts.artifact_of(session, request_id)
             assert artifact is not None
@@ -384,7 +384,7 @@ class World:
         valid: timedelta = FAR,
         on_behalf_of: str | None = None,
     ) -> str:
-        """A steward's decision on a request or, at the gate `motion`, on a motion. Returns its state."""
+        """A steward's decision on a request or, at the gate `proposal`, on a proposal. Returns its state."""
         expires = utc_now(datetime.now(UTC) + valid)
         subject = self.subject(request_id, gate)
         decision = GateDecision(request_id, gate, subject, verdict, "because", expires, on_behalf_of)
@@ -393,7 +393,7 @@ class World:
             return gates.record_decision(session, by or self.steward, decision, signature, amount_check=any_amounts)
 
     def cap(self, amount: Amount, dataset: str = "clinic", *, carry: bool = True, valid: timedelta = FAR) -> int:
-        """A motion for another lifetime claim, carried unless it is to wait. Returns its number."""
+        """A proposal for another lifetime claim, carried unless it is to wait. Returns its number."""
         claim = LifetimeClaim("9", "0.000002", 10**12, amount)
         return self._moved(carry, lambda s, p: proposals.propose_cap(
             s, self.analyst, datasets.find_dataset(s, dataset), p, claim, "because", valid))  # fmt: skip
@@ -408,13 +408,13 @@ class World:
         carry: bool = True,
         valid: timedelta = FAR,
     ) -> int:
-        """A motion for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
+        """A proposal for a standing authorisation of `ROUTINE`, carried unless it is to wait. Returns its number."""
         wanted = AuthorisationTerms(requests.configuration(ROUTINE), most.rho, most.delta, runs, until)
         return self._moved(carry, lambda s, p: proposals.propose_standing(
             s, self.analyst, datasets.find_dataset(s, dataset), p, wanted, "because", valid))  # fmt: skip
 
     def retraction(self, request_id: int, *, carry: bool = True) -> int:
-        """A motion to call a publication back, carried unless it is to wait. Returns its number."""
+        """A proposal to call a publication back, carried unless it is to wait. Returns its number."""
         return self._moved(
             carry, lambda s, p: proposals.propose_retraction(s, self.analyst, request_id, p, "because", FAR)
         )
@@ -425,7 +425,7 @@ class World:
             assert policy is not None
             number = propose(session, policy).id
         if carry:
-            assert self.decide(number, "motion") == "carried"
+            assert self.decide(number, "proposal") == "carried"
         return number
 
     def routine(self, standing: int, dataset: str = "clinic", **body: Json) -> int:

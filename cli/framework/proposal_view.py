@@ -1,4 +1,4 @@
-"""Motions as commands show them, and what comes next."""
+"""Proposals as commands show them, and what comes next."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from models_db.values.canonical_json import Json
 
 def approve_hint(number: int) -> str:
     """What a steward types next."""
-    return f'A steward decides: `almoner approve {number} --gate motion --reason "..."`, or `almoner reject`.'
+    return f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`, or `almoner reject`.'
 
 
 def waiting_sentence(number: int | None, needed: int) -> list[RenderableType]:
@@ -22,13 +22,13 @@ def waiting_sentence(number: int | None, needed: int) -> list[RenderableType]:
     people = "1 steward" if needed == 1 else f"{needed} different stewards"
     if number is None:
         return [f"It would need the approval of {people}. Dry run: nothing was proposed."]
-    return [f"Proposed as motion {number}; it takes effect when {people} approved.", approve_hint(number)]
+    return [f"Proposed as proposal {number}; it takes effect when {people} approved.", approve_hint(number)]
 
 
 def proposal_table(found: Sequence[ProposalRow]) -> RenderableType:
-    """Motions, one a line."""
-    columns = ("motion", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
-    return table(columns, [_line(motion) for motion in found])
+    """Proposals, one a line."""
+    columns = ("proposal", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
+    return table(columns, [_line(proposal) for proposal in found])
 
 
 def _line(found: ProposalRow) -> tuple[object, ...]:
@@ -38,10 +38,10 @@ def _line(found: ProposalRow) -> tuple[object, ...]:
 
 
 def as_data(found: ProposalRow) -> dict[str, Json]:
-    """A motion as programs read it; what its kind has not is left out."""
+    """A proposal as programs read it; what its kind has not is left out."""
     plain = {
         name: value for name, value in asdict(found).items() if value is not None and name not in ("rho", "number")
     }
     amount = found.rho if isinstance(found.rho, Amount) else None
     figures = {} if amount is None else {"rho": amount.rho_text, "delta_fail": amount.delta_text}
-    return {"motion": found.number, **plain, **figures}
+    return {"proposal": found.number, **plain, **figures}

@@ -76,11 +76,11 @@ class DashboardViews:
 
     def approvals(self, request: Request) -> Response:
         """What waits for stewards and others."""
-        after, motions_after = (
+        after, proposals_after = (
             _number_parameter(request, "after") or 0,
-            _number_parameter(request, "motions_after") or 0,
+            _number_parameter(request, "proposals_after") or 0,
         )
-        return self._render_view(request, "approvals", lambda look: queue_page(look, after, motions_after))
+        return self._render_view(request, "approvals", lambda look: queue_page(look, after, proposals_after))
 
     def releases(self, request: Request) -> Response:
         """All requests."""

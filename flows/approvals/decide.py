@@ -34,7 +34,7 @@ from tasks.evaluation.policy_bounds import OutsideBounds
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
-_WAITING_STATES: dict[Gate, tuple[str, ...]] = {**WAITS_AT, Gate.MOTION: ("open",)}
+_WAITING_STATES: dict[Gate, tuple[str, ...]] = {**WAITS_AT, Gate.PROPOSAL: ("open",)}
 
 _NO_SIGNATURE = "unsigned"
 """In place of the signature of a decision that is only rehearsed."""
@@ -60,7 +60,7 @@ def require_waiting(review: Review) -> None:
     if review.state in _WAITING_STATES[review.gate]:
         review.require_approvable()
         return
-    if review.gate is Gate.MOTION:
+    if review.gate is Gate.PROPOSAL:
         raise ProposalDecided(review.number, review.state)
     raise WrongState(review.number, review.state, f"{_WAITING_STATES[review.gate][0]} ({review.gate} gate)")
 
@@ -92,7 +92,7 @@ def _load_produced(workspace: Workspace, session: Session, number: int) -> tuple
 _REVIEW_LOADERS: dict[Gate, Callable[[Workspace, Session, int], Review]] = {
     Gate.SPEND: _load_spend_review,
     Gate.PUBLISH: _load_publish_review,
-    Gate.MOTION: _load_proposal_review,
+    Gate.PROPOSAL: _load_proposal_review,
 }
 
 
@@ -121,7 +121,7 @@ _EXPORT_INPUTS: dict[
 ] = {
     Gate.SPEND: lambda workspace, session, number: (load_request_review(session, number, Gate.SPEND), None),
     Gate.PUBLISH: _export_publish,
-    Gate.MOTION: lambda _, session, number: (load_proposal_review(session, number), None),
+    Gate.PROPOSAL: lambda _, session, number: (load_proposal_review(session, number), None),
 }
 
 
@@ -179,12 +179,12 @@ def require_derived_amounts(session: Session, review: Review) -> None:
         AmountsDiffer, AuthorisationDiffers: they do not follow from what people read.
         PlanAltered: the ledger would hold the run to another plan than the one that is shown.
     """
-    if review.gate is Gate.MOTION:
-        motion = proposals.find_proposal(session, review.number)
-        require_proposal_amounts(motion)
-        if motion.kind == "retraction":
+    if review.gate is Gate.PROPOSAL:
+        proposal = proposals.find_proposal(session, review.number)
+        require_proposal_amounts(proposal)
+        if proposal.kind == "retraction":
             return
-        dataset_id = motion.dataset_id
+        dataset_id = proposal.dataset_id
     else:
         request = requests.find_request(session, review.number)
         request_plans.require_plan_intact(session, request)
@@ -268,9 +268,11 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
 
 def _recorded_signatures(session: Session, review: Review) -> set[str]:
     """Of all decisions there have been on it: a withdrawn approval does not come back out of its file."""
-    motion = review.gate is Gate.MOTION
+    proposal = review.gate is Gate.PROPOSAL
     found = (
-        gates.proposal_decisions(session, review.number) if motion else gates.request_decisions(session, review.number)
+        gates.proposal_decisions(session, review.number)
+        if proposal
+        else gates.request_decisions(session, review.number)
     )
     return {approval.signature for approval, _ in found}
 
@@ -340,13 +342,13 @@ def _approval_expiry(days: int) -> str:
 
 
 class ProposalUnreadable(Refused):
-    """A motion whose row says nothing that could be shown; almoner has not recorded it."""
+    """A proposal whose row says nothing that could be shown; almoner has not recorded it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"Motion {number} does not say what a motion says, so there is nothing to decide on; it will expire.",
-            "Find out who recorded it: `almoner audit log`; see the list with `almoner motion list`.",
-            {"motion": number},
+            f"Proposal {number} does not say what a proposal says, so there is nothing to decide on; it will expire.",
+            "Find out who recorded it: `almoner audit log`; see the list with `almoner proposal list`.",
+            {"proposal": number},
         )
 
 

@@ -1,4 +1,4 @@
-"""The questions of requests and motions, collected from the ledger."""
+"""The questions of requests and proposals, collected from the ledger."""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -146,35 +146,35 @@ def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) ->
 
 
 def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
-    """The question of a motion.
+    """The question of a proposal.
 
     Raises:
-        ProposalUnknown: there is no such motion.
+        ProposalUnknown: there is no such proposal.
     """
-    motion = proposals.find_proposal(session, number)
-    dataset = session.get_one(Dataset, motion.dataset_id)
+    proposal = proposals.find_proposal(session, number)
+    dataset = session.get_one(Dataset, proposal.dataset_id)
     decided = gates.proposal_decisions(session, number)
     return ProposalReviewInput.model_validate(
         {
             "number": number,
-            "state": proposals.state_of(session, motion),
-            "motion": proposals.content_of(motion, dataset.name),
-            "configuration": configuration_of(motion) if motion.configuration else None,
-            "proposer": _person_of(session.get_one(Principal, motion.proposer_id)),
-            "policy": model_to_json(read_policy_version(session, session.get_one(PolicyVersion, motion.policy_id))),
+            "state": proposals.state_of(session, proposal),
+            "proposal": proposals.content_of(proposal, dataset.name),
+            "configuration": configuration_of(proposal) if proposal.configuration else None,
+            "proposer": _person_of(session.get_one(Principal, proposal.proposer_id)),
+            "policy": model_to_json(read_policy_version(session, session.get_one(PolicyVersion, proposal.policy_id))),
             "stewards": list_signers(session),
             "given": _recorded_decisions(decided, {one.id for one, _ in decided}),
-            "counted": gates.count_proposal_approvals(session, motion)[0],
+            "counted": gates.count_proposal_approvals(session, proposal)[0],
             "budget": _budget_of_request(session, dataset, {}),
-            "release": _retracted_release(session, motion),
+            "release": _retracted_release(session, proposal),
             "views": _views_of_account(session, dataset),
         }
     )
 
 
-def _retracted_release(session: Session, motion: Proposal) -> PreviousRelease | None:
-    if motion.kind != "retraction":
+def _retracted_release(session: Session, proposal: Proposal) -> PreviousRelease | None:
+    if proposal.kind != "retraction":
         return None
-    request = requests.find_request(session, proposals.retracted_request(session, motion))
+    request = requests.find_request(session, proposals.retracted_request(session, proposal))
     state = requests.state_of(session, request.id)
     return PreviousRelease(number=request.id, state=state, request=request_body(request))

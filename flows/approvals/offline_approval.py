@@ -174,7 +174,7 @@ def _read_publish_review(offline_review: OfflineReview, viewer: str, scratch: Pa
 _REVIEW_READERS: dict[Gate, Callable[[OfflineReview, str, Path], Review | None]] = {
     Gate.SPEND: _read_spend_review,
     Gate.PUBLISH: _read_publish_review,
-    Gate.MOTION: _read_proposal_review,
+    Gate.PROPOSAL: _read_proposal_review,
 }
 
 

@@ -1,4 +1,4 @@
-"""The question that a motion puts to stewards: a new cap, a standing authorisation, a retraction."""
+"""The question that a proposal puts to stewards: a new cap, a standing authorisation, a retraction."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -23,9 +23,9 @@ from tasks.release.record import Person, planned_events
 
 
 class ProposalContent(Strict):
-    """All that a motion says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
+    """All that a proposal says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
 
-    motion: Literal["cap", "standing", "retraction"]
+    proposal: Literal["cap", "standing", "retraction"]
     dataset: Name
     reason: Annotated[str, Field(min_length=1)]
     nonce: Name
@@ -52,11 +52,11 @@ class ProposalContent(Strict):
 
 
 class ProposalReviewInput(Strict):
-    """A motion at its gate; `motion` is what is signed."""
+    """A proposal at its gate; `proposal` is what is signed."""
 
     number: int = Field(ge=1)
     state: Name
-    motion: dict[str, Any]
+    proposal: dict[str, Any]
     configuration: dict[str, Any] | None
     proposer: Person
     policy: Policy
@@ -70,9 +70,9 @@ class ProposalReviewInput(Strict):
 
     @model_validator(mode="after")
     def _has_its_configuration(self) -> "ProposalReviewInput":
-        stated = self.motion.get("config_digest")
+        stated = self.proposal.get("config_digest")
         if (None if self.configuration is None else digest(self.configuration)) != stated:
-            raise ValueError("the configuration is not the one that the motion names")
+            raise ValueError("the configuration is not the one that the proposal names")
         return self
 
     @property
@@ -82,24 +82,24 @@ class ProposalReviewInput(Strict):
 
     @property
     def content(self) -> ProposalContent:
-        """The motion in its closed format.
+        """The proposal in its closed format.
 
         Raises:
             ValidationError: it does not follow it.
         """
-        return ProposalContent.model_validate(self.motion)
+        return ProposalContent.model_validate(self.proposal)
 
 
 def build_proposal_review(inputs: ProposalReviewInput, viewer: str | None) -> Review:
-    """A motion, ready to be shown and signed."""
+    """A proposal, ready to be shown and signed."""
     says = inputs.content
-    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[says.motion]
+    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[says.proposal]
     return Review(
         number=inputs.number,
-        gate=Gate.MOTION,
+        gate=Gate.PROPOSAL,
         dataset=says.dataset,
         state=inputs.state,
-        subject_digest=digest(inputs.motion),
+        subject_digest=digest(inputs.proposal),
         policy=inputs.policy,
         sections=(*_proposal_warnings(inputs, viewer), *effect(inputs, says), *_proposal_background(inputs, says)),
         stewards=inputs.stewards,
@@ -111,13 +111,13 @@ def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
     """Why it can only be rejected: its amounts, or those of the claim in force, do not follow from their text."""
     says = inputs.content
     try:
-        if says.motion == "cap":
-            require_derived(f"Motion {inputs.number}", says.claim)
-        elif says.motion == "standing":
+        if says.proposal == "cap":
+            require_derived(f"Proposal {inputs.number}", says.claim)
+        elif says.proposal == "standing":
             require_authorisation(inputs.number, says.amount, inputs.configuration or {})
     except (AmountsDiffer, AuthorisationDiffers) as differs:
         return differs
-    return None if says.motion == "retraction" else inputs.budget.refusal(says.dataset)
+    return None if says.proposal == "retraction" else inputs.budget.refusal(says.dataset)
 
 
 def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[ReviewSection]:
@@ -125,10 +125,10 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
     lines = [
         text
         for holds, text in (
-            (viewer == inputs.proposer.public_key, "You proposed this motion yourself."),
+            (viewer == inputs.proposer.public_key, "You proposed this proposal yourself."),
             (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
             (_raises_cap(inputs), "It RAISES what the dataset may ever lose; every later card discloses that."),
-            (inputs.content.motion == "cap", _growth_in_words(inputs)),
+            (inputs.content.proposal == "cap", _growth_in_words(inputs)),
             (refusal is not None, f"It can only be rejected: {refusal.name}. {refusal.message}" if refusal else ""),
         )
         if holds
@@ -141,12 +141,12 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
     """By what factor a cap would change the budget, in words."""
     says = inputs.content
-    return growth_in_words(inputs.budget.claim, says.claim) if says.motion == "cap" else ""
+    return growth_in_words(inputs.budget.claim, says.claim) if says.proposal == "cap" else ""
 
 
 def _raises_cap(inputs: ProposalReviewInput) -> bool:
     says = inputs.content
-    return says.motion == "cap" and not says.amount.fits(inputs.budget.cap)
+    return says.proposal == "cap" and not says.amount.fits(inputs.budget.cap)
 
 
 def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
@@ -159,7 +159,7 @@ def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iter
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
         ("epsilon spent so far", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
     )
-    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this motion"), rows)
+    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this proposal"), rows)
 
 
 def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
@@ -205,7 +205,7 @@ def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) 
 
 
 def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    policy, needed = inputs.policy, inputs.policy.rules_for(content.dataset).motion
+    policy, needed = inputs.policy, inputs.policy.rules_for(content.dataset).proposal
     yield FieldList("Why", (("reason", content.reason), ("open until", content.expires_at[:10])))
     yield FieldList(
         "Who",

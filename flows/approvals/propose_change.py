@@ -1,7 +1,7 @@
-"""Motions proposed: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
+"""Proposals proposed: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
 
 Each proposal can be looked at first (`dry_run`): it says what would change and how many stewards must approve. Nothing
-here changes a budget; a motion takes effect with the approval that completes it (`flows.approvals.decide`).
+here changes a budget; a proposal takes effect with the approval that completes it (`flows.approvals.decide`).
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from tasks.pricing.quote import Quote
 
 @dataclass(frozen=True)
 class ProposedChange:
-    """What every proposal says: the motion's number (None in a dry run), and how many stewards must approve it."""
+    """What every proposal says: the proposal's number (None in a dry run), and how many stewards must approve it."""
 
     number: int | None
     needed: int
@@ -153,7 +153,7 @@ def propose_standing(
 def _record_standing_proposal(
     workspace: Workspace, name: str, wanted: AuthorisationTerms, reason: str, ends: datetime
 ) -> int:
-    # Open for as long as it would be in force, because a motion that has expired takes no decision, and a steward's
+    # Open for as long as it would be in force, because a proposal that has expired takes no decision, and a steward's
     # later rejection is what ends an authorisation.
     valid = max(_approval_period(workspace), ends - datetime.now(UTC))
     with workspace.database.write() as session:
@@ -171,11 +171,11 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
     """
     require_reason(reason)
     with workspace.database.read() as session:
-        motion = proposals.find_proposal(session, number)
-        state = proposals.state_of(session, motion)
-    if motion.kind != "standing" or state != "carried":
-        raise AuthorisationNotInForce(number, motion.kind, state)
-    return decisions.decide(workspace, decisions.load_review(workspace, number, Gate.MOTION), "reject", reason)
+        proposal = proposals.find_proposal(session, number)
+        state = proposals.state_of(session, proposal)
+    if proposal.kind != "standing" or state != "carried":
+        raise AuthorisationNotInForce(number, proposal.kind, state)
+    return decisions.decide(workspace, decisions.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
@@ -190,9 +190,9 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
     require_reason(reason)
     with workspace.database.write() as session:
         waiting = [
-            motion.id
-            for motion in _open_retractions(session, request_id)
-            if proposals.state_of(session, motion) == "open"
+            proposal.id
+            for proposal in _open_retractions(session, request_id)
+            if proposals.state_of(session, proposal) == "open"
         ]
         if waiting:
             raise RetractionPending(request_id, waiting[0])
@@ -206,8 +206,8 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
 
 
 def _open_retractions(session: Session, request_id: int) -> list[Proposal]:
-    found = [motion for motion in proposals.list_all(session) if motion.kind == "retraction"]
-    return [motion for motion in found if proposals.retracted_request(session, motion) == request_id]
+    found = [proposal for proposal in proposals.list_all(session) if proposal.kind == "retraction"]
+    return [proposal for proposal in found if proposals.retracted_request(session, proposal) == request_id]
 
 
 def _approval_period(workspace: Workspace) -> timedelta:
@@ -216,7 +216,7 @@ def _approval_period(workspace: Workspace) -> timedelta:
 
 def _approvals_needed(workspace: Workspace, together: tuple[str, ...]) -> int:
     """As the ledger counts: the most that any dataset of the account asks for."""
-    return max(workspace.policy.rules_for(name).motion for name in together)
+    return max(workspace.policy.rules_for(name).proposal for name in together)
 
 
 def require_reason(reason: str) -> None:
@@ -246,7 +246,7 @@ def end_of_day(until: str) -> datetime:
 
 @dataclass(frozen=True)
 class ProposalRow:
-    """A motion as lists show it.
+    """A proposal as lists show it.
 
     Attributes:
         given, needed: approvals that count now, and how many are needed.
@@ -290,45 +290,47 @@ class ProposalRow:
                 return f"retract release {self.request_id}"
 
 
-def proposal_row(session: Session, motion: Proposal) -> ProposalRow:
-    """One motion, read from the ledger."""
-    given, needed = gates.count_proposal_approvals(session, motion)
-    standing, retraction = motion.kind == "standing", motion.kind == "retraction"
+def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
+    """One proposal, read from the ledger."""
+    given, needed = gates.count_proposal_approvals(session, proposal)
+    standing, retraction = proposal.kind == "standing", proposal.kind == "retraction"
     return ProposalRow(
-        number=motion.id,
-        kind=motion.kind,
-        dataset=session.get_one(Dataset, motion.dataset_id).name,
-        state=proposals.state_of(session, motion),
-        proposer=requests.principal_name(session, motion.proposer_id),
-        reason=motion.reason,
-        proposed_at=motion.created_at,
-        expires_at=motion.expires_at,
+        number=proposal.id,
+        kind=proposal.kind,
+        dataset=session.get_one(Dataset, proposal.dataset_id).name,
+        state=proposals.state_of(session, proposal),
+        proposer=requests.principal_name(session, proposal.proposer_id),
+        reason=proposal.reason,
+        proposed_at=proposal.created_at,
+        expires_at=proposal.expires_at,
         given=given,
         needed=needed,
-        epsilon=motion.epsilon,
-        delta=motion.delta,
-        rho=None if motion.rho is None else Amount(motion.rho, motion.delta_fail or 0),
-        runs=motion.runs,
-        used=proposals.count_uses(session, motion) if standing else None,
-        until=motion.until,
-        request_id=proposals.retracted_request(session, motion) if retraction else None,
-        problem=_amount_problem(motion),
+        epsilon=proposal.epsilon,
+        delta=proposal.delta,
+        rho=None if proposal.rho is None else Amount(proposal.rho, proposal.delta_fail or 0),
+        runs=proposal.runs,
+        used=proposals.count_uses(session, proposal) if standing else None,
+        until=proposal.until,
+        request_id=proposals.retracted_request(session, proposal) if retraction else None,
+        problem=_amount_problem(proposal),
     )
 
 
-def _amount_problem(motion: Proposal) -> str | None:
-    """A list goes on with the other motions; whoever shows or decides this one is refused."""
+def _amount_problem(proposal: Proposal) -> str | None:
+    """A list goes on with the other proposals; whoever shows or decides this one is refused."""
     try:
-        require_proposal_amounts(motion)
+        require_proposal_amounts(proposal)
     except Refused as differs:
         return f"{differs.name}: {differs.message}"
     return None
 
 
 def list_proposals(workspace: Workspace, kind: str | None = None) -> list[ProposalRow]:
-    """All motions, or those of one kind, oldest first."""
+    """All proposals, or those of one kind, oldest first."""
     with workspace.database.read() as session:
-        return [proposal_row(session, motion) for motion in proposals.list_all(session) if kind in (None, motion.kind)]
+        return [
+            proposal_row(session, proposal) for proposal in proposals.list_all(session) if kind in (None, proposal.kind)
+        ]
 
 
 class ProposalReasonMissing(UsageError):
@@ -362,11 +364,11 @@ class AuthorisationNotInForce(Refused):
     """No standing authorisation that is in force."""
 
     def __init__(self, number: int, kind: str, state: str) -> None:
-        told = f"is {state}" if kind == "standing" else f"is a {kind} motion"
+        told = f"is {state}" if kind == "standing" else f"is a {kind} proposal"
         super().__init__(
-            f"Motion {number} {told}; only a standing authorisation in force is ended.",
-            "See them with `almoner standing list`; what still waits is rejected: `almoner reject ID --gate motion`.",
-            {"motion": number, "kind": kind, "state": state},
+            f"Proposal {number} {told}; only a standing authorisation in force is ended.",
+            "See them with `almoner standing list`; what still waits is rejected: `almoner reject ID --gate proposal`.",
+            {"proposal": number, "kind": kind, "state": state},
         )
 
 
@@ -375,7 +377,7 @@ class RetractionPending(Refused):
 
     def __init__(self, request_id: int, number: int) -> None:
         super().__init__(
-            f"That release {request_id} be retracted is proposed already, as motion {number}.",
-            f'A steward decides: `almoner approve {number} --gate motion --reason "..."`.',
-            {"request": request_id, "motion": number},
+            f"That release {request_id} be retracted is proposed already, as proposal {number}.",
+            f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`.',
+            {"request": request_id, "proposal": number},
         )

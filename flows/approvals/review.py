@@ -1,7 +1,7 @@
 """What waits for a steward, ready to be shown and signed: a digest, and sections to read in this order.
 
-Each kind of matter (a request at the spend gate, its files at the publish gate, a motion) builds its own sections from
-the same four parts, so whoever shows or signs a matter does not ask of which kind it is.
+Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) builds its own sections
+from the same four parts, so the code that shows or signs a review does not depend on its kind.
 """
 
 from dataclasses import dataclass
@@ -65,10 +65,10 @@ class Review:
     """One decision to take.
 
     Attributes:
-        number: of the request, or of the motion.
+        number: of the request, or of the proposal.
         gate: where it waits.
         dataset: whose budget or release it is; its name is what a steward types.
-        state: where the request or motion is now.
+        state: where the request or proposal is now.
         subject_digest: what an approval binds to, computed from the content that is shown.
         policy: the policy it was made under.
         sections: everything worth knowing first.
@@ -102,5 +102,5 @@ class Review:
     @property
     def title(self) -> str:
         """One line that names it."""
-        what = "Motion" if self.gate == Gate.MOTION else "Request"
+        what = "Proposal" if self.gate == Gate.PROPOSAL else "Request"
         return f"Dataset {self.dataset} - {what} {self.number}, {self.gate} gate"

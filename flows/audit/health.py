@@ -62,7 +62,7 @@ def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
     with workspace.database.read() as session:
         wrong = [*_refusals_of(datasets.list_all(session), lambda one: claims_of(session, one)),
                  *_refusals_of(proposals.list_all(session), require_proposal_amounts)]  # fmt: skip
-    detail = "; ".join(wrong) or "those of every claim and motion follow from their text"
+    detail = "; ".join(wrong) or "those of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
 
 

@@ -52,18 +52,18 @@ def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
     return claims_of(session, dataset)[-1]
 
 
-def require_proposal_amounts(motion: Proposal) -> None:
-    """Check that a motion's amounts follow from what it says; a retraction has none.
+def require_proposal_amounts(proposal: Proposal) -> None:
+    """Check that a proposal's amounts follow from what it says; a retraction has none.
 
     Raises:
         AmountsDiffer: those of a cap are not what its epsilon and delta give.
         AuthorisationDiffers: those of a standing authorisation are not what its configuration costs.
     """
-    if motion.kind == "cap":
-        require_derived(f"Motion {motion.id}", datasets.claim_of(motion))
-    elif motion.kind == "standing":
-        most = Amount(motion.rho or 0, motion.delta_fail or 0)
-        require_authorisation(motion.id, most, configuration_of(motion))
+    if proposal.kind == "cap":
+        require_derived(f"Proposal {proposal.id}", datasets.claim_of(proposal))
+    elif proposal.kind == "standing":
+        most = Amount(proposal.rho or 0, proposal.delta_fail or 0)
+        require_authorisation(proposal.id, most, configuration_of(proposal))
 
 
 def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:
@@ -118,5 +118,5 @@ class AuthorisationDiffers(Refused):
         super().__init__(
             f"Standing authorisation {number} does not follow from its configuration: {reason}.",
             "Approve and run nothing under it. Find out who recorded it: `almoner audit log`.",
-            {"motion": number, "reason": reason},
+            {"proposal": number, "reason": reason},
         )

@@ -50,8 +50,8 @@ class QueueItem:
     """One thing that waits.
 
     Attributes:
-        what: `request` or `motion`.
-        step: the gate it waits at (`spend`, `publish`, `motion`), or what is to be done with it (`run`, `deliver`).
+        what: `request` or `proposal`.
+        step: the gate it waits at (`spend`, `publish`, `proposal`), or what is to be done with it (`run`, `deliver`).
         asks: what it is, in a few words.
         price: rho that it would spend; None where nothing is to be spent any more, or it cannot be told.
         days: its age.
@@ -80,12 +80,12 @@ class QueueItem:
 
 @dataclass(frozen=True)
 class Queue:
-    """A page of requests and a page of motions; `after` and `motions_after` ask for the next ones."""
+    """A page of requests and a page of proposals; `after` and `proposals_after` ask for the next ones."""
 
     requests: tuple[QueueItem, ...]
-    motions: tuple[QueueItem, ...]
+    proposals: tuple[QueueItem, ...]
     next_after: int | None
-    next_motions_after: int | None
+    next_proposals_after: int | None
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class _GateFacts:
     """Principals who have seen unprotected figures of the account, where the policy bars them."""
 
 
-def queue_page(view: View, after: int = 0, motions_after: int = 0) -> Queue:
-    """Requests and motions that wait, those after some numbers."""
+def queue_page(view: View, after: int = 0, proposals_after: int = 0) -> Queue:
+    """Requests and proposals that wait, those after some numbers."""
     found = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
-    moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, motions_after)
+    moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, proposals_after)
     desk = _QueueFacts.load(view, [request for request, _ in found[:ITEMS_PER_PAGE]], moved[:ITEMS_PER_PAGE])
     return Queue(
         tuple(desk.request(request, state) for request, state in found[:ITEMS_PER_PAGE]),
-        tuple(map(desk.motion, moved[:ITEMS_PER_PAGE])),
+        tuple(map(desk.proposal, moved[:ITEMS_PER_PAGE])),
         found[ITEMS_PER_PAGE - 1][0].id if len(found) > ITEMS_PER_PAGE else None,
         moved[ITEMS_PER_PAGE - 1].id if len(moved) > ITEMS_PER_PAGE else None,
     )
@@ -139,12 +139,12 @@ class _QueueFacts:
     """Versions of which nothing is left: no request that reads one is approved."""
 
     @classmethod
-    def load(cls, view: View, requests: Sequence[Request], motions: Sequence[Proposal]) -> "_QueueFacts":
+    def load(cls, view: View, requests: Sequence[Request], proposals: Sequence[Proposal]) -> "_QueueFacts":
         session = view.session
-        both: list[Request | Proposal] = [*requests, *motions]
-        numbers, motion_numbers = [request.id for request in requests], [motion.id for motion in motions]
+        both: list[Request | Proposal] = [*requests, *proposals]
+        numbers, proposal_numbers = [request.id for request in requests], [proposal.id for proposal in proposals]
         found = lists.datasets_by_id(session, {one.dataset_id for one in both})
-        publications = {motion.publication_id for motion in motions if motion.publication_id is not None}
+        publications = {proposal.publication_id for proposal in proposals if proposal.publication_id is not None}
         return cls(
             viewer=view.actor.id,
             now=utc_now(),
@@ -156,10 +156,10 @@ class _QueueFacts:
                 {one.policy_id for one in both},
                 {dataset.account_id for dataset in found.values()},
             ),
-            decisions=lists.possibly_counting_decisions(session, numbers, motion_numbers),
+            decisions=lists.possibly_counting_decisions(session, numbers, proposal_numbers),
             artifacts=lists.artifacts_by_request(session, numbers),
             runners=lists.runners_by_request(session, numbers),
-            uses=lists.use_counts(session, motion_numbers),
+            uses=lists.use_counts(session, proposal_numbers),
             retracted=lists.requests_of_publications(session, publications),
             erased=erasures.erased_versions(session),
             viewers=internal_views.list_viewers(session, {dataset.account_id for dataset in found.values()}),
@@ -193,33 +193,35 @@ class _QueueFacts:
             command=None if expired else _next_command(request.id, step),
         )
 
-    def motion(self, motion: Proposal) -> QueueItem:
-        """A motion at its gate; each that is listed is open."""
-        dataset = self.datasets[motion.dataset_id]
+    def proposal(self, proposal: Proposal) -> QueueItem:
+        """A proposal at its gate; each that is listed is open."""
+        dataset = self.datasets[proposal.dataset_id]
         gate = _GateFacts(
-            self.rules.required_approvals(motion.policy_id, dataset.account_id, Gate.MOTION),
-            self.rules.policies[motion.policy_id].several_roles,
-            [one for one in self.decisions if one.motion_id == motion.id],
-            (motion.proposer_id,),
-            self._barred(motion.policy_id, dataset.account_id),
+            self.rules.required_approvals(proposal.policy_id, dataset.account_id, Gate.PROPOSAL),
+            self.rules.policies[proposal.policy_id].several_roles,
+            [one for one in self.decisions if one.proposal_id == proposal.id],
+            (proposal.proposer_id,),
+            self._barred(proposal.policy_id, dataset.account_id),
         )
         return QueueItem(
-            what="motion",
-            number=motion.id,
-            step="motion",
+            what="proposal",
+            number=proposal.id,
+            step="proposal",
             dataset=dataset.name,
-            asks=self._proposal_phrase(motion),
-            epsilon=motion.epsilon,
-            delta=None if motion.delta is None else format_small(motion.delta),
-            price=format_rho(Amount(motion.rho)) if motion.kind == "standing" and motion.rho is not None else None,
-            by=self.names[motion.proposer_id],
-            since=motion.created_at,
-            days=_days_between(motion.created_at, self.now),
-            expires_at=motion.expires_at,
+            asks=self._proposal_phrase(proposal),
+            epsilon=proposal.epsilon,
+            delta=None if proposal.delta is None else format_small(proposal.delta),
+            price=format_rho(Amount(proposal.rho))
+            if proposal.kind == "standing" and proposal.rho is not None
+            else None,
+            by=self.names[proposal.proposer_id],
+            since=proposal.created_at,
+            days=_days_between(proposal.created_at, self.now),
+            expires_at=proposal.expires_at,
             standing=None,
             expired=False,
             approvals=self._approvals(gate, self._counting_people(gate, dataset.id), dataset.id, asked=True),
-            command=_next_command(motion.id, "motion"),
+            command=_next_command(proposal.id, "proposal"),
         )
 
     def _may_be_decided(self, request: Request, step: str, expired: bool) -> bool:
@@ -276,12 +278,12 @@ class _QueueFacts:
     def _sorted_names(self, people: Collection[int]) -> tuple[str, ...]:
         return tuple(sorted(self.names[one] for one in people))
 
-    def _proposal_phrase(self, motion: Proposal) -> str:
-        used, retracted = self.uses.get(motion.id, 0), self.retracted.get(motion.publication_id or 0)
+    def _proposal_phrase(self, proposal: Proposal) -> str:
+        used, retracted = self.uses.get(proposal.id, 0), self.retracted.get(proposal.publication_id or 0)
         return ProposalRow(
-            number=motion.id, kind=motion.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
-            expires_at="", given=0, needed=0, epsilon=motion.epsilon, delta=motion.delta, runs=motion.runs, used=used,
-            until=motion.until, request_id=retracted,
+            number=proposal.id, kind=proposal.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
+            expires_at="", given=0, needed=0, epsilon=proposal.epsilon, delta=proposal.delta, runs=proposal.runs,
+            used=used, until=proposal.until, request_id=retracted,
         ).content  # fmt: skip
 
 

@@ -53,7 +53,7 @@ LONGEST_RETRY_DELAY = timedelta(hours=1)
 EVENT_TEXTS = {
     "request.submitted": "a request waits at the spend gate",
     "run.produced": "a release waits at the publish gate",
-    "motion.proposed": "a motion waits for approvals",
+    "proposal.proposed": "a proposal waits for approvals",
     "slot.decided": "a slot was skipped",
     "slot.ended": "a run was given up",
     "run.failed": "a run failed",
@@ -61,10 +61,10 @@ EVENT_TEXTS = {
 GATE_OF_EVENT = {
     "request.submitted": Gate.SPEND,
     "run.produced": Gate.PUBLISH,
-    "motion.proposed": Gate.MOTION,
+    "proposal.proposed": Gate.PROPOSAL,
 }
 NOTICE_FIELDS = {
-    "motion.proposed": ("motion", "kind"),
+    "proposal.proposed": ("proposal", "kind"),
     "slot.decided": ("schedule", "slot", "skipped"),
     "slot.ended": ("schedule", "slot", "reason"),
     "run.failed": ("attempt", "reason"),
@@ -177,12 +177,12 @@ def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str
 
 
 def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
-    """What it costs, or would: of a request its plan, of a motion the amount it names."""
+    """What it costs, or would: of a request its plan, of a proposal the amount it names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
-    number = whole_number(body, "motion")
-    motion = session.get(Proposal, number) if number is not None else None
-    if motion is not None and motion.rho is not None:
-        return {"rho": Amount(motion.rho, motion.delta_fail or 0).rho_text}
+    number = whole_number(body, "proposal")
+    proposal = session.get(Proposal, number) if number is not None else None
+    if proposal is not None and proposal.rho is not None:
+        return {"rho": Amount(proposal.rho, proposal.delta_fail or 0).rho_text}
     try:
         asked = request_body(request) if request is not None else {}
         return {"rho": cost_of(asked).rho_text} if "plan" in asked else {}

@@ -40,7 +40,9 @@ def send_notice(channel: Channel, notice: Mapping[str, Json]) -> None:
 def subject_of(notice: Mapping[str, Json]) -> str:
     """A notice in one line."""
     place = f" of {notice['dataset']}" if notice.get("dataset") else ""
-    about = ", ".join(f"{name} {notice[name]}" for name in ("request", "motion", "schedule", "gate") if name in notice)
+    about = ", ".join(
+        f"{name} {notice[name]}" for name in ("request", "proposal", "schedule", "gate") if name in notice
+    )
     return f"almoner: {notice['event']}{place}" + (f" ({about})" if about else "")
 
 

@@ -131,7 +131,7 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
     """The request as a row, in the caller's transaction; see `submit_request`."""
     body, scope = dict(priced.body), priced.request.scope
     dataset = datasets.find_dataset(session, priced.dataset.name)
-    motion = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)
+    proposal = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)
     return requests.submit(
         session,
         workspace.actor,
@@ -141,5 +141,5 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
         {**body, "nonce": secrets.token_hex(16)},
         timedelta(days=workspace.policy.request_days),
         scope=None if scope is None else envelopes.find_envelope(session, dataset, scope),
-        standing=motion,
+        standing=proposal,
     )

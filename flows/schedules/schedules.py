@@ -113,15 +113,15 @@ def create_schedule(
     now = datetime.now(UTC)
     timing = parse_timing(kind, rule, zone, start, now)
     with workspace.database.read() as session:
-        motion = _live_authorisation(session, standing)
-        dataset = session.get_one(Dataset, motion.dataset_id).name
-        asked = configuration_of(motion)
-        runs_left = (motion.runs or 0) - proposals.count_uses(session, motion)
+        proposal = _live_authorisation(session, standing)
+        dataset = session.get_one(Dataset, proposal.dataset_id).name
+        asked = configuration_of(proposal)
+        runs_left = (proposal.runs or 0) - proposals.count_uses(session, proposal)
     groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
     runs = affordable_runs(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
     timetable = Recurrence.of_timing(timing)
     coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
-    until = timetable.slots_until(now, datetime.fromisoformat(str(motion.until)), MOST_COUNTED)
+    until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)
     last = utc_now(timetable.next_slots(now, runs_left)[-1]) if 0 < runs_left <= until else None
     number = None if dry_run else _record_schedule(workspace, standing, timing, reason)
     return CreatedSchedule(number, dataset, timing, coming, until, runs_left, last, runs)
@@ -129,18 +129,18 @@ def create_schedule(
 
 def _record_schedule(workspace: Workspace, standing: int, timing: Timing, reason: str) -> int:
     with workspace.database.write() as session:
-        motion = _live_authorisation(session, standing)
-        dataset = session.get_one(Dataset, motion.dataset_id)
-        return schedules.create(session, workspace.actor, dataset, motion, timing, reason).id
+        proposal = _live_authorisation(session, standing)
+        dataset = session.get_one(Dataset, proposal.dataset_id)
+        return schedules.create(session, workspace.actor, dataset, proposal, timing, reason).id
 
 
 def _live_authorisation(session: Session, standing: int) -> Proposal:
-    motion = proposals.find_proposal(session, standing)
-    state = proposals.state_of(session, motion)
-    if motion.kind != "standing" or state not in LIVE_STATES or str(motion.until) <= utc_now():
-        told = f"is {state}" if motion.kind == "standing" else f"is a {motion.kind} motion"
+    proposal = proposals.find_proposal(session, standing)
+    state = proposals.state_of(session, proposal)
+    if proposal.kind != "standing" or state not in LIVE_STATES or str(proposal.until) <= utc_now():
+        told = f"is {state}" if proposal.kind == "standing" else f"is a {proposal.kind} proposal"
         raise AuthorisationNotSchedulable(standing, "is over" if told == "is carried" else told)
-    return motion
+    return proposal
 
 
 def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -> ScheduleRow:
@@ -177,18 +177,18 @@ def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[S
 
 def schedule_row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
     """One schedule, read from the ledger."""
-    motion, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
+    proposal, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
     coming = _next_slots(schedule, now) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
     return ScheduleRow(
         schedule=schedule.id,
         dataset=session.get_one(Dataset, schedule.dataset_id).name,
         state=state,
-        standing=motion.id,
-        standing_state=proposals.state_of(session, motion),
-        used=proposals.count_uses(session, motion),
-        runs=motion.runs or 0,
-        until=str(motion.until),
+        standing=proposal.id,
+        standing_state=proposals.state_of(session, proposal),
+        used=proposals.count_uses(session, proposal),
+        runs=proposal.runs or 0,
+        until=str(proposal.until),
         kind=schedule.kind,
         rule=schedule.rule,
         zone=schedule.zone,
@@ -224,7 +224,7 @@ class AuthorisationNotSchedulable(Refused):
 
     def __init__(self, number: int, told: str) -> None:
         super().__init__(
-            f"Motion {number} {told}; a schedule draws on a standing authorisation that waits or is in force.",
+            f"Proposal {number} {told}; a schedule draws on a standing authorisation that waits or is in force.",
             "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
-            {"motion": number},
+            {"proposal": number},
         )

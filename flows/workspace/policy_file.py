@@ -25,10 +25,10 @@ version: 1
 several_roles: true
 
 # How many stewards have to approve: before private data is touched (spend), before anything leaves (publish), and
-# before a cap is raised, a schedule authorised or a release retracted (motion).
-approvals: {spend: 1, publish: 1, motion: 1}
+# before a cap is raised, a schedule authorised or a release retracted (proposal).
+approvals: {spend: 1, publish: 1, proposal: 1}
 
-# Days until an approval, or an undecided request or motion, expires.
+# Days until an approval, or an undecided request or proposal, expires.
 approval_days: 30
 request_days: 90
 

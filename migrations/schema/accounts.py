@@ -2,7 +2,7 @@
 
 An account is the root of a dataset, a block of its units, an envelope (`scope`) or a window of time (`pacing`). Its
 counters are moved by `entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect
-of the next entry on the account (`last_entry_id`), or that of a carried motion on the cap.
+of the next entry on the account (`last_entry_id`), or that of a carried proposal on the cap.
 """
 
 from migrations.schema.conditions import (
@@ -50,12 +50,13 @@ BY_ENTRY = (
 def newest_cap(column: str) -> str:
     """The newest cap that was carried for the account's root."""
     return (
-        f"(SELECT m.{column} FROM carried c JOIN motion m ON m.id = c.motion_id JOIN dataset d ON d.id = m.dataset_id"
-        " WHERE m.kind = 'cap' AND d.account_id = coalesce(OLD.parent_id, OLD.id) ORDER BY c.id DESC LIMIT 1)"
+        f"(SELECT m.{column} FROM carried c JOIN proposal m ON m.id = c.proposal_id"
+        " JOIN dataset d ON d.id = m.dataset_id WHERE m.kind = 'cap'"
+        " AND d.account_id = coalesce(OLD.parent_id, OLD.id) ORDER BY c.id DESC LIMIT 1)"
     )
 
 
-BY_MOTION = (
+BY_PROPOSAL = (
     "(OLD.kind IN ('root', 'block') AND NEW.last_entry_id = OLD.last_entry_id"
     " AND NEW.rho_held = OLD.rho_held AND NEW.rho_spent = OLD.rho_spent"
     " AND NEW.delta_held = OLD.delta_held AND NEW.delta_spent = OLD.delta_spent"
@@ -128,7 +129,7 @@ def bound(counter: str) -> str:
 def granted(counter: str) -> str:
     """The most that its standing authorisation allows request `r`."""
     column = {"rho": "rho", "delta": "delta_fail"}[counter]
-    return f"(SELECT m.{column} FROM motion m WHERE m.id = r.standing_id)"
+    return f"(SELECT m.{column} FROM proposal m WHERE m.id = r.standing_id)"
 
 
 PLANNED_PART = (
@@ -360,7 +361,7 @@ GUARDS = (
         "account_moves_by_entry",
         "account",
         "counters move only by the next entry",
-        f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY} OR {BY_MOTION})",
+        f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY} OR {BY_PROPOSAL})",
         operation="UPDATE",
         usual=f"{MOVED_OTHERWISE} OR NOT ({BY_ENTRY})",
     ),

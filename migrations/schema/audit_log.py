@@ -147,7 +147,7 @@ ACTIONS = (
 # named by the link of the row before them, or by the first one.
 LEADING = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
-    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "motion", "policy_adoption", "principal",
+    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
     "publication", "request", "restoration", "role_grant", "role_revocation", "schedule", "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
@@ -171,7 +171,7 @@ END
 """A transaction ends with a link for everything that it has recorded."""
 
 FUNCTIONS = (
-    # The content of a row: its columns as text, by name. Counters and caps that motions move are derived, not told.
+    # The content of a row: its columns as text, by name. Counters and caps that proposals move are derived, not told.
     Function(
         "almoner_row",
         "kind text, given jsonb",

@@ -1,6 +1,6 @@
 """Conditions that several guards ask, as SQL.
 
-Rows go by the same letters in all guards: `r` a request, `m` a motion, `p` its policy, `d` a dataset, `a` an approval
+Rows go by the same letters in all guards: `r` a request, `m` a proposal, `p` its policy, `d` a dataset, `a` an approval
 or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation, `f` an artifact, `t` a transition.
 """
 
@@ -159,13 +159,13 @@ SPEND_GATE = _passed("spend", "request", "r", "r.digest")
 """The stewards have approved request `r`."""
 PUBLISH_GATE = _passed("publish", "request", "r", "f.digest")
 """The stewards have approved artifact `f` of request `r`."""
-MOTION_GATE = _passed("motion", "motion", "m", "m.digest")
-"""The stewards have approved motion `m`."""
+PROPOSAL_GATE = _passed("proposal", "proposal", "m", "m.digest")
+"""The stewards have approved proposal `m`."""
 STANDING = (
-    "EXISTS (SELECT 1 FROM motion m WHERE m.id = r.standing_id AND m.kind = 'standing' AND m.until > NEW.at"
+    "EXISTS (SELECT 1 FROM proposal m WHERE m.id = r.standing_id AND m.kind = 'standing' AND m.until > NEW.at"
     " AND m.dataset_id = r.dataset_id AND m.config_digest = r.config_digest"
-    " AND EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = m.id)"
-    f" AND NOT {_rejected('motion', 'motion', 'm.id')})"
+    " AND EXISTS (SELECT 1 FROM carried c WHERE c.proposal_id = m.id)"
+    f" AND NOT {_rejected('proposal', 'proposal', 'm.id')})"
 )
 """The standing authorisation of request `r` is in force."""
 

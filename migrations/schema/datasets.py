@@ -5,7 +5,7 @@ many blocks as its partition, times the number of its cohorts.
 
 Erasure: an erasure says what is left of each version (no mark: nothing). Requests, approvals at the spend gate and runs
     of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
-    (`internal_view`) from requests, motions and approvals.
+    (`internal_view`) from requests, proposals and approvals.
 """
 
 from migrations.schema.conditions import ERASED, STALE, WENT_BACK, erased, later_cohorts, role, state

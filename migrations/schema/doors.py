@@ -11,7 +11,7 @@ from migrations.schema.definitions import Function
 RECORDED = (
     "account", "approval", "artifact", "cap", "carried", "checkpoint", "cohort", "dataset", "dataset_version",
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
-    "hold", "internal_view", "invocation", "motion", "partition_scheme", "policy_adoption", "policy_rule",
+    "hold", "internal_view", "invocation", "proposal", "partition_scheme", "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "request", "restoration", "role_grant", "role_revocation",
     "schedule", "schedule_change", "schedule_slot", "scope_end", "slot_end", "standing_use", "transition",
     "twin_attack", "withdrawal",
@@ -100,7 +100,7 @@ CALLERS = (
 # What every table takes.
 RECORDING = (
     # Guards look before they let pass; whoever changes what they look at waits here. Order: schedule or request,
-    # motion, accounts, request. No run of an account begins and no release of it is produced while somebody begins to
+    # proposal, accounts, request. No run of an account begins and no release of it is produced while somebody begins to
     # look at its figures. No version comes in while somebody erases: who takes one in locks the marks of units. The
     # caps of the blocks of a cohort are the root's, so nobody may change or spend them while it is opened. What was
     # decided may be taken back at this very moment; who spends or publishes waits for that, then sees it.
@@ -149,10 +149,10 @@ RECORDING = (
                  ORDER BY r.id FOR NO KEY UPDATE;
             END IF;
             IF kind IN ('approval', 'carried', 'withdrawal') THEN
-                PERFORM 1 FROM motion m
+                PERFORM 1 FROM proposal m
                  WHERE m.id IN (
-                     SELECT (g.value ->> 'motion_id')::bigint FROM jsonb_array_elements(given) g
-                      UNION SELECT a.motion_id FROM approval a
+                     SELECT (g.value ->> 'proposal_id')::bigint FROM jsonb_array_elements(given) g
+                      UNION SELECT a.proposal_id FROM approval a
                       WHERE a.id IN (
                           SELECT (g.value ->> 'approval_id')::bigint FROM jsonb_array_elements(given) g
                       )
@@ -179,9 +179,9 @@ RECORDING = (
             ELSIF kind = 'carried' THEN
                 PERFORM 1 FROM account a
                  WHERE coalesce(a.parent_id, a.id) IN (
-                     SELECT d.account_id FROM motion m JOIN dataset d ON d.id = m.dataset_id
+                     SELECT d.account_id FROM proposal m JOIN dataset d ON d.id = m.dataset_id
                       WHERE m.kind = 'cap'
-                       AND m.id IN (SELECT (g.value ->> 'motion_id')::bigint FROM jsonb_array_elements(given) g)
+                       AND m.id IN (SELECT (g.value ->> 'proposal_id')::bigint FROM jsonb_array_elements(given) g)
                  )
                  ORDER BY a.id FOR UPDATE;
             ELSIF kind IN ('approval', 'artifact', 'invocation', 'standing_use', 'transition') THEN
@@ -210,14 +210,14 @@ RECORDING = (
             END IF;
             IF kind IN ('carried', 'publication') OR (kind = 'entry' AND given @> '[{"kind": "ARM"}]') THEN
                 LOCK TABLE role_revocation, delegation_end, withdrawal IN SHARE MODE;
-                PERFORM 1 FROM motion m
+                PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id
                       JOIN request r ON r.id = i.request_id
                       WHERE h.id IN (SELECT (g.value ->> 'hold_id')::bigint FROM jsonb_array_elements(given) g)
                  )
                  ORDER BY m.id FOR SHARE;
-            ELSIF kind IN ('request', 'motion') THEN
+            ELSIF kind IN ('request', 'proposal') THEN
                 LOCK TABLE policy_adoption IN SHARE MODE;
             END IF;
         END
@@ -360,7 +360,7 @@ BUDGETS = (
              WHERE a.id IN (SELECT h.account_id FROM hold h WHERE h.id = ANY (holds)) ORDER BY a.id FOR UPDATE;
             IF 'ARM' = ANY (kinds) THEN
                 LOCK TABLE role_revocation, delegation_end, withdrawal IN SHARE MODE;
-                PERFORM 1 FROM motion m
+                PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id
                       JOIN request r ON r.id = i.request_id
@@ -489,7 +489,7 @@ LOCKS = (
         END
         """,
     ),
-    *(_row_lock(table) for table in ("request", "motion", "schedule")),
+    *(_row_lock(table) for table in ("request", "proposal", "schedule")),
 )
 
 OTHERS = (

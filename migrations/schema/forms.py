@@ -45,7 +45,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT}, "delegation": {"reason": SHORT},
     "approval": {"reason": SHORT, "attestation": LONG}, "withdrawal": {"reason": SHORT},
     "scope_end": {"reason": SHORT}, "account": {"reason": SHORT}, "transition": {"detail": SHORT},
-    "motion": {"reason": SHORT, "configuration": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
+    "proposal": {"reason": SHORT, "configuration": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
     "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},
     "delivery": {"destination": SHORT}, "restoration": {"reason": SHORT}, "twin_attack": {"attacks": SHORT},
     "policy_version": {"body": LONG}, "request": {"canonical": 4 * LONG},
@@ -54,7 +54,7 @@ TEXTS: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """The most bytes of what people write."""
 JSON = {
-    "motion": ("configuration",), "policy_version": ("body",), "request": ("canonical",),
+    "proposal": ("configuration",), "policy_version": ("body",), "request": ("canonical",),
     "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),
     "dataset": ("public_metadata",),
 }  # fmt: skip

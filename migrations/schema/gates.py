@@ -22,11 +22,11 @@ from migrations.schema.definitions import Guard, Index, Table
 POLICY_DAYS = (
     "(SELECT p.approval_days FROM policy_version p WHERE p.id = coalesce("
     "(SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id),"
-    " (SELECT m.policy_id FROM motion m WHERE m.id = NEW.motion_id)))"
+    " (SELECT m.policy_id FROM proposal m WHERE m.id = NEW.proposal_id)))"
 )
 DATASET_OF_SUBJECT = (
     "coalesce((SELECT r.dataset_id FROM request r WHERE r.id = NEW.request_id),"
-    " (SELECT m.dataset_id FROM motion m WHERE m.id = NEW.motion_id))"
+    " (SELECT m.dataset_id FROM proposal m WHERE m.id = NEW.proposal_id))"
 )
 
 TABLES = (
@@ -43,7 +43,7 @@ TABLES = (
         at VARCHAR(27) NOT NULL
         expires_at VARCHAR(27) NOT NULL
         signature VARCHAR(255) NOT NULL
-        motion_id {number} -> motion
+        proposal_id {number} -> proposal
         on_behalf_of {number} -> principal
         attestation TEXT
         brought_by {number} -> principal
@@ -51,14 +51,14 @@ TABLES = (
         checks={
             "decision": "decision IN ('approve', 'reject')",
             "gate": (
-                "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND motion_id IS NULL)"
-                " OR (gate = 'motion' AND motion_id IS NOT NULL AND request_id IS NULL)"
+                "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
+                " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)"
             ),
             "reason": "length(trim(reason)) > 0",
         },
         indexes=(
             Index("ix_approval_request_id", "request_id"),
-            Index("ix_approval_motion_id", "motion_id"),
+            Index("ix_approval_proposal_id", "proposal_id"),
         ),
     ),
     Table(
@@ -160,13 +160,13 @@ GUARDS = (
               )
          )
          OR (
-             NEW.gate = 'motion'
+             NEW.gate = 'proposal'
               AND NOT EXISTS (
-                  SELECT 1 FROM motion m
-                   WHERE m.id = NEW.motion_id
+                  SELECT 1 FROM proposal m
+                   WHERE m.id = NEW.proposal_id
                     AND m.digest = NEW.subject_digest
                     AND CASE WHEN EXISTS (
-                        SELECT 1 FROM carried c WHERE c.motion_id = m.id
+                        SELECT 1 FROM carried c WHERE c.proposal_id = m.id
                     ) THEN NEW.decision = 'reject' ELSE m.expires_at > NEW.at END
               )
          )
@@ -205,8 +205,8 @@ GUARDS = (
               )
         )
          OR EXISTS (
-             SELECT 1 FROM motion m JOIN policy_version p ON p.id = m.policy_id
-              WHERE m.id = NEW.motion_id
+             SELECT 1 FROM proposal m JOIN policy_version p ON p.id = m.policy_id
+              WHERE m.id = NEW.proposal_id
                AND NOT p.several_roles
                AND m.proposer_id IN (NEW.approver_id, NEW.on_behalf_of)
          )
@@ -224,7 +224,7 @@ GUARDS = (
                AND p.id = coalesce(
                    (
                        SELECT r.policy_id FROM request r WHERE r.id = NEW.request_id
-                   ), (SELECT m.policy_id FROM motion m WHERE m.id = NEW.motion_id)
+                   ), (SELECT m.policy_id FROM proposal m WHERE m.id = NEW.proposal_id)
                )
          )
         """,
@@ -238,7 +238,7 @@ GUARDS = (
          AND EXISTS (
              SELECT 1 FROM approval a
               WHERE a.decision = 'approve'
-               AND (a.request_id = NEW.request_id OR a.motion_id = NEW.motion_id)
+               AND (a.request_id = NEW.request_id OR a.proposal_id = NEW.proposal_id)
                AND a.gate = NEW.gate
                AND a.subject_digest = NEW.subject_digest
                AND a.expires_at > NEW.at
@@ -280,8 +280,8 @@ GUARDS = (
               AND {bars("r.policy_id", "r.dataset_id")}
         )
          OR EXISTS (
-             SELECT 1 FROM motion m
-              WHERE m.id = NEW.motion_id
+             SELECT 1 FROM proposal m
+              WHERE m.id = NEW.proposal_id
                AND {seen("NEW.approver_id, NEW.on_behalf_of", "m.dataset_id")}
                AND {bars("m.policy_id", "m.dataset_id")}
          )
@@ -317,8 +317,8 @@ GUARDS = (
                         )
                    )
                    OR (
-                       a.gate = 'motion'
-                        AND NOT EXISTS (SELECT 1 FROM carried c WHERE c.motion_id = a.motion_id)
+                       a.gate = 'proposal'
+                        AND NOT EXISTS (SELECT 1 FROM carried c WHERE c.proposal_id = a.proposal_id)
                    )
               )
         )

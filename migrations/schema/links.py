@@ -49,7 +49,7 @@ PUBLISHED = (
     " JOIN artifact f ON f.id = {publication}.artifact_id JOIN request r ON r.id = f.request_id"
     " JOIN dataset d ON d.id = r.dataset_id"
 )
-OWN = "LEFT JOIN request r ON r.id = x.request_id LEFT JOIN motion m ON m.id = x.motion_id"
+OWN = "LEFT JOIN request r ON r.id = x.request_id LEFT JOIN proposal m ON m.id = x.proposal_id"
 DECIDED = OWN.replace("x.", "a.")
 BY_ACCOUNT = FIRST_DATASET.format(id="x.account_id")
 OF_SLOT = " JOIN schedule s ON s.id = {schedule} JOIN dataset d ON d.id = s.dataset_id"
@@ -110,30 +110,30 @@ VIEWS: dict[str, Sql] = {
                             " CASE WHEN x.to_state = 'withdrawn' OR x.from_state = 'running' THEN x.detail END"
                             f" AS reason, CASE WHEN x.to_state = 'withdrawn' OR {ENDS} THEN NULL ELSE x.to_state END"
                             " AS state"),
-    "approval": view("approval", "CASE x.gate WHEN 'motion' THEN 'motion.' ELSE 'request.' END || x.decision",
+    "approval": view("approval", "CASE x.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END || x.decision",
                      BROUGHT.format(approver="x.approver_id"),
                      OF_DATASET.format(id="coalesce(r.dataset_id, m.dataset_id)"), "x.request_id",
                      told="x.gate, x.subject_digest AS subject, x.reason, x.expires_at, x.signature,"
-                          " x.motion_id AS motion, o.name AS on_behalf_of,"
+                          " x.proposal_id AS proposal, o.name AS on_behalf_of,"
                           " CASE WHEN x.brought_by <> x.approver_id THEN q.name END AS approver",
                      joined=f" JOIN principal q ON q.id = x.approver_id LEFT JOIN principal o ON o.id = x.on_behalf_of"
                             f" {OWN}"),
     "withdrawal": view("withdrawal",
-                       "CASE a.gate WHEN 'motion' THEN 'motion.' ELSE 'request.' END || 'approval_withdrawn'",
+                       "CASE a.gate WHEN 'proposal' THEN 'proposal.' ELSE 'request.' END || 'approval_withdrawn'",
                        "coalesce(x.brought_by, (SELECT b.approver_id FROM approval b WHERE b.id = x.approval_id))",
                        OF_DATASET.format(id="coalesce(r.dataset_id, m.dataset_id)"), "a.request_id",
-                       told="a.gate, x.reason, x.signature, a.motion_id AS motion,"
+                       told="a.gate, x.reason, x.signature, a.proposal_id AS proposal,"
                             " CASE WHEN x.brought_by <> a.approver_id THEN q.name END AS approver",
                        joined=" JOIN approval a ON a.id = x.approval_id JOIN principal q ON q.id = a.approver_id"
                               f" {DECIDED}"),
-    "motion": view("motion", "'motion.proposed'", "x.proposer_id", OF_DATASET.format(id="x.dataset_id"),
-                   told="x.id AS motion, x.kind, x.digest, x.reason"),
-    "carried": view("carried", "'motion.carried'", "x.actor_id", OF_DATASET.format(id="m.dataset_id"), "f.request_id",
-                    told="x.motion_id AS motion, m.kind, m.digest",
-                    joined=" JOIN motion m ON m.id = x.motion_id LEFT JOIN publication b ON b.id = m.publication_id"
+    "proposal": view("proposal", "'proposal.proposed'", "x.proposer_id", OF_DATASET.format(id="x.dataset_id"),
+                   told="x.id AS proposal, x.kind, x.digest, x.reason"),
+    "carried": view("carried", "'proposal.carried'", "x.actor_id", OF_DATASET.format(id="m.dataset_id"), "f.request_id",
+                    told="x.proposal_id AS proposal, m.kind, m.digest",
+                    joined=" JOIN proposal m ON m.id = x.proposal_id LEFT JOIN publication b ON b.id = m.publication_id"
                            " LEFT JOIN artifact f ON f.id = b.artifact_id"),
     "standing_use": view("standing_use", "'standing.used'", "x.actor_id", OF_REQUEST.format(id="x.request_id"),
-                         "x.request_id", told="x.motion_id AS motion, x.number, x.attempt"),
+                         "x.request_id", told="x.proposal_id AS proposal, x.number, x.attempt"),
     "invocation": view("invocation", "'ledger.invocation'", "x.created_by", OF_REQUEST.format(id="x.request_id"),
                        "x.request_id", told="x.attempt, x.sequence, x.mechanism"),
     "hold": view("hold", "'ledger.held'", "i.created_by", OF_REQUEST.format(id="i.request_id"), "i.request_id",

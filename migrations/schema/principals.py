@@ -89,7 +89,7 @@ TABLES = (
         spend_approvals INTEGER NOT NULL
         publish_approvals INTEGER NOT NULL
         created_at VARCHAR(27) NOT NULL
-        motion_approvals INTEGER NOT NULL
+        proposal_approvals INTEGER NOT NULL
         rho_max BIGINT
         delta_max BIGINT
         pacing_period VARCHAR(255)
@@ -110,7 +110,7 @@ TABLES = (
         dataset VARCHAR(255) NOT NULL
         spend_approvals INTEGER
         publish_approvals INTEGER
-        motion_approvals INTEGER
+        proposal_approvals INTEGER
         rho_max BIGINT
         delta_max BIGINT
         bars_viewers BOOLEAN
@@ -215,11 +215,11 @@ GUARDS = (
         "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1",
     ),
     Guard(
-        "policy_motions_ask_somebody",
+        "policy_proposals_ask_somebody",
         "policy_version",
         "a policy asks somebody, and paces by weeks or months",
         """
-        NEW.motion_approvals < 1
+        NEW.proposal_approvals < 1
          OR NEW.pacing_permille NOT BETWEEN 1 AND 1000
          OR (
              NEW.pacing_period IS NOT NULL
@@ -246,7 +246,7 @@ GUARDS = (
         "policy_rule_asks_somebody",
         "policy_rule",
         "each gate needs at least one approval",
-        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.motion_approvals < 1",
+        "NEW.spend_approvals < 1 OR NEW.publish_approvals < 1 OR NEW.proposal_approvals < 1",
     ),
     Guard(
         "policy_rule_before_use",

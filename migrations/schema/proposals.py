@@ -1,13 +1,13 @@
-"""Motions: what stewards decide about a dataset beside its requests, and how it takes effect.
+"""Proposals: what stewards decide about a dataset beside its requests, and how it takes effect.
 
-A motion changes the cap of a dataset, authorises requests of one configuration (a standing authorisation), or retracts
-a release.
+A proposal changes the cap of a dataset, authorises requests of one configuration (a standing authorisation), or
+retracts a release.
 """
 
 from migrations.schema.conditions import (
     BARRED,
     IN_FORCE,
-    MOTION_GATE,
+    PROPOSAL_GATE,
     REQUEST_DAYS,
     STALE,
     STANDING,
@@ -24,7 +24,7 @@ from migrations.schema.definitions import Action, Guard, Index, Table
 
 TABLES = (
     Table(
-        "motion",
+        "proposal",
         """
         id {key}
         kind VARCHAR(255) NOT NULL
@@ -58,37 +58,37 @@ TABLES = (
             ),
             "reason": "length(trim(reason)) > 0",
         },
-        indexes=(Index("ix_motion_dataset_id", "dataset_id"),),
+        indexes=(Index("ix_proposal_dataset_id", "dataset_id"),),
     ),
     Table(
         "carried",
         """
         id {key}
-        motion_id {number} NOT NULL -> motion
+        proposal_id {number} NOT NULL -> proposal
         actor_id {number} NOT NULL -> principal
         at VARCHAR(27) NOT NULL
         """,
-        unique=(("motion_id",),),
+        unique=(("proposal_id",),),
     ),
     Table(
         "standing_use",
         """
         id {key}
-        motion_id {number} NOT NULL -> motion
+        proposal_id {number} NOT NULL -> proposal
         number INTEGER NOT NULL
         request_id {number} NOT NULL -> request
         attempt INTEGER NOT NULL
         actor_id {number} NOT NULL -> principal
         at VARCHAR(27) NOT NULL
         """,
-        unique=(("motion_id", "number"), ("request_id", "attempt")),
+        unique=(("proposal_id", "number"), ("request_id", "attempt")),
     ),
 )
 
 GUARDS = (
     Guard(
-        "motion_proposed",
-        "motion",
+        "proposal_proposed",
+        "proposal",
         "an analyst or a steward proposes, under the policy in force",
         f"""
         NOT (
@@ -99,9 +99,9 @@ GUARDS = (
         """,
     ),
     Guard(
-        "motion_of_its_dataset",
-        "motion",
-        "a release is retracted by a motion on its own dataset",
+        "proposal_of_its_dataset",
+        "proposal",
+        "a release is retracted by a proposal on its own dataset",
         """
         NEW.kind = 'retraction'
          AND NOT EXISTS (
@@ -112,33 +112,33 @@ GUARDS = (
         """,
     ),
     Guard(
-        "motion_not_negative",
-        "motion",
+        "proposal_not_negative",
+        "proposal",
         "an amount is never negative",
         "NEW.rho < 0 OR NEW.delta_fail < 0",
     ),
     Guard(
-        "motion_expires",
-        "motion",
-        "a motion expires as the policy says",
+        "proposal_expires",
+        "proposal",
+        "a proposal expires as the policy says",
         later_than("NEW.expires_at", "NEW.created_at", REQUEST_DAYS).within(
             "@ AND NOT coalesce(NEW.kind = 'standing' AND NEW.expires_at <= NEW.until, FALSE)"
         ),
     ),
     Guard(
-        "motion_not_by_viewer",
-        "motion",
+        "proposal_not_by_viewer",
+        "proposal",
         BARRED,
         f"{seen('NEW.proposer_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
     ),
     Guard(
         "carried_approved",
         "carried",
-        "the motion has not its approvals",
+        "the proposal has not its approvals",
         f"""
         NOT EXISTS (
-            SELECT 1 FROM motion m JOIN policy_version p ON p.id = m.policy_id
-             WHERE m.id = NEW.motion_id AND m.expires_at > NEW.at AND {MOTION_GATE}
+            SELECT 1 FROM proposal m JOIN policy_version p ON p.id = m.policy_id
+             WHERE m.id = NEW.proposal_id AND m.expires_at > NEW.at AND {PROPOSAL_GATE}
         )
         """,
     ),
@@ -148,9 +148,9 @@ GUARDS = (
         "the cap would be passed",
         f"""
         EXISTS (
-            SELECT 1 FROM motion m JOIN dataset d ON d.id = m.dataset_id
+            SELECT 1 FROM proposal m JOIN dataset d ON d.id = m.dataset_id
              JOIN account b ON b.parent_id = d.account_id AND b.kind = 'block'
-             WHERE m.id = NEW.motion_id
+             WHERE m.id = NEW.proposal_id
               AND m.kind = 'cap'
               AND (
                   b.rho_held + b.rho_spent + {reserved("rho", "d.account_id")} > m.rho
@@ -167,11 +167,11 @@ GUARDS = (
         "the standing authorisation does not cover this run",
         f"""
         NOT EXISTS (
-            SELECT 1 FROM request r JOIN motion m ON m.id = r.standing_id
+            SELECT 1 FROM request r JOIN proposal m ON m.id = r.standing_id
              WHERE r.id = NEW.request_id
-              AND m.id = NEW.motion_id
+              AND m.id = NEW.proposal_id
               AND NEW.number <= m.runs
-              AND NEW.number = 1 + (SELECT count(*) FROM standing_use u WHERE u.motion_id = m.id)
+              AND NEW.number = 1 + (SELECT count(*) FROM standing_use u WHERE u.proposal_id = m.id)
               AND NEW.attempt = 1 + {attempts("r.id")}
               AND {state("r.id")} = 'approved'
         )
@@ -182,8 +182,8 @@ GUARDS = (
 )
 
 ROOT = (
-    "(SELECT d.account_id FROM motion m JOIN dataset d ON d.id = m.dataset_id"
-    " WHERE m.id = NEW.motion_id AND m.kind = 'cap')"
+    "(SELECT d.account_id FROM proposal m JOIN dataset d ON d.id = m.dataset_id"
+    " WHERE m.id = NEW.proposal_id AND m.kind = 'cap')"
 )
 ACTIONS = (
     Action(
@@ -191,14 +191,14 @@ ACTIONS = (
         "carried",
         (
             f"""
-            UPDATE account SET rho_cap = (SELECT m.rho FROM motion m WHERE m.id = NEW.motion_id),
-             delta_cap = (SELECT m.delta_fail FROM motion m WHERE m.id = NEW.motion_id)
+            UPDATE account SET rho_cap = (SELECT m.rho FROM proposal m WHERE m.id = NEW.proposal_id),
+             delta_cap = (SELECT m.delta_fail FROM proposal m WHERE m.id = NEW.proposal_id)
              WHERE id = {ROOT} OR (kind = 'block' AND parent_id = {ROOT})
             """,
         ),
-        "EXISTS (SELECT 1 FROM motion m JOIN dataset d ON d.id = m.dataset_id JOIN account x ON x.id = d.account_id"
-        " OR (x.parent_id = d.account_id AND x.kind = 'block') WHERE m.id = NEW.motion_id AND m.kind = 'cap'"
+        "EXISTS (SELECT 1 FROM proposal m JOIN dataset d ON d.id = m.dataset_id JOIN account x ON x.id = d.account_id"
+        " OR (x.parent_id = d.account_id AND x.kind = 'block') WHERE m.id = NEW.proposal_id AND m.kind = 'cap'"
         " AND (x.rho_cap <> m.rho OR x.delta_cap <> m.delta_fail))",
-        "the caps did not follow the motion",
+        "the caps did not follow the proposal",
     ),
 )

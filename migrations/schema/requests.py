@@ -75,7 +75,7 @@ TABLES = (
         created_at VARCHAR(27) NOT NULL
         expires_at VARCHAR(27) NOT NULL
         scope_id {number} -> account
-        standing_id {number} -> motion
+        standing_id {number} -> proposal
         config_digest VARCHAR(64)
         """,
         unique=(("digest",),),
@@ -409,7 +409,7 @@ GUARDS = (
         "the stewards have not retracted it",
         """
         NOT EXISTS (
-            SELECT 1 FROM carried c JOIN motion m ON m.id = c.motion_id
+            SELECT 1 FROM carried c JOIN proposal m ON m.id = c.proposal_id
              JOIN publication p ON p.id = m.publication_id JOIN artifact f ON f.id = p.artifact_id
              WHERE m.kind = 'retraction' AND f.request_id = NEW.request_id
         )
@@ -484,12 +484,12 @@ GUARDS = (
         """
         EXISTS (
             SELECT 1 FROM request r JOIN policy_version p ON p.id = r.policy_id
-             JOIN approval a ON a.request_id = r.id OR a.motion_id = r.standing_id
+             JOIN approval a ON a.request_id = r.id OR a.proposal_id = r.standing_id
              WHERE r.id = NEW.request_id
               AND NOT p.several_roles
               AND (
                   NEW.created_by IN (a.approver_id, a.on_behalf_of)
-                   OR (a.motion_id = r.standing_id AND r.requester_id IN (a.approver_id, a.on_behalf_of))
+                   OR (a.proposal_id = r.standing_id AND r.requester_id IN (a.approver_id, a.on_behalf_of))
               )
         )
         """,

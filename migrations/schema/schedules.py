@@ -18,7 +18,7 @@ TABLES = (
         """
         id {key}
         dataset_id {number} NOT NULL -> dataset
-        standing_id {number} NOT NULL -> motion
+        standing_id {number} NOT NULL -> proposal
         kind VARCHAR(255) NOT NULL
         rule TEXT NOT NULL
         zone VARCHAR(255) NOT NULL
@@ -91,7 +91,7 @@ GUARDS = (
         "a schedule draws on a standing authorisation of its own dataset",
         """
         NOT EXISTS (
-            SELECT 1 FROM motion m
+            SELECT 1 FROM proposal m
              WHERE m.id = NEW.standing_id AND m.kind = 'standing' AND m.dataset_id = NEW.dataset_id
         )
         """,

@@ -40,7 +40,7 @@ class RequiredApprovals(_RuleModel):
     """Before private data is touched."""
     publish: ApprovalCount = 1
     """Before anything leaves."""
-    motion: ApprovalCount = 2
+    proposal: ApprovalCount = 2
     """Cap changes, standing authorisations, retractions: a cap is not raised by one person unasked."""
 
 
@@ -108,7 +108,7 @@ class DatasetApprovals(_RuleModel):
     """Before private data is touched."""
     publish: ApprovalCount | None = None
     """Before anything leaves."""
-    motion: ApprovalCount | None = None
+    proposal: ApprovalCount | None = None
     """Cap changes, standing authorisations, retractions."""
 
 
@@ -137,7 +137,7 @@ class EffectiveRules:
 
     spend: int
     publish: int
-    motion: int
+    proposal: int
     release: ReleaseLimits | None
     delta_below_population: bool
     mechanisms: tuple[str, ...] | None
@@ -161,7 +161,7 @@ class Policy(_RuleModel):
     approval_days: Days = 30
     """Days until an approval expires."""
     request_days: Days = 90
-    """Days until an undecided request or motion expires."""
+    """Days until an undecided request or proposal expires."""
     attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 5
     """How often one approved request may be run, failures included; each attempt spends what it arms."""
     release: ReleaseLimits | None = None
@@ -192,7 +192,7 @@ class Policy(_RuleModel):
         return EffectiveRules(
             spend=other.approvals.spend or approvals.spend,
             publish=other.approvals.publish or approvals.publish,
-            motion=other.approvals.motion or approvals.motion,
+            proposal=other.approvals.proposal or approvals.proposal,
             release=other.release or self.release,
             delta_below_population=(
                 self.delta_below_population if other.delta_below_population is None else other.delta_below_population

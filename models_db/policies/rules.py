@@ -10,7 +10,7 @@ class DatasetTerms:
     dataset: str
     spend_approvals: int | None
     publish_approvals: int | None
-    motion_approvals: int | None
+    proposal_approvals: int | None
     rho_max: int | None
     delta_max: int | None
     bars_viewers: bool | None = None
@@ -25,7 +25,7 @@ class PolicyTerms:
     several_roles: bool
     spend_approvals: int
     publish_approvals: int
-    motion_approvals: int
+    proposal_approvals: int
     rho_max: int | None
     delta_max: int | None
     pacing_period: str | None

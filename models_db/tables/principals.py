@@ -102,7 +102,7 @@ class PolicyVersion(Base):
     spend_approvals: Mapped[int]
     publish_approvals: Mapped[int]
     created_at: Mapped[Moment]
-    motion_approvals: Mapped[int]
+    proposal_approvals: Mapped[int]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
     """The most one release may cost, as integers of the ledger; None: no bound but the account's."""
@@ -113,7 +113,7 @@ class PolicyVersion(Base):
     """How often one request may be run; None, as in the next three, only in policies whose text says nothing of it."""
     approval_days: Mapped[int | None]
     request_days: Mapped[int | None]
-    """Days after which an approval, and after which a request or a motion expires at the latest."""
+    """Days after which an approval, and after which a request or a proposal expires at the latest."""
     delegation_days: Mapped[int | None]
     """Days after which a delegation ends at the latest."""
     bars_viewers: Mapped[bool | None]
@@ -131,7 +131,7 @@ class PolicyRule(Base):
     dataset: Mapped[Line]
     spend_approvals: Mapped[int | None]
     publish_approvals: Mapped[int | None]
-    motion_approvals: Mapped[int | None]
+    proposal_approvals: Mapped[int | None]
     rho_max: Mapped[Units | None]
     delta_max: Mapped[Units | None]
     bars_viewers: Mapped[bool | None]

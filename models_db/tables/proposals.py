@@ -11,7 +11,7 @@ PROPOSAL_KINDS = ("cap", "standing", "retraction")
 class Proposal(Base):
     """A proposal on a dataset. Its digest covers every column that says something; approvals are for that digest."""
 
-    __tablename__ = "motion"
+    __tablename__ = "proposal"
     __table_args__ = (
         CheckConstraint(
             "(kind = 'cap' AND epsilon IS NOT NULL AND delta IS NOT NULL AND delta_conversion IS NOT NULL"
@@ -45,16 +45,16 @@ class Proposal(Base):
     config_digest: Mapped[Digest | None]
     configuration: Mapped[Body | None]
     publication_id: Mapped[int | None] = mapped_column(Id)
-    """Without a foreign key, because requests name motions and publications come from requests; a guard checks it."""
+    """Without a foreign key, because requests name proposals and publications come from requests; a guard checks it."""
 
 
 class AppliedProposal(Base):
-    """A motion that had its approvals took effect; a new cap moves its accounts in the same statement."""
+    """A proposal that had its approvals took effect; a new cap moves its accounts in the same statement."""
 
     __tablename__ = "carried"
 
     id: Mapped[Key]
-    motion_id: Mapped[int] = mapped_column(reference("motion"), unique=True)
+    proposal_id: Mapped[int] = mapped_column(reference("proposal"), unique=True)
     actor_id: Mapped[int] = mapped_column(reference("principal"))
     at: Mapped[Moment]
 
@@ -63,10 +63,10 @@ class StandingUse(Base):
     """One run drawn from a standing authorisation: an attempt of a request, failed or not."""
 
     __tablename__ = "standing_use"
-    __table_args__ = (UniqueConstraint("motion_id", "number"), UniqueConstraint("request_id", "attempt"))
+    __table_args__ = (UniqueConstraint("proposal_id", "number"), UniqueConstraint("request_id", "attempt"))
 
     id: Mapped[Key]
-    motion_id: Mapped[int] = mapped_column(reference("motion"))
+    proposal_id: Mapped[int] = mapped_column(reference("proposal"))
     number: Mapped[int]
     request_id: Mapped[int] = mapped_column(reference("request"))
     attempt: Mapped[int]

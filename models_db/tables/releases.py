@@ -24,7 +24,7 @@ class Request(Base):
     created_at: Mapped[Moment]
     expires_at: Mapped[Moment]
     scope_id: Mapped[int | None] = mapped_column(reference("account"))
-    standing_id: Mapped[int | None] = mapped_column(reference("motion"))
+    standing_id: Mapped[int | None] = mapped_column(reference("proposal"))
     config_digest: Mapped[Digest | None]
     """Of what is asked, without nonce and version of the data: what a standing authorisation is for."""
 
@@ -51,19 +51,19 @@ class Transition(Base):
 
 
 class Approval(Base):
-    """A steward's decision at a gate, bound to the digest of what was shown: a request, an artifact, or a motion."""
+    """A steward's decision at a gate, bound to the digest of what was shown: a request, an artifact, or a proposal."""
 
     __tablename__ = "approval"
     __table_args__ = (
         CheckConstraint(
-            "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND motion_id IS NULL)"
-            " OR (gate = 'motion' AND motion_id IS NOT NULL AND request_id IS NULL)",
+            "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
+            " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)",
             name="gate",
         ),
         CheckConstraint("decision IN ('approve', 'reject')", name="decision"),
         CheckConstraint("length(trim(reason)) > 0", name="reason"),
         Index("ix_approval_request_id", "request_id"),
-        Index("ix_approval_motion_id", "motion_id"),
+        Index("ix_approval_proposal_id", "proposal_id"),
     )
 
     id: Mapped[Key]
@@ -76,7 +76,7 @@ class Approval(Base):
     at: Mapped[Moment]
     expires_at: Mapped[Moment]
     signature: Mapped[Line]
-    motion_id: Mapped[int | None] = mapped_column(reference("motion"))
+    proposal_id: Mapped[int | None] = mapped_column(reference("proposal"))
     on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
     attestation: Mapped[Body | None]
     """At the publish gate, the approver's signature of the release's in-toto statement."""

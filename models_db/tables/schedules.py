@@ -21,7 +21,7 @@ class Schedule(Base):
 
     id: Mapped[Key]
     dataset_id: Mapped[int] = mapped_column(reference("dataset"), index=True)
-    standing_id: Mapped[int] = mapped_column(reference("motion"))
+    standing_id: Mapped[int] = mapped_column(reference("proposal"))
     kind: Mapped[Line]
     rule: Mapped[Body]
     zone: Mapped[Line]

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 
 class Gate(StrEnum):
-    """Before private data is touched, before anything leaves, and on motions."""
+    """Before private data is touched, before anything leaves, and on proposals."""
 
     SPEND = "spend"
     PUBLISH = "publish"
-    MOTION = "motion"
+    PROPOSAL = "proposal"

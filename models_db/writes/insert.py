@@ -154,9 +154,9 @@ def lock_request(session: Session, number: int) -> None:
 
 
 def lock_proposal(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else decides on this motion."""
+    """Until the transaction ends nobody else decides on this proposal."""
     if on_postgresql(session):
-        session.execute(text("SELECT almoner_lock_motion(:number)"), {"number": number})
+        session.execute(text("SELECT almoner_lock_proposal(:number)"), {"number": number})
 
 
 def take_lease(session: Session, lease: Lease) -> None:

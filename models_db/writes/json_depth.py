@@ -12,7 +12,7 @@ from models_db.writes.database_errors import RuleViolated
 
 MOST_JSON_DEPTH = 32
 JSON_TEXT_COLUMNS = {
-    "motion": ("configuration",),
+    "proposal": ("configuration",),
     "policy_version": ("body",),
     "request": ("canonical",),
     "invocation": ("event", "libraries"),

@@ -20,8 +20,8 @@ from models_db.values.canonical_json import Json, encode_canonical
 
 DERIVED_COLUMNS = {"account": ("rho_held", "rho_spent", "delta_held", "delta_spent", "last_entry_id")}
 """Columns that follow from other rows: the counters of an account are the sums of its entries."""
-CAPPED_BY_MOTION = ("root", "block")
-"""The kinds of accounts whose caps motions move: they follow from the first claim and the carried motions."""
+CAPPED_BY_PROPOSAL = ("root", "block")
+"""The kinds of accounts whose caps proposals move: they follow from the first claim and the carried proposals."""
 EXEMPT_COLUMNS = {
     "audit": "it is the chain",
     "audit_head": "it is compared with the last link",
@@ -38,7 +38,7 @@ EXEMPT_COLUMNS = {
 
 LEADING_TABLES = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
-    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "motion", "policy_adoption", "principal",
+    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
     "publication", "request", "restoration", "role_grant", "role_revocation", "schedule", "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
@@ -61,7 +61,7 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
     """A row of a table as the digest of its link covers it, from its columns as the database has them."""
     left_out = DERIVED_COLUMNS.get(table, ())
     booleans = _boolean_columns(table)
-    empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_MOTION else ()
+    empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_PROPOSAL else ()
     spelled = (
         f"{quoted(name)}:{'null' if name in empty else _spell_value(row[name], boolean=name in booleans)}"
         for name in sorted(row)

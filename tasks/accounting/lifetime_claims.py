@@ -35,7 +35,7 @@ def require_derived(what: str, stored: LifetimeClaim) -> LifetimeClaim:
     """Check that the amounts of a stored claim are those that its epsilon and delta give; returns the derived claim.
 
     Args:
-        what: names what carries the claim, as in 'Motion 3'.
+        what: names what carries the claim, as in 'Proposal 3'.
 
     Raises:
         AmountsDiffer: they are not, or no claim can be made from the text, or the text is not in its one form.

@@ -46,7 +46,7 @@ def terms_of(policy: Policy) -> PolicyTerms:
         several_roles=policy.several_roles,
         spend_approvals=policy.approvals.spend,
         publish_approvals=policy.approvals.publish,
-        motion_approvals=policy.approvals.motion,
+        proposal_approvals=policy.approvals.proposal,
         rho_max=rho_max,
         delta_max=delta_max,
         pacing_period=pacing.every if pacing else None,
@@ -63,7 +63,7 @@ def terms_of(policy: Policy) -> PolicyTerms:
 def _dataset_terms(name: str, rules: DatasetRules) -> DatasetTerms:
     approvals, figures = rules.approvals, rules.internal_figures
     bars = None if figures is None else figures == "bar_viewers"
-    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.motion, *_release(rules.release), bars)
+    return DatasetTerms(name, approvals.spend, approvals.publish, approvals.proposal, *_release(rules.release), bars)
 
 
 def _release(limits: ReleaseLimits | None) -> tuple[int | None, int | None]:

@@ -102,12 +102,12 @@ class Lifetime(Strict):
 
 
 class Authorisation(Strict):
-    """A motion of the kind `standing`, as `models_db.services.lifecycle.proposals` states it.
+    """A proposal of the kind `standing`, as `models_db.services.lifecycle.proposals` states it.
 
     At most `rho` and `delta_fail` a run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
     """
 
-    motion: Literal["standing"]
+    proposal: Literal["standing"]
     dataset: Name
     reason: str
     nonce: Name

@@ -62,7 +62,7 @@ WITHOUT_GATES = {"entry_arm_approved": (5, 6), "transition_reopens": EVERY, "hol
 WITH_ROLES = passed_by("role_grant g WHERE g.principal_id", WITHOUT_ROLES)
 WITH_APPROVALS = {
     **passed_by("a.expires_at > NEW.at", WITHOUT_APPROVALS),
-    "carried_approved": [lambda t: carried(t, t.ready_motion)],
+    "carried_approved": [lambda t: carried(t, t.ready_proposal)],
 }
 GATED = {**passed_by("(SELECT max(coalesce(q.", WITHOUT_GATES)}
 REOPENING: Cases = {"transition_reopens": [lambda t: transition(t, t.approved, "approved", "submitted")]}
@@ -72,7 +72,7 @@ SEPARATED = {name: CASES[name].denied for name in CASES if "p.several_roles" in 
 def standing_request(town: Town) -> list[Executable]:
     """A submitted request under the standing authorisation, which it approves."""
     number = town.id_of("request", "TRUE") + 1
-    digest = town.one("SELECT config_digest FROM motion WHERE id = :n", n=town.standing)
+    digest = town.one("SELECT config_digest FROM proposal WHERE id = :n", n=town.standing)
     made = request(town, "clinic", "clinic", id=number, standing_id=town.standing, config_digest=digest)
     step = {"request_id": number, "number": 1, "from_state": "draft", "to_state": "submitted", "detail": "",
             "at": town.now, "actor_id": town.world.analyst.id}  # fmt: skip
@@ -90,7 +90,7 @@ DELEGATED: Cases = {
     "entry_arm_approved": [lambda t: entry(t, t.hold(t.held), "ARM")],
     "transition_approved": [lambda t: transition(t, t.undecided, "submitted", "approved")],
     "publication_approved": [lambda t: publication(t, t.cleared)],
-    "carried_approved": [lambda t: carried(t, t.ready_motion)],
+    "carried_approved": [lambda t: carried(t, t.ready_proposal)],
     "approval_delegated": [
         lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id)
     ],
@@ -102,7 +102,7 @@ _SIBLINGS = (
     " FROM dataset"
 )
 _NO_RULES = "DELETE FROM policy_rule"
-_IN_USE = "p.id IN (SELECT policy_id FROM request UNION SELECT policy_id FROM motion)"
+_IN_USE = "p.id IN (SELECT policy_id FROM request UNION SELECT policy_id FROM proposal)"
 _DELEGATED = (
     (
         "UPDATE approval SET approver_id = (SELECT id FROM principal WHERE name = 'delegate'),"
@@ -122,7 +122,7 @@ _DELEGATED = (
 
 def _rules(policies: str, datasets: str = "TRUE") -> str:
     return (
-        "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, motion_approvals)"
+        "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, proposal_approvals)"
         f" SELECT p.id, d.name, 9, 9, 9 FROM policy_version p CROSS JOIN dataset d WHERE {policies} AND {datasets}"
     )
 
@@ -157,18 +157,18 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         " ELSE 'spend' END",
         "every approval is of something else": "UPDATE approval SET"
         " request_id = CASE WHEN request_id IS NULL THEN NULL ELSE (SELECT min(id) FROM request) END,"
-        " motion_id = CASE WHEN motion_id IS NULL THEN NULL ELSE (SELECT min(id) FROM motion) END",
+        " proposal_id = CASE WHEN proposal_id IS NULL THEN NULL ELSE (SELECT min(id) FROM proposal) END",
     }
     for name, change in approvals.items():
         yield name, Circumstance((change,), WITH_APPROVALS)
         if "rejection" not in name:
             yield f"{name}, so a request reopens", Circumstance((change,), REOPENING, denied=False)
     twice = (
-        "INSERT INTO approval (request_id, motion_id, gate, subject_digest, approver_id, on_behalf_of, decision,"
-        " reason, at, expires_at, signature) SELECT request_id, motion_id, gate, subject_digest, {approver}, NULL,"
+        "INSERT INTO approval (request_id, proposal_id, gate, subject_digest, approver_id, on_behalf_of, decision,"
+        " reason, at, expires_at, signature) SELECT request_id, proposal_id, gate, subject_digest, {approver}, NULL,"
         " decision, reason, at, expires_at, 'again' FROM approval WHERE decision = 'approve'"
     )
-    two = "UPDATE policy_version SET spend_approvals = 2, publish_approvals = 2, motion_approvals = 2"
+    two = "UPDATE policy_version SET spend_approvals = 2, publish_approvals = 2, proposal_approvals = 2"
     another = twice.format(approver="(SELECT id FROM principal WHERE name = 'second steward')")
     same = twice.format(approver="coalesce(on_behalf_of, approver_id)")
     yield "one person has approved twice where two are asked for", Circumstance((_NO_RULES, two, same), WITH_APPROVALS)
@@ -202,14 +202,14 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
 def _standing() -> Iterator[tuple[str, Circumstance]]:
     other = "(SELECT id FROM dataset WHERE name = 'library')"
     changes = {
-        "is over": f"UPDATE motion SET until = '{PAST}' WHERE kind = 'standing'",
-        "is something else": "UPDATE motion SET kind = 'cap' WHERE kind = 'standing'",
-        "is for another configuration": f"UPDATE motion SET config_digest = '{OTHER}' WHERE kind = 'standing'",
-        "is of another dataset": f"UPDATE motion SET dataset_id = {other} WHERE kind = 'standing'",
+        "is over": f"UPDATE proposal SET until = '{PAST}' WHERE kind = 'standing'",
+        "is something else": "UPDATE proposal SET kind = 'cap' WHERE kind = 'standing'",
+        "is for another configuration": f"UPDATE proposal SET config_digest = '{OTHER}' WHERE kind = 'standing'",
+        "is of another dataset": f"UPDATE proposal SET dataset_id = {other} WHERE kind = 'standing'",
         "was not carried": "DELETE FROM carried",
-        "was taken back": "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at,"
-        f" expires_at, signature) SELECT m.id, 'motion', m.digest, p.id, 'reject', 'over', '{PAST}', '{FUTURE}', 's'"
-        " FROM motion m, principal p WHERE m.kind = 'standing' AND p.name = 'second steward'",
+        "was taken back": "INSERT INTO approval (proposal_id, gate, subject_digest, approver_id, decision, reason, at,"
+        f" expires_at, signature) SELECT m.id, 'proposal', m.digest, p.id, 'reject', 'over', '{PAST}', '{FUTURE}', 's'"
+        " FROM proposal m, principal p WHERE m.kind = 'standing' AND p.name = 'second steward'",
     }
     for name, change in changes.items():
         yield f"the authorisation {name}", Circumstance((change,), STANDING)
@@ -226,13 +226,15 @@ def _standing() -> Iterator[tuple[str, Circumstance]]:
     yield (
         "other authorisations were taken back",
         Circumstance(
-            (rejections.format("motion_id", "m", "motion", "motion", "m.kind <> 'standing'"),), STANDING, denied=False
+            (rejections.format("proposal_id", "m", "proposal", "proposal", "m.kind <> 'standing'"),),
+            STANDING,
+            denied=False,
         ),
     )
     yield (
         "other authorisations were taken back, and this one stands",
         Circumstance(
-            (rejections.format("motion_id", "m", "motion", "motion", "m.kind <> 'standing'"),), REOPENED_STANDING
+            (rejections.format("proposal_id", "m", "proposal", "proposal", "m.kind <> 'standing'"),), REOPENED_STANDING
         ),
     )
 

@@ -1,4 +1,4 @@
-"""For every guard of decisions and motions: what it denies, and the nearest things it lets pass."""
+"""For every guard of decisions and proposals: what it denies, and the nearest things it lets pass."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,8 +13,8 @@ from tests.contracts.rows import (
     carried,
     delegation,
     delegation_end,
-    motion,
     paced_policy,
+    proposal,
     publication,
     role_grant,
     role_revocation,
@@ -33,8 +33,8 @@ TO_COME = utc_now(datetime.now(UTC) + timedelta(days=20))
 BLOCK = "kind = 'block' AND rho_held > 0"
 
 
-def motion_id(town: Town, kind: str) -> dict[str, object]:
-    """What only a motion of that kind says."""
+def proposal_id(town: Town, kind: str) -> dict[str, object]:
+    """What only a proposal of that kind says."""
     if kind == "retraction":
         return {
             "kind": kind,
@@ -45,11 +45,11 @@ def motion_id(town: Town, kind: str) -> dict[str, object]:
 
 def new_cap(town: Town, **given: object) -> list[Executable]:
     """Another cap for the dataset that has an envelope, proposed, approved and carried."""
-    number = town.id_of("motion", "TRUE") + 1
+    number = town.id_of("proposal", "TRUE") + 1
     estate = town.id_of("dataset", "name = 'estate'")
     return [
-        motion(town, id=number, dataset_id=estate, **given),
-        approval(town, number, "motion", subject_digest=DIGEST),
+        proposal(town, id=number, dataset_id=estate, **given),
+        approval(town, number, "proposal", subject_digest=DIGEST),
         carried(town, number),
     ]
 
@@ -64,23 +64,23 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.running, "publish", subject_digest=DIGEST),
             lambda t: approval(t, t.produced, "publish", subject_digest=t.digest(t.cleared)),
             lambda t: approval(t, t.discarded, "publish", approver_id=t.second_steward),
-            lambda t: approval(t, t.open_motion, "motion", subject_digest=DIGEST),
-            lambda t: approval(t, t.open_motion, "motion", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
-            lambda t: approval(t, t.carried_cap, "motion", approver_id=t.second_steward),
+            lambda t: approval(t, t.open_proposal, "proposal", subject_digest=DIGEST),
+            lambda t: approval(t, t.open_proposal, "proposal", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
+            lambda t: approval(t, t.carried_cap, "proposal", approver_id=t.second_steward),
         ],
         allowed=[
             lambda t: approval(t, t.submitted),
             lambda t: approval(t, t.produced, "publish"),
-            lambda t: approval(t, t.open_motion, "motion"),
-            lambda t: approval(t, t.standing, "motion", decision="reject"),
-            lambda t: approval(t, t.standing, "motion", decision="reject", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
+            lambda t: approval(t, t.open_proposal, "proposal"),
+            lambda t: approval(t, t.standing, "proposal", decision="reject"),
+            lambda t: approval(t, t.standing, "proposal", decision="reject", at=AFTER_ALL, expires_at=AFTER_ALL_ENDS),
         ],
     ),
     "approval_by_steward": Case(
         denied=[
             lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id),
             lambda t: approval(t, t.submitted, approver_id=t.actor("former").id),
-            lambda t: approval(t, t.open_motion, "motion", approver_id=t.actor("former").id),
+            lambda t: approval(t, t.open_proposal, "proposal", approver_id=t.actor("former").id),
             lambda t: [role_revocation(t, "steward", "steward"), approval(t, t.submitted)],
         ],
         allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
@@ -89,7 +89,7 @@ DECISIONS: dict[str, Case] = {
         denied=[
             lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
             lambda t: approval(
-                t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id
+                t, t.open_proposal, "proposal", approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id
             ),
             lambda t: [
                 delegation_end(t, "steward"),
@@ -104,7 +104,9 @@ DECISIONS: dict[str, Case] = {
             lambda t: approval(t, t.submitted, approver_id=t.actor("delegate").id, on_behalf_of=t.world.steward.id),
             lambda t: [
                 delegation(t, "second steward", "delegate", "harbour"),
-                approval(t, t.open_motion, "motion", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
+                approval(
+                    t, t.open_proposal, "proposal", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward
+                ),
             ],
         ],
     ),
@@ -120,7 +122,7 @@ DECISIONS: dict[str, Case] = {
             ],
             lambda t: [
                 role_grant(t, "analyst", "steward"),
-                approval(t, t.open_motion, "motion", approver_id=t.world.analyst.id),
+                approval(t, t.open_proposal, "proposal", approver_id=t.world.analyst.id),
             ],
         ],
         allowed=[
@@ -131,7 +133,7 @@ DECISIONS: dict[str, Case] = {
     "approval_not_by_admin": Case(
         denied=[
             lambda t: approval(t, t.submitted, approver_id=t.world.admin.id),
-            lambda t: approval(t, t.open_motion, "motion", approver_id=t.world.admin.id),
+            lambda t: approval(t, t.open_proposal, "proposal", approver_id=t.world.admin.id),
             lambda t: [role_grant(t, "steward", "admin"), approval(t, t.submitted)],
             lambda t: [
                 delegation(t, "admin", "delegate"),
@@ -149,7 +151,7 @@ DECISIONS: dict[str, Case] = {
                 delegation(t, "second steward", "delegate"),
                 approval(t, t.delegated, approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward),
             ],
-            lambda t: [approval(t, t.open_motion, "motion"), approval(t, t.open_motion, "motion")],
+            lambda t: [approval(t, t.open_proposal, "proposal"), approval(t, t.open_proposal, "proposal")],
         ],
         allowed=[
             lambda t: approval(t, t.approved, approver_id=t.second_steward),
@@ -181,7 +183,7 @@ DECISIONS: dict[str, Case] = {
             lambda t: withdrawal(t, f"request_id = {t.published.request_id} AND gate = 'publish'"),
             lambda t: withdrawal(t, f"request_id = {t.decided.request_id} AND gate = 'publish'"),
             lambda t: withdrawal(t, f"request_id = {t.rejected} AND decision = 'reject'"),
-            lambda t: withdrawal(t, f"motion_id = {t.carried_cap}"),
+            lambda t: withdrawal(t, f"proposal_id = {t.carried_cap}"),
         ],
         allowed=[
             lambda t: withdrawal(t, f"request_id = {t.approved}"),
@@ -214,42 +216,42 @@ DECISIONS: dict[str, Case] = {
         ],
         allowed=[lambda t: publication(t, t.cleared)],
     ),
-    # --- motions
-    "motion_proposed": Case(
+    # --- proposals
+    "proposal_proposed": Case(
         denied=[
-            lambda t: motion(t, proposer_id=t.world.runner.id),
-            lambda t: motion(t, proposer_id=t.actor("former").id),
-            lambda t: motion(t, policy_id=paced_policy(t)),
+            lambda t: proposal(t, proposer_id=t.world.runner.id),
+            lambda t: proposal(t, proposer_id=t.actor("former").id),
+            lambda t: proposal(t, policy_id=paced_policy(t)),
         ],
-        allowed=[motion, lambda t: motion(t, proposer_id=t.world.steward.id)],
+        allowed=[proposal, lambda t: proposal(t, proposer_id=t.world.steward.id)],
     ),
-    "motion_of_its_dataset": Case(
+    "proposal_of_its_dataset": Case(
         denied=[
-            lambda t: motion(t, dataset_id=t.id_of("dataset", "name = 'harbour'"), **motion_id(t, "retraction")),
-            lambda t: motion(t, kind="retraction", publication_id=999),
+            lambda t: proposal(t, dataset_id=t.id_of("dataset", "name = 'harbour'"), **proposal_id(t, "retraction")),
+            lambda t: proposal(t, kind="retraction", publication_id=999),
         ],
-        allowed=[lambda t: motion(t, **motion_id(t, "retraction"))],
+        allowed=[lambda t: proposal(t, **proposal_id(t, "retraction"))],
     ),
-    "motion_not_negative": Case(
+    "proposal_not_negative": Case(
         denied=[
-            lambda t: motion(t, rho=-1),
-            lambda t: motion(t, delta_fail=-1),
-            lambda t: motion(t, rho=-1, **motion_id(t, "standing")),
+            lambda t: proposal(t, rho=-1),
+            lambda t: proposal(t, delta_fail=-1),
+            lambda t: proposal(t, rho=-1, **proposal_id(t, "standing")),
         ],
-        allowed=[lambda t: motion(t, rho=0), lambda t: motion(t, **motion_id(t, "standing"))],
+        allowed=[lambda t: proposal(t, rho=0), lambda t: proposal(t, **proposal_id(t, "standing"))],
     ),
     "carried_approved": Case(
         denied=[
-            lambda t: carried(t, t.open_motion),
-            lambda t: [approval(t, t.open_motion, "motion", decision="reject"), carried(t, t.open_motion)],
-            lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion, at=LATE)],
+            lambda t: carried(t, t.open_proposal),
+            lambda t: [approval(t, t.open_proposal, "proposal", decision="reject"), carried(t, t.open_proposal)],
+            lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal, at=LATE)],
             lambda t: [
-                approval(t, t.open_motion, "motion"),
+                approval(t, t.open_proposal, "proposal"),
                 role_revocation(t, "steward", "steward"),
-                carried(t, t.open_motion),
+                carried(t, t.open_proposal),
             ],
         ],
-        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
+        allowed=[lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal)]],
     ),
     "carried_keeps_envelopes": Case(
         denied=[lambda t: new_cap(t, rho=599), lambda t: new_cap(t, delta_fail=49), lambda t: new_cap(t, rho=0)],
@@ -259,11 +261,11 @@ DECISIONS: dict[str, Case] = {
         denied=[
             lambda t: [
                 role_grant(t, "steward", "steward", valid_from=LONG_AGO),
-                approval(t, t.open_motion, "motion"),
-                carried(t, t.open_motion, at=THEN),
+                approval(t, t.open_proposal, "proposal"),
+                carried(t, t.open_proposal, at=THEN),
             ],
         ],
-        allowed=[lambda t: [approval(t, t.open_motion, "motion"), carried(t, t.open_motion)]],
+        allowed=[lambda t: [approval(t, t.open_proposal, "proposal"), carried(t, t.open_proposal)]],
     ),
     "standing_use_allowed": Case(
         denied=[
@@ -274,9 +276,9 @@ DECISIONS: dict[str, Case] = {
             lambda t: standing_use(t, request_id=t.approved),
             lambda t: standing_use(t, actor_id=t.world.analyst.id),
             lambda t: standing_use(t, at=LATE),
-            lambda t: [approval(t, t.standing, "motion", decision="reject"), standing_use(t)],
+            lambda t: [approval(t, t.standing, "proposal", decision="reject"), standing_use(t)],
             lambda t: standing_use(
-                t, request_id=t.exhausted, attempt=2, motion_id=t.id_of("motion", "kind = 'standing'")
+                t, request_id=t.exhausted, attempt=2, proposal_id=t.id_of("proposal", "kind = 'standing'")
             ),
         ],
         allowed=[standing_use],

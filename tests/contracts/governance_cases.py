@@ -82,16 +82,16 @@ WORK: dict[str, Case] = {
         ],
     ),
     # --- policies
-    "policy_motions_ask_somebody": Case(
+    "policy_proposals_ask_somebody": Case(
         denied=[
-            lambda t: policy(t, 1, 1, motion_approvals=0),
+            lambda t: policy(t, 1, 1, proposal_approvals=0),
             lambda t: policy(t, 1, 1, pacing_permille=0),
             lambda t: policy(t, 1, 1, pacing_permille=1001),
             lambda t: policy(t, 1, 1, pacing_period="day", pacing_permille=10),
             lambda t: policy(t, 1, 1, pacing_period="week"),
         ],
         allowed=[
-            lambda t: policy(t, 1, 1, motion_approvals=1, pacing_period="week", pacing_permille=1000),
+            lambda t: policy(t, 1, 1, proposal_approvals=1, pacing_period="week", pacing_permille=1000),
             lambda t: policy(t, 1, 1),
         ],
     ),
@@ -99,7 +99,7 @@ WORK: dict[str, Case] = {
         denied=[
             lambda t: new_policy(t, spend_approvals=0),
             lambda t: new_policy(t, publish_approvals=0),
-            lambda t: new_policy(t, motion_approvals=-1),
+            lambda t: new_policy(t, proposal_approvals=-1),
         ],
         allowed=[lambda t: new_policy(t, spend_approvals=1), lambda t: new_policy(t, rho_max=1)],
     ),
@@ -307,7 +307,7 @@ WORK: dict[str, Case] = {
             lambda t: unheld(t, t.scoped, "HOLD", "ARM", account_id=t.account("estate")),
             lambda t: unheld(t, t.paced, "HOLD", "ARM", account_id=t.account("paced")),
             lambda t: entry(t, t.hold(t.routine), "ARM", at=LATE),
-            lambda t: [approval(t, t.standing, "motion", decision="reject"), entry(t, t.hold(t.routine), "ARM")],
+            lambda t: [approval(t, t.standing, "proposal", decision="reject"), entry(t, t.hold(t.routine), "ARM")],
         ],
         allowed=[
             lambda t: entry(t, t.hold(t.held), "ARM"),
@@ -376,7 +376,7 @@ WORK: dict[str, Case] = {
         allowed=[
             lambda t: [withdrawal(t, f"request_id = {t.approved}"), transition(t, t.approved, "approved", "submitted")],
             lambda t: [
-                approval(t, t.standing, "motion", decision="reject"),
+                approval(t, t.standing, "proposal", decision="reject"),
                 transition(t, t.scheduled, "approved", "submitted"),
             ],
         ],
@@ -414,13 +414,13 @@ WORK: dict[str, Case] = {
         denied=[
             lambda t: transition(t, t.published.request_id, "published", "retracted"),
             lambda t: [
-                approval(t, t.open_retraction, "motion"),
+                approval(t, t.open_retraction, "proposal"),
                 transition(t, t.published.request_id, "published", "retracted"),
             ],
         ],
         allowed=[
             lambda t: [
-                approval(t, t.open_retraction, "motion"),
+                approval(t, t.open_retraction, "proposal"),
                 carried(t, t.open_retraction),
                 transition(t, t.published.request_id, "published", "retracted"),
             ]

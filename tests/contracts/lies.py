@@ -91,7 +91,7 @@ GRANT = (
     ' "at": "$now"}'
 )
 ENTRY = '{"hold_id": %s, "kind": "%s", "at": "$now", "actor_id": $bad_%s}'
-MOTION = (
+PROPOSAL = (
     '{"kind": "cap", "dataset_id": $dataset, "policy_id": %s, "proposer_id": %s, "reason": "because", "nonce": "n",'
     ' "digest": "$d", "created_at": "$now", "expires_at": "$late", "epsilon": "99", "delta": "1",'
     ' "delta_conversion": 1, "rho": %s, "delta_fail": 9}'
@@ -119,7 +119,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
         [door("account", '{"kind": "root", "rho_cap": 9, "delta_cap": 9, "rho_spent": 5}')],
         "an account opens empty",
     ),
-    "no such column": ("analyst", [door("motion", '{"kind) SELECT 1; --": 1}')], "does not exist"),
+    "no such column": ("analyst", [door("proposal", '{"kind) SELECT 1; --": 1}')], "does not exist"),
     "a column of the second row only": (
         "runner",
         [door("entry", ENTRY % ("$held", "RELEASE", "runner"), ENTRY[:-1] % ("$held", "ARM", "runner") + ', "id": 1}')],
@@ -212,7 +212,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "another policy": (
         "steward",
         [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": true, "spend_approvals": 1,'
-                                ' "publish_approvals": 1, "motion_approvals": 1, "created_at": "$now"}')],
+                                ' "publish_approvals": 1, "proposal_approvals": 1, "created_at": "$now"}')],
         "your roles do not record that",
     ),
     "another policy in force": (
@@ -311,29 +311,29 @@ LIES: dict[str, tuple[str, list[str], str]] = {
                          ' "governed": false, "created_at": "$now", "created_by": $bad_analyst}')],
         r"only a steward or an admin|protected alike",
     ),
-    # motions
-    "a motion of somebody else": ("analyst", [door("motion", MOTION % ("$policy", "$analyst", 9))], "own login"),
-    "a motion under a policy that is over": (
-        "analyst", [door("motion", MOTION % ("$other_policy", "$bad_analyst", 9))], "under the policy in force"),
-    "a motion by a runner": (
+    # proposals
+    "a proposal of somebody else": ("analyst", [door("proposal", PROPOSAL % ("$policy", "$analyst", 9))], "own login"),
+    "a proposal under a policy that is over": (
+        "analyst", [door("proposal", PROPOSAL % ("$other_policy", "$bad_analyst", 9))], "under the policy in force"),
+    "a proposal by a runner": (
         "runner",
-        [door("motion", MOTION % ("$policy", "$bad_runner", 9))],
+        [door("proposal", PROPOSAL % ("$policy", "$bad_runner", 9))],
         "analyst or a steward"),
-    "a motion to owe": ("analyst", [door("motion", MOTION % ("$policy", "$bad_analyst", -9))], "never negative"),
-    "a motion nobody approved": (
+    "a proposal to owe": ("analyst", [door("proposal", PROPOSAL % ("$policy", "$bad_analyst", -9))], "never negative"),
+    "a proposal nobody approved": (
         "analyst",
-        [door("carried", '{"motion_id": $motion, "actor_id": $bad_analyst, "at": "$now"}')],
+        [door("carried", '{"proposal_id": $proposal, "actor_id": $bad_analyst, "at": "$now"}')],
         "has not its approvals",
     ),
     "a run nobody authorised": (
         "runner",
-        [door("standing_use", '{"motion_id": $standing, "number": 2, "request_id": $approved, "attempt": 1,'
+        [door("standing_use", '{"proposal_id": $standing, "number": 2, "request_id": $approved, "attempt": 1,'
                               ' "actor_id": $bad_runner, "at": "$now"}')],
         "does not cover this run",
     ),
     "a run by an analyst": (
         "analyst",
-        [door("standing_use", '{"motion_id": $standing, "number": 2, "request_id": $scheduled, "attempt": 1,'
+        [door("standing_use", '{"proposal_id": $standing, "number": 2, "request_id": $scheduled, "attempt": 1,'
                               ' "actor_id": $bad_analyst, "at": "$now"}')],
         "does not cover this run",
     ),
@@ -434,7 +434,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "a policy of nobody": (
         "admin",
         [door("policy_version", '{"digest": "$d", "body": "{}", "several_roles": false, "spend_approvals": 1,'
-                                ' "publish_approvals": 1, "motion_approvals": 1, "created_at": "$now", "attempts": 1,'
+                                ' "publish_approvals": 1, "proposal_approvals": 1, "created_at": "$now", "attempts": 1,'
                                 ' "approval_days": 1, "request_days": 1, "delegation_days": 1}'), LINK],
         "together with what it belongs to",
     ),
@@ -472,7 +472,7 @@ LIES: dict[str, tuple[str, list[str], str]] = {
     "link as nobody": ("nobody", [LINK], "knows nobody"),
     "lock as nobody": ("nobody", ["SELECT almoner_lock_accounts($root, ARRAY[0])"], "knows nobody"),
     "lock a request as nobody": ("nobody", ["SELECT almoner_lock_request($submitted)"], "knows nobody"),
-    "lock a motion as nobody": ("nobody", ["SELECT almoner_lock_motion($motion)"], "knows nobody"),
+    "lock a proposal as nobody": ("nobody", ["SELECT almoner_lock_proposal($proposal)"], "knows nobody"),
     "take in data as nobody": (
         "nobody", ["SELECT almoner_claim_units($root, ARRAY['\\x01'::bytea], ARRAY[1])"], "only a runner or a steward"),
     "record as a reader": ("auditor", [door("checkpoint", "{}")], "permission denied"),
@@ -530,7 +530,7 @@ LEGAL = {
     "an envelope": ("steward", door("account", '{"kind": "scope", "parent_id": $estate, "name": "mine", "rho_cap": 1,'
                                                ' "delta_cap": 0}')),
     "money": ("runner", door("entry", ENTRY % ("$held", "ARM", "runner"))),
-    "a motion": ("analyst", door("motion", MOTION % ("$policy", "$bad_analyst", 9))),
+    "a proposal": ("analyst", door("proposal", PROPOSAL % ("$policy", "$bad_analyst", 9))),
     "a step": ("runner", door("transition", TRANSITION % ("approved", 3, "approved", "running", "runner"))),
     "a schedule": ("analyst", door("schedule", SCHEDULE % "$bad_analyst")),
     "a slot": ("analyst", door("schedule_slot", SLOT % ("$now", "$bad_analyst"))),

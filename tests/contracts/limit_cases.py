@@ -15,8 +15,8 @@ from tests.contracts.rows import (
     hold,
     insert,
     invocation,
-    motion,
     policy,
+    proposal,
     request,
     transition,
 )
@@ -126,25 +126,25 @@ LIMITS: dict[str, Case] = {
         denied=[lambda t: request(t, "clinic", "clinic", expires_at=TOO_LATE)],
         allowed=[lambda t: request(t, "clinic", "clinic", expires_at=LAST)],
     ),
-    "motion_expires": Case(
+    "proposal_expires": Case(
         denied=[
-            lambda t: motion(t, expires_at=TOO_LATE),
-            lambda t: motion(t, expires_at=TOO_LATE, until=TOO_LATE),
-            lambda t: motion(t, expires_at=TOO_LATE, **standing(t, SOON)),
+            lambda t: proposal(t, expires_at=TOO_LATE),
+            lambda t: proposal(t, expires_at=TOO_LATE, until=TOO_LATE),
+            lambda t: proposal(t, expires_at=TOO_LATE, **standing(t, SOON)),
         ],
         allowed=[
-            lambda t: motion(t, expires_at=LAST),
-            lambda t: motion(t, expires_at=TOO_LATE, **standing(t, TOO_LATE)),
+            lambda t: proposal(t, expires_at=LAST),
+            lambda t: proposal(t, expires_at=TOO_LATE, **standing(t, TOO_LATE)),
         ],
     ),
     "approval_expires": Case(
         denied=[
             lambda t: approval(t, t.reopened, expires_at=TOO_LATE),
-            lambda t: approval(t, t.open_motion, "motion", expires_at=TOO_LATE),
+            lambda t: approval(t, t.open_proposal, "proposal", expires_at=TOO_LATE),
         ],
         allowed=[
             lambda t: approval(t, t.reopened, expires_at=LAST),
-            lambda t: approval(t, t.open_motion, "motion", expires_at=LAST),
+            lambda t: approval(t, t.open_proposal, "proposal", expires_at=LAST),
         ],
     ),
     "delegation_expires": Case(

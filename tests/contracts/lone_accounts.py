@@ -43,9 +43,9 @@ from tests.contracts.rows import (
     hold,
     insert,
     invocation,
-    motion,
     policy,
     policy_rule,
+    proposal,
     publication,
     role_grant,
     role_revocation,
@@ -148,10 +148,10 @@ ACCOUNTS: dict[str, list[Lone]] = {
                 )
             ],
         ),
-        # the newest carried motion of the account counts, and only if it is on a cap
+        # the newest carried proposal of the account counts, and only if it is on a cap
         *(
             Lone(
-                (*impostor, f"UPDATE motion SET rho = {rho}, delta_fail = {delta} WHERE id = 950"),
+                (*impostor, f"UPDATE proposal SET rho = {rho}, delta_fail = {delta} WHERE id = 950"),
                 denied=[recapped(f"rho_cap = {rho}, delta_cap = {delta}")],
             )
             for impostor in (IMPOSTOR, OF_ANOTHER_ACCOUNT)
@@ -213,7 +213,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
     "publication_by_runner": by_either(
         "runner", "steward", lambda t: publication(t, t.cleared, actor_id=t.world.analyst.id)
     ),
-    "motion_proposed": by_either("analyst", "steward", lambda t: motion(t, proposer_id=t.world.runner.id)),
+    "proposal_proposed": by_either("analyst", "steward", lambda t: proposal(t, proposer_id=t.world.runner.id)),
     # --- mechanisms, holds and entries
     "invocation_relation": [
         Lone(
@@ -227,7 +227,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
             allowed=[lambda t: invocation(t, t.routine)],
         ),
         Lone(
-            (sql("UPDATE approval SET approver_id = {analyst} WHERE motion_id = {standing}"),),
+            (sql("UPDATE approval SET approver_id = {analyst} WHERE proposal_id = {standing}"),),
             denied=[lambda t: invocation(t, t.routine)],
         ),
         Lone(
@@ -263,7 +263,7 @@ ACCOUNTS: dict[str, list[Lone]] = {
             for policy_id, name in (("900", "clinic"), ("{policy}", "harbour"))
         ),
         *_limits("held", "UPDATE policy_version SET rho_max = 11, delta_max = 11"),
-        *_limits("routine", "UPDATE motion SET rho = 11, delta_fail = 11 WHERE kind = 'standing'"),
+        *_limits("routine", "UPDATE proposal SET rho = 11, delta_fail = 11 WHERE kind = 'standing'"),
     ],
     "entry_needs_hold": [
         Lone(stray_hold("held", "COMMIT"), denied=[lambda t: entry(t, STRAY, "ARM")]),

@@ -1,7 +1,7 @@
 """For each guard on requests, decisions and schedules: states in which one clause of it decides."""
 
 from tests.contracts.circumstances import FUTURE, OTHER, PAST, standing_request
-from tests.contracts.decision_cases import motion_id, new_cap
+from tests.contracts.decision_cases import new_cap, proposal_id
 from tests.contracts.governance_cases import AFTER_ALL
 from tests.contracts.lone_states import (
     NO_CHECKS,
@@ -33,7 +33,7 @@ from tests.contracts.rows import (
     hold,
     insert,
     invocation,
-    motion,
+    proposal,
     schedule,
     schedule_change,
     scope_end,
@@ -91,7 +91,7 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone(
             (
                 sql(
-                    "UPDATE request SET config_digest = (SELECT config_digest FROM motion WHERE id = {standing})"
+                    "UPDATE request SET config_digest = (SELECT config_digest FROM proposal WHERE id = {standing})"
                     " WHERE id = {submitted}"
                 ),
             ),
@@ -143,7 +143,7 @@ DECISIONS: dict[str, list[Lone]] = {
     ],
     "transition_retracted": [
         Lone(
-            (NO_CHECKS, "UPDATE motion SET kind = 'cap' WHERE kind = 'retraction'"),
+            (NO_CHECKS, "UPDATE proposal SET kind = 'cap' WHERE kind = 'retraction'"),
             denied=[lambda t: transition(t, t.retracted.request_id, "published", "retracted")],
         ),
     ],
@@ -151,13 +151,15 @@ DECISIONS: dict[str, list[Lone]] = {
     "approval_subject": [
         Lone(
             denied=[
-                lambda t: approval(t, t.open_motion, "motion", subject_digest=t.world.subject(t.ready_motion, "motion"))
+                lambda t: approval(
+                    t, t.open_proposal, "proposal", subject_digest=t.world.subject(t.ready_proposal, "proposal")
+                )
             ]
         ),
     ],
     "approval_separate": [
         Lone(
-            (sql("UPDATE motion SET proposer_id = {second} WHERE id = {carried}"),),
+            (sql("UPDATE proposal SET proposer_id = {second} WHERE id = {carried}"),),
             allowed=[lambda t: approval(t, t.submitted, approver_id=t.second_steward)],
         ),
     ],
@@ -210,7 +212,7 @@ DECISIONS: dict[str, list[Lone]] = {
     ],
     "withdrawal_unused": [
         Lone(
-            allowed=[lambda t: withdrawal(t, f"motion_id = {t.ready_motion}")],
+            allowed=[lambda t: withdrawal(t, f"proposal_id = {t.ready_proposal}")],
             denied=[lambda t: withdrawal(t, f"request_id = {t.cleared.request_id} AND gate = 'spend'")],
         ),
         Lone(
@@ -234,10 +236,10 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone(OTHER_RULES, allowed=[publish]),
     ],
     "carried_approved": [
-        Lone((f"UPDATE motion SET expires_at = '{PAST}'",), denied=[carry]),
-        Lone((lambda t: rejection(t, t.ready_motion, "motion"),), denied=[carry]),
-        Lone((lambda t: rejection(t, t.open_motion, "motion"),), allowed=[carry]),
-        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.ready_motion)), allowed=[carry]),
+        Lone((f"UPDATE proposal SET expires_at = '{PAST}'",), denied=[carry]),
+        Lone((lambda t: rejection(t, t.ready_proposal, "proposal"),), denied=[carry]),
+        Lone((lambda t: rejection(t, t.open_proposal, "proposal"),), allowed=[carry]),
+        Lone((NO_CHECKS, lambda t: misplaced_rejection(t, t.ready_proposal)), allowed=[carry]),
         Lone(OTHER_RULES, allowed=[carry]),
     ],
     "carried_keeps_envelopes": [
@@ -245,7 +247,7 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone(
             allowed=[
                 lambda t: [scope_end(t), *new_cap(t, rho=600, delta_fail=10)],
-                lambda t: new_cap(t, **{**motion_id(t, "standing"), "rho": 1, "delta_fail": 0}),
+                lambda t: new_cap(t, **{**proposal_id(t, "standing"), "rho": 1, "delta_fail": 0}),
             ]
         ),
         Lone(
@@ -259,7 +261,7 @@ DECISIONS: dict[str, list[Lone]] = {
         ),
         Lone(
             (
-                lambda t: motion(
+                lambda t: proposal(
                     t,
                     rho=1,
                     delta_fail=0,
@@ -270,7 +272,7 @@ DECISIONS: dict[str, list[Lone]] = {
             ),
             allowed=[
                 lambda t: [
-                    motion(t, id=950, rho=600, delta_fail=50, dataset_id=t.id_of("dataset", "name = 'estate'")),
+                    proposal(t, id=950, rho=600, delta_fail=50, dataset_id=t.id_of("dataset", "name = 'estate'")),
                     carried(t, 950),
                 ]
             ],
@@ -281,7 +283,7 @@ DECISIONS: dict[str, list[Lone]] = {
             denied=[
                 lambda t: standing_use(t, number=1),
                 lambda t: standing_use(
-                    t, motion_id=t.one("SELECT standing_id FROM request WHERE id = :r", r=t.exhausted)
+                    t, proposal_id=t.one("SELECT standing_id FROM request WHERE id = :r", r=t.exhausted)
                 ),
                 lambda t: standing_use(t, request_id=t.routine.request_id),
             ]
@@ -290,7 +292,7 @@ DECISIONS: dict[str, list[Lone]] = {
     ],
     # --- schedules
     "schedule_of_its_dataset": [
-        Lone((NO_CHECKS, "UPDATE motion SET kind = 'cap' WHERE kind = 'standing'"), denied=[schedule]),
+        Lone((NO_CHECKS, "UPDATE proposal SET kind = 'cap' WHERE kind = 'standing'"), denied=[schedule]),
     ],
     "schedule_change_by_right": [
         Lone(
@@ -311,7 +313,7 @@ DECISIONS: dict[str, list[Lone]] = {
         Lone(
             (
                 sql(
-                    "UPDATE schedule SET standing_id = (SELECT max(id) FROM motion WHERE kind = 'standing'"
+                    "UPDATE schedule SET standing_id = (SELECT max(id) FROM proposal WHERE kind = 'standing'"
                     " AND id <> {standing}) WHERE id = {schedule}"
                 ),
             ),

@@ -15,8 +15,8 @@ from tests.contracts.rows import (
     hold,
     internal_view,
     invocation,
-    motion,
     policy_rule,
+    proposal,
     request,
     transition,
 )
@@ -52,9 +52,9 @@ def number_of(town: Town, policy: str) -> int:
     return town.barring if policy == "barring" else town.world.policy_id
 
 
-def motions_under(policy: str) -> Make:
-    """All motions were made under this policy."""
-    return lambda t: text(f"UPDATE motion SET policy_id = {number_of(t, policy)}")
+def proposals_under(policy: str) -> Make:
+    """All proposals were made under this policy."""
+    return lambda t: text(f"UPDATE proposal SET policy_id = {number_of(t, policy)}")
 
 
 def requests_under(policy: str) -> Make:
@@ -66,16 +66,16 @@ def viewer_approves_request(town: Town) -> Executable:
     return approval(town, town.barred, approver_id=town.second_steward)
 
 
-def viewer_approves_motion(town: Town) -> Executable:
-    return approval(town, town.barred_motion, "motion", approver_id=town.second_steward)
+def viewer_approves_proposal(town: Town) -> Executable:
+    return approval(town, town.barred_proposal, "proposal", approver_id=town.second_steward)
 
 
 def viewer_approves_elsewhere(town: Town) -> Executable:
     return approval(town, town.submitted, approver_id=town.second_steward)
 
 
-def viewer_approves_motion_elsewhere(town: Town) -> Executable:
-    return approval(town, town.open_motion, "motion", approver_id=town.second_steward)
+def viewer_approves_proposal_elsewhere(town: Town) -> Executable:
+    return approval(town, town.open_proposal, "proposal", approver_id=town.second_steward)
 
 
 def viewer_requests(town: Town) -> Executable:
@@ -83,14 +83,14 @@ def viewer_requests(town: Town) -> Executable:
 
 
 def viewer_moves(town: Town) -> Executable:
-    return motion(town, dataset_id=town.id_of("dataset", "name = 'seen'"))
+    return proposal(town, dataset_id=town.id_of("dataset", "name = 'seen'"))
 
 
 NOT_BARRED = (
     (barring_rule("adopted", "clinic"),),  # a dataset of another account
     (barring_rule("barring", "seen"),),  # another policy
 )
-"""Rules that do not concern a motion or request on `seen` under the policy that is adopted."""
+"""Rules that do not concern a proposal or request on `seen` under the policy that is adopted."""
 
 LIMITS: dict[str, list[Lone]] = {
     # --- plans
@@ -123,28 +123,28 @@ LIMITS: dict[str, list[Lone]] = {
         Lone((UNGOVERNED,), allowed=[lambda t: evaluation(t, t.unseen, "internal")]),
     ],
     "approval_not_by_viewer": [
-        Lone((NOBODY_BARRED,), allowed=[viewer_approves_request, viewer_approves_motion]),
+        Lone((NOBODY_BARRED,), allowed=[viewer_approves_request, viewer_approves_proposal]),
         *(
             Lone(
-                (requests_under("adopted"), motions_under("adopted"), *rules),
-                allowed=[viewer_approves_request, viewer_approves_motion],
+                (requests_under("adopted"), proposals_under("adopted"), *rules),
+                allowed=[viewer_approves_request, viewer_approves_proposal],
             )
             for rules in ((), *NOT_BARRED)
         ),
         Lone(
-            (requests_under("adopted"), motions_under("adopted"), barring_rule("adopted", "seen")),
-            denied=[viewer_approves_request, viewer_approves_motion],
+            (requests_under("adopted"), proposals_under("adopted"), barring_rule("adopted", "seen")),
+            denied=[viewer_approves_request, viewer_approves_proposal],
         ),
         Lone(
-            (requests_under("barring"), motions_under("barring")),
-            allowed=[viewer_approves_elsewhere, viewer_approves_motion_elsewhere],
+            (requests_under("barring"), proposals_under("barring")),
+            allowed=[viewer_approves_elsewhere, viewer_approves_proposal_elsewhere],
         ),
     ],
     "request_not_by_viewer": [
         *(Lone(rules, allowed=[viewer_requests]) for rules in NOT_BARRED),
         Lone(allowed=[lambda t: request(t, "seen", "seen", policy_id=t.barring, requester_id=t.world.steward.id)]),
     ],
-    "motion_not_by_viewer": [Lone(rules, allowed=[viewer_moves]) for rules in NOT_BARRED],
+    "proposal_not_by_viewer": [Lone(rules, allowed=[viewer_moves]) for rules in NOT_BARRED],
     # --- erasures
     "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
     "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),

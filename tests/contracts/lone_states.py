@@ -7,7 +7,7 @@ from sqlalchemy import Executable, text
 
 from models_db.services.lifecycle.ledger import Attempt
 from tests.contracts.circumstances import FUTURE, OTHER, PAST
-from tests.contracts.decision_cases import motion_id, new_cap
+from tests.contracts.decision_cases import new_cap, proposal_id
 from tests.contracts.initial_cases import Make
 from tests.contracts.rows import (
     approval,
@@ -17,7 +17,7 @@ from tests.contracts.rows import (
     hold,
     insert,
     invocation,
-    motion,
+    proposal,
     publication,
     transition,
 )
@@ -47,14 +47,14 @@ def rejection(town: Town, number: int, gate: str) -> Executable:
     """A rejection at a gate, whatever the state of its subject."""
     row = {"gate": gate, "subject_digest": OTHER, "approver_id": town.second_steward, "decision": "reject",
            "reason": "because", "at": town.now, "expires_at": LATE, "signature": "s"}  # fmt: skip
-    return insert("approval", **{"motion_id" if gate == "motion" else "request_id": number}, **row)
+    return insert("approval", **{"proposal_id" if gate == "proposal" else "request_id": number}, **row)
 
 
 def misplaced_rejection(town: Town, number: int) -> Executable:
-    """A rejection of a motion that stands at another gate."""
+    """A rejection of a proposal that stands at another gate."""
     row = {"gate": "spend", "subject_digest": OTHER, "approver_id": town.second_steward, "decision": "reject",
            "reason": "because", "at": town.now, "expires_at": LATE, "signature": "s"}  # fmt: skip
-    return insert("approval", motion_id=number, **row)
+    return insert("approval", proposal_id=number, **row)
 
 
 def sql(statement: str) -> Make:
@@ -67,7 +67,7 @@ def sql(statement: str) -> Make:
             routine=town.routine.request_id, running=town.running.request_id, approved=town.approved,
             submitted=town.submitted, scheduled=town.scheduled, standing=town.standing, schedule=town.schedule,
             beside=town.beside.request_id, complete=town.complete.request_id, retracted=town.retracted.request_id,
-            paused=town.paused, ready=town.ready_motion, policy=town.world.policy_id, carried=town.carried_cap,
+            paused=town.paused, ready=town.ready_proposal, policy=town.world.policy_id, carried=town.carried_cap,
             clinic=town.account("clinic", None), estate=town.account("estate", None),
             scope_hold=town.hold(town.scoped, on="scope"), window_hold=town.hold(town.paced, on="pacing"),
             held_invocation=town.invocation(town.held), scoped_invocation=town.invocation(town.scoped),
@@ -137,14 +137,14 @@ def head(setting: str) -> Make:
 
 
 UNMOVED = ("DROP TRIGGER entry_moves_account", *stray_hold("held", "HOLD", rho=3, delta=2))
-UNCAPPED = ("DROP TRIGGER carried_moves_cap", lambda t: carried(t, t.ready_motion))
-# Motions that are newer than the newest cap of the harbour, which is (2000, 200), and must not be taken for one of its.
+UNCAPPED = ("DROP TRIGGER carried_moves_cap", lambda t: carried(t, t.ready_proposal))
+# Proposals newer than the newest cap of the harbour, which is (2000, 200); none may be taken for one of its.
 IMPOSTOR = (
     "DROP TRIGGER carried_moves_cap",
-    lambda t: motion(t, id=950, dataset_id=t.id_of("dataset", "name = 'harbour'"), **motion_id(t, "standing")),
+    lambda t: proposal(t, id=950, dataset_id=t.id_of("dataset", "name = 'harbour'"), **proposal_id(t, "standing")),
     lambda t: carried(t, 950),
 )
-OF_ANOTHER_ACCOUNT = ("DROP TRIGGER carried_moves_cap", lambda t: motion(t, id=950), lambda t: carried(t, 950))
+OF_ANOTHER_ACCOUNT = ("DROP TRIGGER carried_moves_cap", lambda t: proposal(t, id=950), lambda t: carried(t, 950))
 UNLINKED = "DROP TRIGGER audit_moves_head"
 
 
@@ -230,12 +230,12 @@ def foreign_rule(policy_id: str, name: str) -> list[Change]:
 
 
 ANOTHER_POLICY = (
-    "INSERT INTO policy_version (id, digest, body, several_roles, spend_approvals, publish_approvals, motion_approvals,"
-    f" created_at) SELECT 900, '{OTHER}', body, several_roles, spend_approvals, publish_approvals, motion_approvals,"
-    " created_at FROM policy_version LIMIT 1"
+    "INSERT INTO policy_version (id, digest, body, several_roles, spend_approvals, publish_approvals,"
+    f" proposal_approvals, created_at) SELECT 900, '{OTHER}', body, several_roles, spend_approvals,"
+    " publish_approvals, proposal_approvals, created_at FROM policy_version LIMIT 1"
 )
 ITS_RULE = (
-    "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, motion_approvals)"
+    "INSERT INTO policy_rule (policy_id, dataset, spend_approvals, publish_approvals, proposal_approvals)"
     " SELECT 900, name, 9, 9, 9 FROM dataset"
 )
 OTHER_RULES = ("DELETE FROM policy_rule", ANOTHER_POLICY, ITS_RULE)
@@ -274,7 +274,7 @@ def approve(t: Town) -> Executable:
 
 
 def carry(t: Town) -> Executable:
-    return carried(t, t.ready_motion)
+    return carried(t, t.ready_proposal)
 
 
 def publish(t: Town) -> Executable:

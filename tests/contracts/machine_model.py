@@ -1,6 +1,6 @@
 """The ledger as anybody would keep it on paper: plain Python, no database, and no code of the ledger's own.
 
-It knows people and their roles, requests and their decisions, motions, envelopes, windows and amounts, and says of
+It knows people and their roles, requests and their decisions, proposals, envelopes, windows and amounts, and says of
 every step whether it is lawful. The machine tries the step on the ledger and compares.
 """
 
@@ -66,7 +66,7 @@ class Request:
 
 
 @dataclass
-class Motion:
+class Proposal:
     """What stewards decide besides releases."""
 
     number: int
@@ -86,7 +86,7 @@ class Policy:
     """The terms that the machine changes."""
 
     spend: int = 1
-    motion: int = 1
+    proposal: int = 1
     permille: int | None = None
 
 
@@ -102,7 +102,7 @@ class Paper:
     runner: bool = True
     mandates: dict[str, tuple[str, int]] = field(default_factory=dict)  # of a steward: to whom, until when
     requests: dict[int, Request] = field(default_factory=dict)
-    motions: dict[int, Motion] = field(default_factory=dict)
+    proposals: dict[int, Proposal] = field(default_factory=dict)
     scopes: dict[str, Amount] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     windows: dict[int, Amount] = field(default_factory=dict)  # by the day on which they open
@@ -121,15 +121,15 @@ class Paper:
         to, until = self.mandates.get(giver, ("", 0))
         return to == taker and until > self.now
 
-    def counted(self, what: Request | Motion) -> int:
+    def counted(self, what: Request | Proposal) -> int:
         """In how many names it is approved."""
         return len({vote.giver for vote in what.votes if self.stands(vote)})
 
-    def open(self, what: Request | Motion) -> bool:
+    def open(self, what: Request | Proposal) -> bool:
         """Whether it has its approvals."""
         return not what.rejected and self.counted(what) >= what.needed
 
-    def may_vote(self, what: Request | Motion, by: str, giver: str, verdict: str) -> bool:
+    def may_vote(self, what: Request | Proposal, by: str, giver: str, verdict: str) -> bool:
         """Whether a decision is lawful, of those who have neither requested nor run."""
         if isinstance(what, Request):
             waits = what.state in ("submitted", "approved")
@@ -173,8 +173,8 @@ class Paper:
         """Whether its gate, or its standing authorisation, lets it spend."""
         if request.standing is None:
             return self.open(request)
-        motion = self.motions[request.standing]
-        return motion.carried and not motion.rejected
+        proposal = self.proposals[request.standing]
+        return proposal.carried and not proposal.rejected
 
     def share(self, permille: int) -> Amount:
         """A share of the lifetime cap, rounded down."""
@@ -187,15 +187,15 @@ class Paper:
             room = self.scopes[request.scope] - self.in_scope(request.scope)
             fits = fits and request.scope not in self.closed and asked.fits(room)
         if request.standing is not None:
-            fits = fits and asked.fits(self.motions[request.standing].amount)
+            fits = fits and asked.fits(self.proposals[request.standing].amount)
         if request.permille is None or not fits:
             return fits
         if day not in self.windows and request.permille > (self.policy.permille or 0):
             return False  # a window opens with no more than the policy in force gives
         return asked.fits(self.windows.get(day, self.share(request.permille)) - self.in_window(day))
 
-    def may_carry(self, motion: Motion) -> bool:
-        """Whether a motion that has its approvals can take effect."""
-        if motion.kind == "cap":
-            return (self.taken() + self.reserved()).fits(motion.amount)
-        return motion.request is None or self.requests[motion.request].state == "published"
+    def may_carry(self, proposal: Proposal) -> bool:
+        """Whether a proposal that has its approvals can take effect."""
+        if proposal.kind == "cap":
+            return (self.taken() + self.reserved()).fits(proposal.amount)
+        return proposal.request is None or self.requests[proposal.request].state == "published"

@@ -20,7 +20,7 @@ from models_db.services.lifecycle import artifacts, envelopes, gates, ledger
 from models_db.values.amounts import Amount, total_amount
 from models_db.writes.database_errors import ClockWentBack
 from tests.conftest import Ledgers
-from tests.contracts.machine_model import STEWARDS, Attempt, Motion, Paper, Policy, Request, Vote
+from tests.contracts.machine_model import STEWARDS, Attempt, Paper, Policy, Proposal, Request, Vote
 from tests.contracts.moving_clock import MovingClock
 from tests.support import World, append_link, execute, planned, terms
 
@@ -28,7 +28,7 @@ UNIT = 1000
 CAP = Amount(60 * UNIT, 60 * UNIT)
 BLOCKS = 2
 LONGEST = 20 * 24
-"""Hours that a ledger lives at most, so that neither requests nor motions expire."""
+"""Hours that a ledger lives at most, so that neither requests nor proposals expire."""
 
 Plan = list[list[Amount]]
 
@@ -111,9 +111,9 @@ class Steps:
         self.paper.requests[made] = Request(made, self.paper.policy.spend, self.paper.policy.permille, scope)
 
     def ask_under_standing(self, number: int) -> None:
-        if not any(m.kind == "standing" for m in self.paper.motions.values()):
+        if not any(m.kind == "standing" for m in self.paper.proposals.values()):
             return
-        standing = self.one(number, [m for m in self.paper.motions.values() if m.kind == "standing"])
+        standing = self.one(number, [m for m in self.paper.proposals.values() if m.kind == "standing"])
         lawful = standing.carried and not standing.rejected
         made = self.step(lawful, lambda: self.world.routine(standing.number))
         if made is not None:
@@ -171,7 +171,7 @@ class Steps:
         waiting = [r for r in self.paper.requests.values() if r.state == "approved"]
         request = self.one(number, waiting) if waiting and number % 4 else self.request_of(number)
         lawful = self.paper.runner and request.state == "approved" and self.paper.covered(request)
-        standing = self.paper.motions[request.standing] if request.standing is not None else None
+        standing = self.paper.proposals[request.standing] if request.standing is not None else None
         if standing is not None:
             lawful = lawful and standing.used < standing.runs
         begun = self.step(lawful, lambda: self.world.start(request.number))
@@ -299,7 +299,7 @@ class Steps:
         self.step(new or again, act, int(new))
         request.state = "published" if new else request.state
 
-    # --- motions
+    # --- proposals
 
     def move_cap(self, size: int) -> None:
         wanted = Amount(size * UNIT, size * UNIT)
@@ -324,34 +324,34 @@ class Steps:
             self.move_standing(most + most, 1 + number % 2)
         else:
             self.move_retraction(number)
-        for name in STEWARDS[:votes] if self.paper.motions else ():
-            self.decide_this(list(self.paper.motions.values())[-1], (name, name), "approve", 48)
+        for name in STEWARDS[:votes] if self.paper.proposals else ():
+            self.decide_this(list(self.paper.proposals.values())[-1], (name, name), "approve", 48)
 
     def moved(self, number: int | None, kind: str, **more: Any) -> None:
         if number is not None:
-            self.paper.motions[number] = Motion(number, kind, self.paper.policy.motion, **more)
+            self.paper.proposals[number] = Proposal(number, kind, self.paper.policy.proposal, **more)
 
-    def decide_motion(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
-        if self.paper.motions:
-            self.decide_this(self.one(number, list(self.paper.motions.values())[-3:]), who, verdict, valid)
+    def decide_proposal(self, number: int, who: tuple[str, str], verdict: str, valid: int) -> None:
+        if self.paper.proposals:
+            self.decide_this(self.one(number, list(self.paper.proposals.values())[-3:]), who, verdict, valid)
 
-    def decide_this(self, motion: Motion, who: tuple[str, str], verdict: str, valid: int) -> None:
-        lawful = self.paper.may_vote(motion, *who, verdict)
+    def decide_this(self, proposal: Proposal, who: tuple[str, str], verdict: str, valid: int) -> None:
+        lawful = self.paper.may_vote(proposal, *who, verdict)
         vote = Vote(*who, self.paper.now + valid)
-        motion.votes.append(vote)
-        carries = lawful and verdict == "approve" and self.paper.open(motion)
-        lawful = lawful and (not carries or self.paper.may_carry(motion))
+        proposal.votes.append(vote)
+        carries = lawful and verdict == "approve" and self.paper.open(proposal)
+        lawful = lawful and (not carries or self.paper.may_carry(proposal))
         if not lawful or verdict == "reject":
-            motion.votes.pop()
-        self.step(lawful, lambda: self.vote(motion.number, "motion", who, verdict, valid), 1 + int(carries))
+            proposal.votes.pop()
+        self.step(lawful, lambda: self.vote(proposal.number, "proposal", who, verdict, valid), 1 + int(carries))
         if lawful and verdict == "reject":
-            motion.rejected = True
+            proposal.rejected = True
         elif lawful and carries:
-            motion.carried = True
-            if motion.kind == "cap":
-                self.paper.cap = motion.amount
-            if motion.request is not None:
-                self.paper.requests[motion.request].state = "retracted"
+            proposal.carried = True
+            if proposal.kind == "cap":
+                self.paper.cap = proposal.amount
+            if proposal.request is not None:
+                self.paper.requests[proposal.request].state = "retracted"
 
     # --- envelopes, people, policy, time
 
@@ -416,7 +416,7 @@ class Steps:
     def adopt(self, terms_: Policy) -> None:
         wanted, share = terms_, terms_.permille
         paced: dict[str, Any] = {"pacing_period": "week", "pacing_permille": share} if share else {}
-        made = terms(spend_approvals=wanted.spend, motion_approvals=wanted.motion, **paced)
+        made = terms(spend_approvals=wanted.spend, proposal_approvals=wanted.proposal, **paced)
         known = wanted == self.paper.policy
         self.step(True, self.writing(lambda s: policies.adopt(s, self.world.admin, made)), int(not known))
         self.step(False, self.writing(lambda s: policies.adopt(s, self.world.runner, made)))

@@ -53,7 +53,7 @@ def version(town: "Town", of: str, **given: object) -> Executable:
 
 def policy(town: "Town", spend: int, publish: int, **given: object) -> Executable:
     row = {"digest": DIGEST, "body": "{}", "several_roles": False, "spend_approvals": spend,
-           "publish_approvals": publish, "motion_approvals": 2, "created_at": utc_now(), "attempts": 100,
+           "publish_approvals": publish, "proposal_approvals": 2, "created_at": utc_now(), "attempts": 100,
            "approval_days": 365, "request_days": 365, "delegation_days": 365}  # fmt: skip
     return insert("policy_version", **row | given)
 
@@ -122,22 +122,22 @@ def delegation_end(town: "Town", by: str) -> Executable:
     return insert("delegation_end", delegation_id=number, ended_by=town.actor(by).id, at=utc_now())
 
 
-def motion(town: "Town", **given: object) -> Executable:
+def proposal(town: "Town", **given: object) -> Executable:
     row = {
         "kind": "cap", "dataset_id": town.id_of("dataset", "name = 'clinic'"), "policy_id": town.world.policy_id,
         "proposer_id": town.world.analyst.id, "reason": "because", "nonce": "n", "digest": DIGEST,
         "created_at": utc_now(), "expires_at": SOON, "epsilon": "9", "delta": "0.1", "delta_conversion": 1, "rho": 2000,
         "delta_fail": 200,
     }  # fmt: skip
-    return insert("motion", **row | given)
+    return insert("proposal", **row | given)
 
 
 def carried(town: "Town", number: int, at: str = "") -> Executable:
-    return insert("carried", motion_id=number, actor_id=town.world.steward.id, at=at or utc_now())
+    return insert("carried", proposal_id=number, actor_id=town.world.steward.id, at=at or utc_now())
 
 
 def standing_use(town: "Town", **given: object) -> Executable:
-    row = {"motion_id": town.standing, "number": 2, "request_id": town.scheduled, "attempt": 1,
+    row = {"proposal_id": town.standing, "number": 2, "request_id": town.scheduled, "attempt": 1,
            "actor_id": town.world.runner.id, "at": utc_now()}  # fmt: skip
     return insert("standing_use", **row | given)
 
@@ -276,7 +276,7 @@ def transition(town: "Town", request_id: int, from_state: str, to_state: str, **
 def approval(town: "Town", of: int | Attempt, gate: str = "spend", **given: object) -> Executable:
     number = of if isinstance(of, int) else of.request_id
     row = {
-        "motion_id" if gate == "motion" else "request_id": number, "gate": gate,
+        "proposal_id" if gate == "proposal" else "request_id": number, "gate": gate,
         "approver_id": town.world.steward.id, "decision": "approve", "reason": "because", "at": utc_now(),
         "expires_at": SOON, "signature": "s",
     }  # fmt: skip

@@ -38,7 +38,7 @@ SCHEDULES: dict[str, Case] = {
     ),
     "schedule_of_its_dataset": Case(
         denied=[
-            lambda t: schedule(t, standing_id=t.open_motion),
+            lambda t: schedule(t, standing_id=t.open_proposal),
             lambda t: schedule(t, dataset_id=t.id_of("dataset", "name = 'harbour'")),
         ],
         allowed=[schedule],
@@ -117,7 +117,7 @@ SCHEDULES: dict[str, Case] = {
     "schedule_slot_own_request": Case(
         denied=[
             lambda t: asked_slot(t, standing_id=None),
-            lambda t: asked_slot(t, standing_id=t.open_motion),
+            lambda t: asked_slot(t, standing_id=t.open_proposal),
             lambda t: asked_slot(t, requester_id=t.world.admin.id),
             lambda t: asked_slot(t, slot=TO_COME, at=TO_COME),
             lambda t: slot(t, skipped=None, request_id=t.submitted),

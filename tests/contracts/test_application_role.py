@@ -25,7 +25,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers, PostgreSQL
-from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, MOTION, SESSION, door
+from tests.contracts.lies import ENTRY, HIDDEN, LEGAL, LIES, LINK, PROPOSAL, SESSION, door
 from tests.contracts.step_lies import STEP_LIES
 from tests.contracts.town import Town, town_of
 from tests.support import LATE, SOON, World, execute, fetch, planned, snapshot
@@ -101,7 +101,7 @@ def facts(town: Town) -> dict[str, str]:
         "harbour_root": town.account("harbour", None),
         "dataset": town.id_of("dataset", "name = 'clinic'"), "version": town.id_of("dataset_version", "TRUE"),
         "policy": town.world.policy_id, "other_policy": town.id_of("policy_version", "pacing_period IS NOT NULL"),
-        "motion": town.open_motion, "motion_digest": town.world.subject(town.open_motion, "motion"),
+        "proposal": town.open_proposal, "proposal_digest": town.world.subject(town.open_proposal, "proposal"),
         "standing": town.standing, "publication": town.id_of("publication", "TRUE"),
         "approval": town.id_of("approval", f"request_id = {town.approved}"),
         "admin_grant": town.id_of("role_grant", "role = 'admin'"), "now": utc_now(), "then": THEN, "late": SOON,
@@ -220,17 +220,17 @@ def test_the_time_is_the_servers(siege: Siege, runner: Connection, claimed: str)
 def test_a_link_says_what_was_recorded_by_whom(siege: Siege) -> None:
     reason = r"\u0001 é \" \\ \n"
     with siege.logins["analyst"].engine.connect() as analyst:
-        made = siege.filled(door("motion", MOTION % ("$policy", "$bad_analyst", 9)).replace("because", reason))
+        made = siege.filled(door("proposal", PROPOSAL % ("$policy", "$bad_analyst", 9)).replace("because", reason))
         number = analyst.exec_driver_sql(made).scalar_one()["id"]
         seq = analyst.exec_driver_sql(LINK).scalar_one()
         link = analyst.execute(text("SELECT * FROM audit WHERE seq = :seq"), {"seq": seq}).mappings().one()
         analyst.rollback()
     told = {**link, "seq": str(seq)}
     assert digest({name: value for name, value in told.items() if name != "row_hash"}) == link["row_hash"]
-    assert (link["kind"], link["actor"], link["dataset"]) == ("motion.proposed", "bad analyst", "clinic")
+    assert (link["kind"], link["actor"], link["dataset"]) == ("proposal.proposed", "bad analyst", "clinic")
     body = json.loads(link["body"])
-    assert (body["motion"], body["reason"]) == (number, json.loads(f'"{reason}"'))
-    assert [each["table"] for each in body["rows"]] == ["motion"]
+    assert (body["proposal"], body["reason"]) == (number, json.loads(f'"{reason}"'))
+    assert [each["table"] for each in body["rows"]] == ["proposal"]
 
 
 def test_what_people_with_a_login_may_call(siege: Siege) -> None:
@@ -247,7 +247,7 @@ def test_what_people_with_a_login_may_call(siege: Siege) -> None:
     doors = found["runner"]
     assert set(doors) == {
         "almoner_claim_units", "almoner_enter", "almoner_lease", "almoner_link", "almoner_lock_accounts",
-        "almoner_lock_motion", "almoner_lock_request", "almoner_lock_schedule", "almoner_owner", "almoner_record",
+        "almoner_lock_proposal", "almoner_lock_request", "almoner_lock_schedule", "almoner_owner", "almoner_record",
         "almoner_renew", "almoner_reserve",
     }  # fmt: skip
     assert not [name for name, given in doors.items() if "body" in given or "who" in given]

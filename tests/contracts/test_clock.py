@@ -47,7 +47,7 @@ def commands(world: World) -> dict[str, Callable[[], object]]:
     world.hold(running, planned(TEN, TEN))
     world.arm(running)
     ready = world.produced().request_id
-    motion = world.cap(Amount(2000, 100), carry=False)
+    proposal = world.cap(Amount(2000, 100), carry=False)
     account = world.account()
     return {
         "request": world.request,
@@ -61,7 +61,7 @@ def commands(world: World) -> dict[str, Callable[[], object]]:
         "fail": lambda: world.fail(running),
         "produce": lambda: world.produce(running),
         "approve the release": lambda: world.decide(ready, "publish"),
-        "carry": lambda: world.decide(motion, "motion"),
+        "carry": lambda: world.decide(proposal, "proposal"),
         "new person": lambda: world.person("newcomer"),
         "register": lambda: world.dataset("harbour", account_id=account),
         "open an envelope": lambda: written(
@@ -112,7 +112,7 @@ BACKDATED = {
     "withdrawal": "INSERT INTO withdrawal (approval_id, reason, signature, at) SELECT id, 'a doubt', 's', :at"
     " FROM approval WHERE request_id = :approved",
     "publication": "INSERT INTO publication (artifact_id, at, actor_id) SELECT id, :at, :runner FROM artifact",
-    "carried": "INSERT INTO carried (motion_id, actor_id, at) SELECT id, :steward, :at FROM motion",
+    "carried": "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, :steward, :at FROM proposal",
     "audit": "INSERT INTO audit (seq, prev_hash, row_hash, at, actor, kind, body) SELECT seq + 1, hash, 'r', :at,"
     " 'runner', 'k', '{}' FROM audit_head",
 }
@@ -133,10 +133,10 @@ def test_a_row_with_an_old_time_is_refused(database: Database, clock: MovingCloc
     world.decide(given["approved"])
     world.hold(running, planned(TEN))
     world.decide(world.produced().request_id, "publish")
-    motion = world.cap(Amount(2000, 100), carry=False)
+    proposal = world.cap(Amount(2000, 100), carry=False)
     statement = BACKDATED[table]
     if table == "carried":
-        _approve_without_carrying(world, motion)
+        _approve_without_carrying(world, proposal)
     with pytest.raises(IntegrityError, match=AHEAD):
         execute(
             database, statement, at=utc_now(datetime.now(UTC) - 6 * timedelta(minutes=1)), **_used(statement, given)
@@ -148,13 +148,13 @@ def _used(statement: str, given: dict[str, int]) -> dict[str, int]:
     return {name: value for name, value in given.items() if f":{name}" in statement}
 
 
-def _approve_without_carrying(world: World, motion: int) -> None:
+def _approve_without_carrying(world: World, proposal: int) -> None:
     execute(
         world.database,
-        "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
-        f" signature) SELECT id, 'motion', digest, :steward, 'approve', 'because', :at, '{SOON}', 's' FROM motion"
-        " WHERE id = :motion",
-        steward=world.steward.id, at=utc_now(), motion=motion,
+        "INSERT INTO approval (proposal_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+        f" signature) SELECT id, 'proposal', digest, :steward, 'approve', 'because', :at, '{SOON}', 's' FROM proposal"
+        " WHERE id = :proposal",
+        steward=world.steward.id, at=utc_now(), proposal=proposal,
     )  # fmt: skip
 
 

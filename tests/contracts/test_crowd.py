@@ -1,7 +1,7 @@
 """Many people at once, each doing whatever comes next: nobody waits for ever, and the sums are right afterwards.
 
-A deadlock would end a transaction with `LedgerUnreachable`: locks are taken in one order (motions, accounts, requests,
-then whole tables, the head of the chain last).
+A deadlock would end a transaction with `LedgerUnreachable`: locks are taken in one order (proposals, accounts,
+requests, then whole tables, the head of the chain last).
 """
 
 import random
@@ -35,7 +35,7 @@ class Crowd:
         self.other = world.person("second steward")
         self.attempts: list[Any] = []
         self.requests: list[int] = []
-        self.motions: list[int] = []
+        self.proposals: list[int] = []
         self.count = 0
         self.standing = world.standing(Amount(20), runs=20)
 
@@ -45,8 +45,8 @@ class Crowd:
         acts: list[Callable[[], object]] = [
             lambda: self.requests.append(self.world.request()),
             lambda: self.requests.append(self.world.routine(self.standing)),
-            lambda: self.motions.append(self.world.cap(Amount(chance.randrange(300, 2000), 100), carry=False)),
-            lambda: self.world.decide(chance.choice(self.motions), "motion", by=steward),
+            lambda: self.proposals.append(self.world.cap(Amount(chance.randrange(300, 2000), 100), carry=False)),
+            lambda: self.world.decide(chance.choice(self.proposals), "proposal", by=steward),
             lambda: self.world.decide(chance.choice(self.requests), by=steward),
             lambda: self.begin(chance),
             lambda: self.begin(chance),

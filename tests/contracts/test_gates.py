@@ -34,7 +34,7 @@ def governed(database: Database, *rules: DatasetTerms, **given: Any) -> World:
 
 
 def rule(dataset: str, **given: int) -> DatasetTerms:
-    nothing = {"spend_approvals": None, "publish_approvals": None, "motion_approvals": None, "rho_max": None,
+    nothing = {"spend_approvals": None, "publish_approvals": None, "proposal_approvals": None, "rho_max": None,
                "delta_max": None}  # fmt: skip
     return DatasetTerms(dataset=dataset, **nothing | given)  # type: ignore[arg-type]
 

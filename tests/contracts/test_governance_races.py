@@ -203,7 +203,7 @@ def test_a_standing_authorisation_is_ended_while_an_instalment_is_armed(world: W
     standing = world.standing()
     attempt = world.start(world.routine(standing))
     world.hold(attempt, planned(TEN))
-    ending = deciding(world, standing, "motion", "reject")
+    ending = deciding(world, standing, "proposal", "reject")
     assert meanwhile(world.database, ending, lambda: world.arm(attempt)) == RuleViolated.__name__
     assert world.balance().spent == Amount()
 
@@ -237,8 +237,8 @@ def test_an_attempt_is_settled_once(world: World, outcomes: tuple[str, str]) -> 
 def test_the_cap_goes_down_while_something_is_held(world: World, cap_first: bool) -> None:
     world.dataset(cap=Amount(1000, 100))
     attempt = world.running()
-    motion = world.cap(Amount(500, 100), carry=False)
-    carry, hold = deciding(world, motion, "motion"), holding(world, attempt, 600)
+    proposal = world.cap(Amount(500, 100), carry=False)
+    carry, hold = deciding(world, proposal, "proposal"), holding(world, attempt, 600)
     if cap_first:
         assert meanwhile(world.database, carry, alone(world.database, hold)) == BudgetExceeded.__name__
     else:
@@ -269,8 +269,8 @@ def test_two_envelopes_are_opened_at_once(world: World) -> None:
 
 def test_the_cap_goes_down_while_an_envelope_is_opened(world: World) -> None:
     world.dataset(cap=Amount(1000, 100))
-    motion = world.cap(Amount(500, 100), carry=False)
-    second = alone(world.database, deciding(world, motion, "motion"))
+    proposal = world.cap(Amount(500, 100), carry=False)
+    second = alone(world.database, deciding(world, proposal, "proposal"))
     assert meanwhile(world.database, opening(world, "study", 600), second) == CapTooLow.__name__
     assert world.balance().remaining == Amount(400, 100)
 
@@ -296,17 +296,17 @@ def test_two_runs_draw_on_one_standing_authorisation(world: World, uses: int, ou
     assert world.state(two) == ("running" if uses == 2 else "approved")
 
 
-# --- motions and publications
+# --- proposals and publications
 
 
 @pytest.mark.parametrize(("needed", "outcome"), [(1, ProposalDecided.__name__), (2, "done")])
-def test_two_stewards_carry_one_motion(database: Database, needed: int, outcome: str) -> None:
-    world = World.create(database, motion_approvals=needed)
+def test_two_stewards_carry_one_proposal(database: Database, needed: int, outcome: str) -> None:
+    world = World.create(database, proposal_approvals=needed)
     other = world.person("second steward")
     world.dataset()
-    motion = world.cap(Amount(2000, 100), carry=False)
-    second = alone(database, deciding(world, motion, "motion", by=other))
-    assert meanwhile(database, deciding(world, motion, "motion"), second) == outcome
+    proposal = world.cap(Amount(2000, 100), carry=False)
+    second = alone(database, deciding(world, proposal, "proposal", by=other))
+    assert meanwhile(database, deciding(world, proposal, "proposal"), second) == outcome
     assert len(fetch(database, "SELECT id FROM carried")) == 1
     assert world.balance().cap.rho == 2000
 
@@ -314,9 +314,9 @@ def test_two_stewards_carry_one_motion(database: Database, needed: int, outcome:
 def test_one_carries_while_one_rejects(world: World) -> None:
     other = world.person("second steward")
     world.dataset()
-    motion = world.cap(Amount(2000, 100), carry=False)
-    second = alone(world.database, deciding(world, motion, "motion", by=other))
-    reject = deciding(world, motion, "motion", "reject")
+    proposal = world.cap(Amount(2000, 100), carry=False)
+    second = alone(world.database, deciding(world, proposal, "proposal", by=other))
+    reject = deciding(world, proposal, "proposal", "reject")
     assert meanwhile(world.database, reject, second) == ProposalDecided.__name__
     assert world.balance().cap.rho == 1000
 

@@ -41,11 +41,11 @@ HOSTILE = [
     "UPDATE approval SET expires_at = '9999-01-01T00:00:00.000000Z' WHERE id > 0 OR 1 = 0",
     "DELETE FROM role_revocation WHERE 1 = 1",
     "DELETE FROM entry WHERE kind = 'ARM'",
-    "UPDATE motion SET rho = 0, runs = 99",
+    "UPDATE proposal SET rho = 0, runs = 99",
     "UPDATE scope_end SET account_id = 0",
     "UPDATE audit SET actor = 'nobody'",
     "INSERT INTO entry (hold_id, kind, at, actor_id) SELECT hold_id, 'RELEASE', at, 4 FROM entry WHERE kind = 'ARM'",
-    "INSERT INTO carried (motion_id, actor_id, at) SELECT id, 4, '9990-01-01' FROM motion WHERE kind = 'cap'",
+    "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, 4, '9990-01-01' FROM proposal WHERE kind = 'cap'",
 ]
 
 
@@ -74,7 +74,7 @@ STEPS = {
     "ask": 2, "ask_under_standing": 4, "ask_approve_start_and_hold": 6, "decide": 4, "take_an_approval_back": 2,
     "withdraw": 1, "start": 5, "hold": 5, "arm": 10, "arm_after_a_doubt": 2, "fail_or_be_swept": 3,
     "arm_all_and_produce": 5, "crash_before_the_commit": 1, "approve_release": 3, "publish": 3, "move": 4,
-    "decide_motion": 3, "open_envelope": 3, "close_envelope": 1, "revoke_or_grant": 2, "delegate_or_end": 2,
+    "decide_proposal": 3, "open_envelope": 3, "close_envelope": 1, "revoke_or_grant": 2, "delegate_or_end": 2,
     "adopt": 2, "wait": 2, "set_the_clock_back": 1, "write_by_hand": 3,
 }  # fmt: skip
 """How often each step is tried."""

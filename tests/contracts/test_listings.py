@@ -151,21 +151,21 @@ def test_decisions_count_as_at_the_gates(town: Town) -> None:
                 needed = rules.required_approvals(request.policy_id, of[request.dataset_id], gate)
                 assert (len(standing), needed) == gates.count_approvals(session, request, gate, subject)
                 seen += len(standing)
-        for motion in moved:
+        for proposal in moved:
             standing = {
                 one.on_behalf_of or one.approver_id
                 for one in given
-                if one.motion_id == motion.id
+                if one.proposal_id == proposal.id
                 and one.decision == "approve"
-                and deciders.may_count(one, motion.dataset_id)
+                and deciders.may_count(one, proposal.dataset_id)
             }
-            needed = rules.required_approvals(motion.policy_id, of[motion.dataset_id], "motion")
-            assert (len(standing), needed) == gates.count_proposal_approvals(session, motion)
+            needed = rules.required_approvals(proposal.policy_id, of[proposal.dataset_id], "proposal")
+            assert (len(standing), needed) == gates.count_proposal_approvals(session, proposal)
         assert seen > 5
         assert session.scalars(select(Approval).where(Approval.on_behalf_of.is_not(None))).first() is not None
 
 
-def test_motions(town: Town) -> None:
+def test_proposals(town: Town) -> None:
     with town.world.database.read() as session:
         every = proposals.list_all(session)
         waiting = [one.id for one in every if proposals.state_of(session, one) == "open"]
@@ -298,7 +298,7 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
             for one in lists.possibly_counting_decisions(session, [*range(100)])
             if one.decision == "reject"
         }
-    asked = [one for one in (*looked.requests, *looked.motions) if one.step in tuple(Gate) and not one.expired]
+    asked = [one for one in (*looked.requests, *looked.proposals) if one.step in tuple(Gate) and not one.expired]
     assert {one.step for one in asked} == {*Gate}
     for one in asked:
         if one.what == "request" and one.number in rejected:  # only by hand: a rejection moves it on

@@ -22,7 +22,7 @@ def terms(**written: Any) -> PolicyTerms:
 
 
 RICH = {
-    "approvals": {"spend": 2, "publish": 3, "motion": 4},
+    "approvals": {"spend": 2, "publish": 3, "proposal": 4},
     "release": {"epsilon_max": 4, "delta_max": 1e-7},
     "pacing": {"every": "week", "share": 0.05},
     "datasets": {"ward": {"release": {"epsilon_max": 1, "delta_max": 1e-8}}, "clinic": {"approvals": {"spend": 5}}},
@@ -55,8 +55,8 @@ def test_a_policy_is_kept_with_what_the_database_enforces(database: Database) ->
     adopt(database, found(database), wanted)
     [row] = fetch(
         database,
-        "SELECT digest, body, spend_approvals, publish_approvals, motion_approvals, rho_max, delta_max, pacing_period,"
-        " pacing_permille FROM policy_version",
+        "SELECT digest, body, spend_approvals, publish_approvals, proposal_approvals, rho_max, delta_max,"
+        " pacing_period, pacing_permille FROM policy_version",
     )
     assert row == (
         wanted.digest, wanted.body, 2, 3, 4, wanted.rho_max, wanted.delta_max, "week", 50,

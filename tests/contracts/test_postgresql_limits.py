@@ -141,7 +141,7 @@ def _seconds(at: str) -> float:
 
 
 def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(by: dict[str, World]) -> None:
-    """The red team's motion: 8.1 with five hundred times its rho. The database takes it; every reader derives."""
+    """The red team's proposal: 8.1 with five hundred times its rho. The database takes it; every reader derives."""
     analyst = by["analyst"]
     honest = lifetime_claim("8.1", "0.000001")
     with session_of(analyst) as connection, connection.begin():
@@ -151,15 +151,17 @@ def test_an_analyst_with_sql_proposes_a_cap_that_lies_and_nobody_can_approve_it(
             "epsilon": "8.1", "delta": "0.000001", "delta_conversion": honest.delta_conversion,
             "rho": honest.cap.rho * 500, "delta_fail": honest.cap.delta,
         }]  # fmt: skip
-        connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps(given)})
+        connection.execute(
+            text("SELECT almoner_record('proposal', CAST(:given AS jsonb))"), {"given": json.dumps(given)}
+        )
         connection.execute(text("SELECT almoner_link()"))
     with analyst.database.read() as session:
-        motion = proposals.find_proposal(session, 1)
-        assert isinstance(motion.rho, int)
-        stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=motion.rho))
+        proposal = proposals.find_proposal(session, 1)
+        assert isinstance(proposal.rho, int)
+        stored = LifetimeClaim("8.1", "0.000001", honest.delta_conversion, replace(honest.cap, rho=proposal.rho))
         assert stored.cap.rho == 500 * honest.cap.rho
-        with pytest.raises(AmountsDiffer, match=r"Motion 1 says epsilon 8\.1"):
-            require_proposal_amounts(motion)
+        with pytest.raises(AmountsDiffer, match=r"Proposal 1 says epsilon 8\.1"):
+            require_proposal_amounts(proposal)
 
 
 # --- idle transactions ------------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def append(connection: Connection, world: World) -> None:
         "nonce": "idle", "digest": "e" * 64, "created_at": utc_now(), "expires_at": SOON, "epsilon": "8",
         "delta": "0.000001", "delta_conversion": 1, "rho": 1, "delta_fail": 1,
     }  # fmt: skip
-    connection.execute(text("SELECT almoner_record('motion', CAST(:given AS jsonb))"), {"given": json.dumps([row])})
+    connection.execute(text("SELECT almoner_record('proposal', CAST(:given AS jsonb))"), {"given": json.dumps([row])})
     connection.execute(text("SELECT almoner_link()"))
 
 

@@ -29,9 +29,9 @@ def made(world: World, standing: int | None = None) -> int:
     """A schedule of the clinic, due every minute since long ago."""
     number = standing or world.standing(runs=FIFTY)
     with world.database.write() as session:
-        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, number)
+        clinic, proposal = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, number)
         timing = Timing("interval", "1m", "UTC", LONG_AGO)
-        return schedules.create(session, world.analyst, clinic, motion, timing, "every minute").id
+        return schedules.create(session, world.analyst, clinic, proposal, timing, "every minute").id
 
 
 def skip(world: World, number: int, slot: str) -> None:

@@ -103,12 +103,12 @@ DENIED = {
     "approve as an admin": "INSERT INTO approval (request_id, gate, subject_digest, approver_id, decision, reason, at,"
     f" expires_at, signature) SELECT r.id, 'spend', r.digest, {ADMIN}, 'approve', 'r', {NOW}, '{SOON}', 's'"
     " FROM request r WHERE r.id = 1",
-    "carry what nobody approved": "INSERT INTO carried (motion_id, actor_id, at)"
-    f" SELECT id, {STEWARD}, {NOW} FROM motion WHERE id NOT IN (SELECT motion_id FROM carried)",
-    "carry it again": f"INSERT OR REPLACE INTO carried (motion_id, actor_id, at) SELECT motion_id, {STEWARD}, {NOW}"
+    "carry what nobody approved": "INSERT INTO carried (proposal_id, actor_id, at)"
+    f" SELECT id, {STEWARD}, {NOW} FROM proposal WHERE id NOT IN (SELECT proposal_id FROM carried)",
+    "carry it again": f"INSERT OR REPLACE INTO carried (proposal_id, actor_id, at) SELECT proposal_id, {STEWARD}, {NOW}"
     " FROM carried",
-    "change a motion": "UPDATE motion SET rho = 99999",
-    "a run more": "UPDATE motion SET runs = 99",
+    "change a proposal": "UPDATE proposal SET rho = 99999",
+    "a run more": "UPDATE proposal SET runs = 99",
     "publish what nobody approved": "INSERT INTO publication (artifact_id, at, actor_id)"
     f" SELECT max(id), {NOW}, {ADMIN} FROM artifact",
     "call back by hand": "INSERT INTO transition (request_id, number, from_state, to_state, detail, at, actor_id)"
@@ -141,18 +141,18 @@ def test_a_cap_below_what_is_spent_is_refused_whole(raw: sqlite3.Connection, ver
     """A guard refuses before the row is there: the CHECK alone would stop only the update that follows from it."""
     in_force = "(SELECT policy_id FROM policy_adoption ORDER BY id DESC LIMIT 1)"
     raw.execute(
-        "INSERT INTO motion (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at,"
+        "INSERT INTO proposal (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at,"
         f" epsilon, delta, delta_conversion, rho, delta_fail) SELECT 'cap', dataset_id, {in_force}, requester_id, 'r',"
         f" 'n', 'd', {NOW}, '{SOON}', '1', '0', 1, 1, 0 FROM request WHERE id = 1"
     )
-    motion = raw.execute("SELECT max(id) FROM motion").fetchone()[0]
+    proposal = raw.execute("SELECT max(id) FROM proposal").fetchone()[0]
     raw.execute(
-        "INSERT INTO approval (motion_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
-        f" signature) SELECT {motion}, 'motion', 'd', {STEWARD}, 'approve', 'r', {NOW}, '{SOON}', 's'"
+        "INSERT INTO approval (proposal_id, gate, subject_digest, approver_id, decision, reason, at, expires_at,"
+        f" signature) SELECT {proposal}, 'proposal', 'd', {STEWARD}, 'approve', 'r', {NOW}, '{SOON}', 's'"
     )
     with pytest.raises(sqlite3.IntegrityError, match="the cap would be passed"):
-        raw.execute(f"{verb} INTO carried (motion_id, actor_id, at) VALUES ({motion}, {STEWARD}, {NOW})")
-    assert raw.execute("SELECT count(*) FROM carried WHERE motion_id = ?", (motion,)).fetchone() == (0,)
+        raw.execute(f"{verb} INTO carried (proposal_id, actor_id, at) VALUES ({proposal}, {STEWARD}, {NOW})")
+    assert raw.execute("SELECT count(*) FROM carried WHERE proposal_id = ?", (proposal,)).fetchone() == (0,)
 
 
 # --- what no guard can refuse is seen -----------------------------------------------------------------------------
@@ -229,7 +229,7 @@ REWRITTEN = {
     "a publication nobody told of": (
         "INSERT INTO publication (artifact_id, at, actor_id) SELECT max(id) + 100, at, actor_id FROM publication"
     ),
-    "a retraction taken away": "DELETE FROM carried WHERE motion_id IN (SELECT id FROM motion WHERE kind ="
+    "a retraction taken away": "DELETE FROM carried WHERE proposal_id IN (SELECT id FROM proposal WHERE kind ="
     " 'retraction')",
     "a link": "UPDATE audit SET body = '{}' WHERE seq = 3",
     "the end of the chain": (

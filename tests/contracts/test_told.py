@@ -58,8 +58,8 @@ def test_what_the_services_do_is_told(worked: World) -> None:
     assert kinds >= {
         "account.opened", "attack.public_twin", "backup.restored", "checkpoint.recorded", "cohort.opened",
         "dataset.ingested", "dataset.registered", "delegation.ended", "delegation.given", "evaluation.internal",
-        "ledger.arm", "ledger.commit", "ledger.forfeit", "ledger.hold", "motion.approve", "motion.carried",
-        "motion.proposed", "pacing.opened", "policy.adopted", "principal.enrolled", "release.delivered",
+        "ledger.arm", "ledger.commit", "ledger.forfeit", "ledger.hold", "proposal.approve", "proposal.carried",
+        "proposal.proposed", "pacing.opened", "policy.adopted", "principal.enrolled", "release.delivered",
         "release.published", "request.approval_withdrawn", "request.approve", "request.reject", "request.submitted",
         "role.granted", "role.revoked", "run.failed", "run.produced", "run.started", "schedule.changed",
         "schedule.created", "scope.closed", "scope.opened", "slot.decided", "slot.ended",

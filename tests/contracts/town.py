@@ -57,9 +57,9 @@ class Town:
     scheduled: int = 0
     exhausted: int = 0
     retracted: Attempt = field(init=False)
-    open_motion: int = 0
+    open_proposal: int = 0
     open_retraction: int = 0
-    ready_motion: int = 0
+    ready_proposal: int = 0
     carried_cap: int = 0
     standing: int = 0
     schedule: int = 0
@@ -69,7 +69,7 @@ class Town:
     unseen: Attempt = field(init=False)
     barring: int = 0
     barred: int = 0
-    barred_motion: int = 0
+    barred_proposal: int = 0
     emptied: int = 0
     kept: int = 0
     gone: int = 0
@@ -209,12 +209,12 @@ class Town:
             policies.adopt(session, world.admin, terms())
 
     def _moved(self) -> None:
-        """Motions of each kind, carried and waiting."""
+        """Proposals of each kind, carried and waiting."""
         world = self.world
         self.carried_cap = world.cap(Amount(2000, 200), "harbour")
-        self.open_motion = world.cap(Amount(3000, 300), "harbour", carry=False)
-        self.ready_motion = world.cap(Amount(4000, 400), "harbour", carry=False)
-        self.do(approval(self, self.ready_motion, "motion"))
+        self.open_proposal = world.cap(Amount(3000, 300), "harbour", carry=False)
+        self.ready_proposal = world.cap(Amount(4000, 400), "harbour", carry=False)
+        self.do(approval(self, self.ready_proposal, "proposal"))
         self.standing = world.standing(runs=2)
         self.scheduled = world.routine(self.standing)
         self.routine = world.start(world.routine(self.standing))
@@ -230,10 +230,10 @@ class Town:
         """One schedule with a slot that was skipped and one whose run was given up; another is paused."""
         world, begins = self.world, utc_now()
         with world.database.write() as session:
-            clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, self.standing)
+            clinic, proposal = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, self.standing)
             for rule in ("1h", "2h"):
                 timing = Timing("interval", rule, "UTC", begins)
-                made = schedules.create(session, world.analyst, clinic, motion, timing, "every hour")
+                made = schedules.create(session, world.analyst, clinic, proposal, timing, "every hour")
                 self.schedule, self.paused = self.schedule or made.id, made.id
             schedules.record_change(session, world.steward, self.paused, "paused", "a doubt")
             slot = schedules.find_schedule(session, self.schedule)
@@ -256,7 +256,7 @@ class Town:
         world.decide(self.spurned.request_id, "publish", "reject")
         with world.database.write() as session:
             self.barring = policies.adopt(session, world.admin, terms(bars_viewers=True)).id
-        self.barred, self.barred_motion = world.request("seen"), world.cap(Amount(3000, 300), "seen", carry=False)
+        self.barred, self.barred_proposal = world.request("seen"), world.cap(Amount(3000, 300), "seen", carry=False)
         with world.database.write() as session:
             policies.adopt(session, world.admin, terms())
         for who, attempt in ((self.actor("second steward"), self.looked), (world.analyst, self.spurned)):

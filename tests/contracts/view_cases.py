@@ -13,8 +13,8 @@ from tests.contracts.rows import (
     evaluation,
     insert,
     internal_view,
-    motion,
     policy,
+    proposal,
     request,
     role_grant,
     transition,
@@ -33,9 +33,9 @@ def asked(town: Town, dataset: str, policy_id: int, **given: object) -> list[Exe
 
 
 def moved(town: Town, dataset: str, policy_id: int, **given: object) -> list[Executable]:
-    """A motion under a policy."""
+    """A proposal under a policy."""
     number = town.id_of("dataset", f"name = '{dataset}'")
-    return under(town, policy_id, motion(town, dataset_id=number, policy_id=policy_id, **given))
+    return under(town, policy_id, proposal(town, dataset_id=number, policy_id=policy_id, **given))
 
 
 def ruled(town: Town, dataset: str, bars: bool) -> list[Executable]:
@@ -87,9 +87,9 @@ VIEWS: dict[str, Case] = {
         denied=[
             lambda t: approval(t, t.barred, approver_id=t.second_steward),
             lambda t: approval(t, t.barred, approver_id=t.second_steward, decision="reject"),
-            lambda t: approval(t, t.barred_motion, "motion", approver_id=t.second_steward),
+            lambda t: approval(t, t.barred_proposal, "proposal", approver_id=t.second_steward),
         ],
-        allowed=[lambda t: approval(t, t.barred), lambda t: approval(t, t.barred_motion, "motion")],
+        allowed=[lambda t: approval(t, t.barred), lambda t: approval(t, t.barred_proposal, "proposal")],
     ),
     "request_not_by_viewer": Case(
         denied=[
@@ -103,7 +103,7 @@ VIEWS: dict[str, Case] = {
             lambda t: ruled(t, "seen", False),
         ],
     ),
-    "motion_not_by_viewer": Case(
+    "proposal_not_by_viewer": Case(
         denied=[
             lambda t: moved(t, "seen", t.barring),
             lambda t: moved(t, "seen", t.barring, proposer_id=t.second_steward),

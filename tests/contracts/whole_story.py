@@ -87,8 +87,10 @@ def _repeat(world: World) -> None:
     world.hold(routine, planned(TEN))
     world.arm(routine)
     with world.database.write() as session:
-        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, standing)
-        made = schedules.create(session, world.analyst, clinic, motion, Timing("interval", "1h", "UTC", begins), "why")
+        clinic, proposal = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, standing)
+        made = schedules.create(
+            session, world.analyst, clinic, proposal, Timing("interval", "1h", "UTC", begins), "why"
+        )
         schedules.record_slot(session, world.analyst, made, begins, skipped="BudgetExceeded")
     due, asked = utc_now(), world.routine(standing)
     with world.database.write() as session:

@@ -22,13 +22,13 @@ ALTERED = {
     "a role": ("UPDATE role_grant SET valid_to = '9999-01-01T00:00:00.000000Z'",),
     "a person": ("UPDATE principal SET name = 'x' || name",),
     "the partition": ("UPDATE partition_scheme SET key_name = 'x' || key_name",),
-    "a motion from nowhere": (
+    "a proposal from nowhere": (
         """
-INSERT INTO motion (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at, epsilon,
+INSERT INTO proposal (kind, dataset_id, policy_id, proposer_id, reason, nonce, digest, created_at, expires_at, epsilon,
                     delta, delta_conversion, rho, delta_fail)
 SELECT 'cap', 1, policy_id, requester_id, 'why', 'n', 'd', created_at, expires_at, '8', '0.000001', 1,
        (SELECT rho_cap FROM account WHERE id = 1), (SELECT delta_cap FROM account WHERE id = 1) FROM request""",
-        "INSERT INTO carried (motion_id, actor_id, at) SELECT id, proposer_id, created_at FROM motion",
+        "INSERT INTO carried (proposal_id, actor_id, at) SELECT id, proposer_id, created_at FROM proposal",
     ),
 }
 

@@ -26,7 +26,7 @@ MALFORMED = {
     "no text": NO_TEXT,
 }
 READERS = (
-    "release list", "release show 1", "budget show clinic", "dataset show clinic", "motion list", "schedule show 1",
+    "release list", "release show 1", "budget show clinic", "dataset show clinic", "proposal list", "schedule show 1",
     "approve 2 --gate spend --reason x --confirm ward",
 )  # fmt: skip
 PAGES = ("/", "/approvals.json", "/releases/1", "/datasets/clinic")
@@ -40,7 +40,7 @@ def lived_in(almoner: Almoner) -> None:
         almoner.published()
         file = almoner.request_file(**SMALL)
         almoner.type(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "every month"')
-        almoner.type('approve 1 --gate motion --reason "agreed"')
+        almoner.type('approve 1 --gate proposal --reason "agreed"')
         almoner.type('schedule create 1 --every 1w --start 2099-01-01 --reason "every week"')
         almoner.type(f"release request {file}")
 

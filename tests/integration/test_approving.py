@@ -346,7 +346,7 @@ def test_strangers_and_requesters_gain_nothing_by_files(any_team: Team) -> None:
 
 
 def proposed_cap(team: Team) -> int:
-    """Root asks that clinic may lose more. Returns the motion's number."""
+    """Root asks that clinic may lose more. Returns the proposal's number."""
     workspace = open_workspace(team.at(team.root).home)
     cap = lifetime_cap("12", "1e-6")
     claim = LifetimeClaim("12", "0.000001", int(cap.delta_conv * DELTA_UNIT), cap.amount)
@@ -357,34 +357,34 @@ def proposed_cap(team: Team) -> int:
         return proposals.propose_cap(session, workspace.actor, dataset, policy, claim, reason, valid).id
 
 
-def test_a_motion_is_decided_like_a_request(any_team: Team) -> None:
+def test_a_proposal_is_decided_like_a_request(any_team: Team) -> None:
     number = proposed_cap(any_team)
-    line = f"approve {number} --gate motion --reason 'the study goes on'"
+    line = f"approve {number} --gate proposal --reason 'the study goes on'"
     refused(any_team.at(any_team.root), line, "RuleViolated", piped="clinic\n")  # root proposed it
     sue = any_team.at(any_team.home("sue"))
     refused(sue, line, "ConfirmationMissing")
     told = sue.type(line, piped="clinic\n")
     assert "It RAISES what the dataset may ever lose" in told.err
-    assert "the motion is carried." in told.out
+    assert "the proposal is carried." in told.out
     assert sue.ask("budget show clinic")["epsilon_cap"] == "12"
     refused(sue, line, "ProposalDecided", piped="clinic\n")
 
 
-def test_a_motion_is_signed_elsewhere_too(team: Team) -> None:
+def test_a_proposal_is_signed_elsewhere_too(team: Team) -> None:
     number = proposed_cap(team)
-    signed = signed_elsewhere(team, "motion")
-    told = team.at(team.root).ask(f"approve {number} --gate motion --import {signed}")
-    assert (told["motion"], told["state"], told["by"]) == (number, "carried", "sue")
+    signed = signed_elsewhere(team, "proposal")
+    told = team.at(team.root).ask(f"approve {number} --gate proposal --import {signed}")
+    assert (told["proposal"], told["state"], told["by"]) == (number, "carried", "sue")
 
 
-def test_a_motion_can_be_rejected(team: Team) -> None:
+def test_a_proposal_can_be_rejected(team: Team) -> None:
     number = proposed_cap(team)
     sue = team.at(team.home("sue"))
-    assert sue.ask(f"reject {number} --gate motion --reason 'no'")["state"] == "rejected"
+    assert sue.ask(f"reject {number} --gate proposal --reason 'no'")["state"] == "rejected"
 
 
-def test_a_motion_is_not_confused_with_a_request(team: Team) -> None:
-    refused(team.at(team.home("sue")), "approve 1 --gate motion --reason fine", "ProposalUnknown", piped="clinic\n")
+def test_a_proposal_is_not_confused_with_a_request(team: Team) -> None:
+    refused(team.at(team.home("sue")), "approve 1 --gate proposal --reason fine", "ProposalUnknown", piped="clinic\n")
 
 
 WRONG_FORMS = (

@@ -11,7 +11,7 @@ from tests.integration.story import Almoner, Told
 from tests.integration.test_policy import outside_its_bounds
 from tests.support import fetch
 
-FORMS = ("spend", "publish", "motion", "override", "elsewhere", "in a second home", "brought")
+FORMS = ("spend", "publish", "proposal", "override", "elsewhere", "in a second home", "brought")
 ANSWERS = {
     "nothing": None, "empty": "", "blank": "  ", "another name": "wrong-name", "another dataset": "public",
     "yes": "yes", "another case": "CLINIC", "a look-alike": "сlinic", "a longer name": "clinic2", "right": "clinic",
@@ -47,9 +47,9 @@ def decisions(almoner: Almoner) -> object:
 def prepared(almoner: Almoner, form: str) -> Form:
     """Whatever the form needs, up to the confirmation."""
     ask, signed = almoner.folder / "ask.json", almoner.folder / "signed.json"
-    if form == "motion":
+    if form == "proposal":
         almoner.type('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"')
-        return Form(form, "approve 1 --gate motion --reason agreed", lambda: decisions(almoner))
+        return Form(form, "approve 1 --gate proposal --reason agreed", lambda: decisions(almoner))
     if form in ("elsewhere", "in a second home", "brought"):
         almoner.type(f"approve 1 --gate spend --export {ask}")
     if form == "elsewhere":

@@ -311,8 +311,8 @@ def test_what_waits_is_told_with_the_command(client: TestClient) -> None:
     assert steps[5] == ("deliver", "almoner publish 5 --to DIR")
     assert steps[7] == ("spend", 'almoner approve 7 --gate spend --reason "..."')
     assert 15 not in steps, "it was rejected"
-    assert [(one["step"], one["asks"]) for one in said["motions"]] == [
-        ("motion", "lifetime epsilon 9 at delta 0.000002"), ("motion", "0 of 2 runs used, until 9999-01-01"),
+    assert [(one["step"], one["asks"]) for one in said["proposals"]] == [
+        ("proposal", "lifetime epsilon 9 at delta 0.000002"), ("proposal", "0 of 2 runs used, until 9999-01-01"),
     ]  # fmt: skip
     page = client.get("/approvals").text
     assert "<form" not in page, "nothing is decided by web"

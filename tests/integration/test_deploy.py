@@ -262,5 +262,5 @@ def test_other_programs_of_the_page_are_the_ones_that_were_looked_at() -> None:
 def test_the_policy_of_the_page_separates_roles() -> None:
     [written] = [block for block in BLOCKS if block.language == "yaml"]
     assert yaml.safe_load("\n".join(written.lines)) == {
-        "version": 1, "several_roles": False, "approvals": {"spend": 2, "publish": 2, "motion": 2},
+        "version": 1, "several_roles": False, "approvals": {"spend": 2, "publish": 2, "proposal": 2},
     }  # fmt: skip

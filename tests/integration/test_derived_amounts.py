@@ -34,7 +34,7 @@ LIES = {
 
 
 def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
-    """A motion for a cap as whoever writes SQL proposes it."""
+    """A proposal for a cap as whoever writes SQL proposes it."""
     with workspace.database.write() as session:
         policy = policies.policy_in_force(session)
         assert policy is not None
@@ -45,7 +45,7 @@ def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
 def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
     """A cap that took effect without any check of its amounts."""
     number = propose(workspace, claim)
-    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
+    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
     decision = deciding._gate_decision(asked, "approve", "agreed", None)
     with workspace.database.write() as session:
         assert gates.record_decision(session, workspace.actor, decision, "s", amount_check=any_amounts) == "carried"
@@ -64,56 +64,60 @@ def workspace(almoner: Almoner) -> Workspace:
     return open_workspace(almoner.home)
 
 
-def test_a_motion_without_a_number_is_named_and_stops_no_list(almoner: Almoner, workspace: Workspace) -> None:
+def test_a_proposal_without_a_number_is_named_and_stops_no_list(almoner: Almoner, workspace: Workspace) -> None:
     propose(workspace, replace(HONEST, epsilon="1:30"))
-    assert almoner.ask("motion list")[0]["problem"].startswith("AmountsDiffer: Motion 1 says epsilon 1:30")
-    for line in ("motion show 1", 'approve 1 --gate motion --reason "agreed"', 'reject 1 --gate motion --reason "no"'):
+    assert almoner.ask("proposal list")[0]["problem"].startswith("AmountsDiffer: Proposal 1 says epsilon 1:30")
+    for line in (
+        "proposal show 1",
+        'approve 1 --gate proposal --reason "agreed"',
+        'reject 1 --gate proposal --reason "no"',
+    ):
         refused(almoner, line, "ProposalUnreadable")
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_motion_that_does_not_follow_from_its_text_is_named_in_lists_and_can_only_be_rejected(
+def test_a_proposal_that_does_not_follow_from_its_text_is_named_in_lists_and_can_only_be_rejected(
     almoner: Almoner, workspace: Workspace, lie: str
 ) -> None:
     propose(workspace, LIES[lie])
-    [listed] = almoner.ask("motion list")
-    assert listed["problem"].startswith("AmountsDiffer: Motion 1 says epsilon")
-    assert "It can only be rejected: AmountsDiffer." in almoner.type("motion show 1").out.replace("\n", " ")
-    refused(almoner, 'approve 1 --gate motion --reason "agreed"', piped="clinic\n")
-    refused(almoner, f"approve 1 --gate motion --export {almoner.folder / 'ask.json'}")
+    [listed] = almoner.ask("proposal list")
+    assert listed["problem"].startswith("AmountsDiffer: Proposal 1 says epsilon")
+    assert "It can only be rejected: AmountsDiffer." in almoner.type("proposal show 1").out.replace("\n", " ")
+    refused(almoner, 'approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
+    refused(almoner, f"approve 1 --gate proposal --export {almoner.folder / 'ask.json'}")
     found = almoner.ask("doctor", expected=3)["findings"]
     assert [f["ok"] for f in found if f["check"] == "amounts"] == [False]
-    almoner.type('reject 1 --gate motion --reason "it lies"')
+    almoner.type('reject 1 --gate proposal --reason "it lies"')
     assert almoner.ask("budget show clinic")["epsilon_cap"] == "8"
 
 
 def test_the_honest_cap_is_approved_and_its_growth_is_said_in_words(almoner: Almoner, workspace: Workspace) -> None:
     proposed = almoner.type('dataset cap clinic --epsilon 8.1 --delta 1e-6 --reason "a study"').out
     assert "The budget grows 1.02" in proposed.replace("\n", " ")
-    shown = almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    shown = almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     assert "epsilon grows 1.012 times" in (shown.out + shown.err).replace("\n", " ")
     assert almoner.ask("budget show clinic")["epsilon_cap"] == "8.1"
 
 
 def _sign(workspace: Workspace, number: int) -> object:
     """The screen is bypassed."""
-    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
+    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
     return deciding.decide(workspace, asked, "approve", "agreed")
 
 
 def _bring(workspace: Workspace, number: int) -> object:
     """The screen is bypassed here and where it was signed."""
-    asked = replace(deciding.load_review(workspace, number, "motion"), refusal=None)
+    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
     return deciding.import_approval(workspace, asked, deciding.sign_offline(workspace.key, asked, "agreed"))
 
 
 def _sign_elsewhere(workspace: Workspace, number: int) -> object:
-    return deciding.sign_offline(workspace.key, deciding.load_review(workspace, number, "motion"), "agreed")
+    return deciding.sign_offline(workspace.key, deciding.load_review(workspace, number, "proposal"), "agreed")
 
 
 def _record(workspace: Workspace, number: int) -> object:
     """The flow is bypassed, too."""
-    decision = deciding._gate_decision(deciding.load_review(workspace, number, "motion"), "approve", "agreed", None)
+    decision = deciding._gate_decision(deciding.load_review(workspace, number, "proposal"), "approve", "agreed", None)
     with workspace.database.write() as session:
         return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_proposal_amounts)
 
@@ -139,7 +143,7 @@ def test_each_signature_and_the_application_derive_the_amounts_themselves(
 
 def test_nothing_takes_effect_without_a_check(workspace: Workspace) -> None:
     decision = deciding._gate_decision(
-        deciding.load_review(workspace, propose(workspace), "motion"), "approve", "agreed", None
+        deciding.load_review(workspace, propose(workspace), "proposal"), "approve", "agreed", None
     )
     with pytest.raises(ValueError, match="nothing derives them"), workspace.database.write() as session:
         gates.record_decision(session, workspace.actor, decision, "s")
@@ -182,4 +186,4 @@ def test_the_caps_of_root_and_blocks_are_those_of_the_claim(
         connection.exec_driver_sql("DROP TRIGGER account_moves_by_entry")
         connection.exec_driver_sql(f"UPDATE account SET {setting} WHERE kind = '{kind}'")
     refused(almoner, "budget show clinic")
-    assert fetch(almoner.database, "SELECT count(*) FROM motion") == [(0,)]
+    assert fetch(almoner.database, "SELECT count(*) FROM proposal") == [(0,)]

@@ -30,8 +30,8 @@ def read(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
-def approve(workspace: Workspace, session: Session, motion: Proposal) -> str:
-    decision = GateDecision(motion.id, "motion", motion.digest, "approve", "agreed", SOON)
+def approve(workspace: Workspace, session: Session, proposal: Proposal) -> str:
+    decision = GateDecision(proposal.id, "proposal", proposal.digest, "approve", "agreed", SOON)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
     return gates.record_decision(session, workspace.actor, decision, signature, amount_check=any_amounts)
 
@@ -101,7 +101,7 @@ def test_later_bundles_disclose_what_stewards_decided(almoner: Almoner, two_bund
     ]
     assert record["lifetime"]["epsilon"] == "9"
     assert record["standing"]["said"]["config_digest"] == digest(requests.configuration(record["request"]))
-    assert [one["gate"] for one in read(second, "approvals.json")] == ["motion", "publish"]
+    assert [one["gate"] for one in read(second, "approvals.json")] == ["proposal", "publish"]
     card = (second / "README.md").read_text()
     assert CAP_CHANGES in card
     assert "| `8` | `0.000001` | `9` | `0.000001` |" in card

@@ -83,8 +83,8 @@ def test_more_texts_at_no_charge_without_the_corpus(almoner: Almoner, monkeypatc
         assert SECRET.encode() not in path.read_bytes(), path.name
     almoner.type("release extend 1 --samples 3")
     almoner.type('approve 3 --gate spend --reason "still more"')
-    motion = almoner.ask('retract 1 --reason "a text names a street"')["motion"]
-    almoner.type(f"approve {motion} --gate motion --reason agreed", piped="clinic\n")
+    proposal = almoner.ask('retract 1 --reason "a text names a street"')["proposal"]
+    almoner.type(f"approve {proposal} --gate proposal --reason agreed", piped="clinic\n")
     assert refused(almoner, "run 3") == refused(almoner, "release extend 1 --samples 3") == "NotExtendable"
     assert balance(almoner).spent == spent
 

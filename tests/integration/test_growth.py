@@ -152,7 +152,7 @@ def test_what_was_approved_before_reads_the_blocks_it_names(almoner: Almoner, mo
     almoner.ingested()
     file = almoner.request_file(**SMALL)
     almoner.type(f'standing propose {file} --runs 4 --until 2099-12-31 --reason "every month"')
-    almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     almoner.type(f"release request {file}")
     approve(almoner, 1)
     grow(almoner)
@@ -177,7 +177,7 @@ def test_a_schedule_goes_on_with_the_cohorts_of_its_authorisation(almoner: Almon
 
     almoner.ingested()
     almoner.type(f'standing propose {almoner.request_file(**SMALL)} --runs 4 --until 2099-12-31 --reason "monthly"')
-    almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     scheduled(almoner, "--every 1m")
     grow(almoner)
     assert [run["outcome"] for run in look(almoner, ahead=0)["runs"]] == ["produced"]

@@ -42,8 +42,8 @@ BODIES = {
     "no number": '{"attempt":NaN}',
     "half of a pair": '{"attempt":1,"reason":"\\ud800"}',
     "ten megabytes": '{"n":"' + "x" * 10 * MOST_BODY_BYTES + '"}',
-    "an attempt of another type": '{"attempt":{"a":[1]},"motion":"one\\ntwo","reason":{"a":1}}',
-    "amounts": '{"attempt":1,"rho":"many","delta":null,"mechanisms":"all","motion":1701411834604692317}',
+    "an attempt of another type": '{"attempt":{"a":[1]},"proposal":"one\\ntwo","reason":{"a":1}}',
+    "amounts": '{"attempt":1,"rho":"many","delta":null,"mechanisms":"all","proposal":1701411834604692317}',
     "signs that steer": '{"attempt":true,"reason":"\\u001b[2J\\u202egnp"}',
     "rows of no list": '{"rows":{"table":"entry"}}',
     "a table of another type": '{"rows":[{"content":"","ids":"1","table":["entry"]}]}',
@@ -257,7 +257,7 @@ def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
 
 OTHERS = (
     "metrics", "budget show clinic", "budget forecast clinic --delta 1e-7", "release list", "release show 1",
-    "dataset show clinic", "dataset list", "motion list", "report 1 --out {folder}/report.html", "user list",
+    "dataset show clinic", "dataset list", "proposal list", "report 1 --out {folder}/report.html", "user list",
     "audit checkpoint --to {folder}/head.json", "evaluate 1 --internal", "verify-release {folder}/out/clinic-release-1",
     "audit log --actor anybody", "audit log --kind run.", "audit log --since 2020-01-01 --until 2090-01-01",
 )  # fmt: skip

@@ -107,7 +107,7 @@ def routine(almoner: Almoner) -> None:
     almoner.type('budget scope open clinic study --epsilon 6 --delta 1e-6 --reason "a study"')
     file = almoner.request_file(scope="study", epsilon=2.0)
     almoner.type(f'standing propose {file} --runs 2 --until 2099-12-31 --reason "every month"')
-    almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     almoner.type(f"release request {file} --standing 1")
 
 

@@ -189,13 +189,13 @@ EMPTY_BODY = (
 )
 
 
-LOCK = "function almoner_lock_motion(number bigint)"
+LOCK = "function almoner_lock_proposal(number bigint)"
 TELLS_LITTLE = (
     "CREATE CONSTRAINT TRIGGER entry_is_told AFTER INSERT ON entry FOR EACH ROW WHEN (NEW.id < 0)"
     " EXECUTE FUNCTION entry_is_told()"
 )
 OTHER_DOOR = (
-    "CREATE OR REPLACE FUNCTION almoner_lock_motion(number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+    "CREATE OR REPLACE FUNCTION almoner_lock_proposal(number bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
     " SET search_path = public, pg_temp AS $$ BEGIN DELETE FROM lease; END $$"
 )
 
@@ -219,15 +219,15 @@ OTHER_DOOR = (
             ("CREATE RULE mine AS ON UPDATE TO account DO INSTEAD NOTHING",),
             "rule mine on account is not of the ledger",
         ),
-        (("DROP FUNCTION almoner_lock_motion(bigint)",), f"{LOCK} on audit_head is missing"),
+        (("DROP FUNCTION almoner_lock_proposal(bigint)",), f"{LOCK} on audit_head is missing"),
         ((OTHER_DOOR,), f"{LOCK} on audit_head is altered"),
-        (("ALTER FUNCTION almoner_lock_motion(bigint) SECURITY INVOKER",), f"{LOCK} on audit_head is altered"),
-        (("ALTER FUNCTION almoner_lock_motion(bigint) RESET search_path",), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_lock_proposal(bigint) SECURITY INVOKER",), f"{LOCK} on audit_head is altered"),
+        (("ALTER FUNCTION almoner_lock_proposal(bigint) RESET search_path",), f"{LOCK} on audit_head is altered"),
         (
-            ("CREATE ROLE keeper", "ALTER FUNCTION almoner_lock_motion(bigint) OWNER TO keeper"),
+            ("CREATE ROLE keeper", "ALTER FUNCTION almoner_lock_proposal(bigint) OWNER TO keeper"),
             f"{LOCK} on audit_head is altered",
         ),
-        (("GRANT EXECUTE ON FUNCTION almoner_lock_motion(bigint) TO PUBLIC",), f"{LOCK} on audit_head is altered"),
+        (("GRANT EXECUTE ON FUNCTION almoner_lock_proposal(bigint) TO PUBLIC",), f"{LOCK} on audit_head is altered"),
         (
             ("CREATE FUNCTION almoner_backdoor() RETURNS void LANGUAGE sql AS 'UPDATE account SET rho_spent = 0'",),
             "function almoner_backdoor() on audit_head is not of the ledger",

@@ -103,7 +103,7 @@ def test_a_webhook_is_told_what_waits_was_skipped_and_failed(
     almoner.type("serve --once --without-prefect")
     assert receiver.events == [
         "a run was given up", "a release waits at the publish gate", "a request waits at the spend gate",
-        "a motion waits for approvals", "a slot was skipped",
+        "a proposal waits for approvals", "a slot was skipped",
     ]  # fmt: skip
     for headers, body in receiver.seen:
         assert headers["X-Almoner-Signature"] == f"sha256={hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()}"
@@ -112,7 +112,7 @@ def test_a_webhook_is_told_what_waits_was_skipped_and_failed(
         assert "Miller" not in body.decode()
     told = [json.loads(body) for _, body in receiver.seen]
     assert (told[0]["reason"], told[0]["request"], told[0]["schedule"]) == ("PlanChanged", 1, 1)
-    assert (told[1]["gate"], told[2]["gate"], told[3]["gate"]) == ("publish", "spend", "motion")
+    assert (told[1]["gate"], told[2]["gate"], told[3]["gate"]) == ("publish", "spend", "proposal")
     assert float(told[2]["rho"]) > 0
     assert told[4]["skipped"] == "AuthorisationExhausted"
     almoner.type("notify send")

@@ -8,14 +8,14 @@ from tests.integration.story import Almoner
 TEAM = """\
 version: 1
 several_roles: true
-approvals: {spend: 2, publish: 2, motion: 2}
+approvals: {spend: 2, publish: 2, proposal: 2}
 attempts: 3
 approval_days: 20
 request_days: 40
 delegation_days: 60
 release: {epsilon_max: 4, delta_max: 1.0e-6}
 pacing: {every: month, share: 0.5}
-datasets: {clinic: {approvals: {spend: 1, publish: 1, motion: 3}, release: {epsilon_max: 3, delta_max: 1.0e-6}}}
+datasets: {clinic: {approvals: {spend: 1, publish: 1, proposal: 3}, release: {epsilon_max: 3, delta_max: 1.0e-6}}}
 """
 UNSAID = {"id", "created_at", "policy_id"}
 COLUMNS = [
@@ -62,7 +62,7 @@ def test_a_lax_row_under_a_digest_is_not_used(almoner: Almoner) -> None:
     with almoner.connection() as connection:
         connection.exec_driver_sql(
             "INSERT INTO policy_version (digest, body, several_roles, spend_approvals, publish_approvals,"
-            " motion_approvals, created_at, attempts, approval_days, request_days, delegation_days)"
+            " proposal_approvals, created_at, attempts, approval_days, request_days, delegation_days)"
             " SELECT ?, body, TRUE, 1, 1, 1, created_at, 100, 365, 365, 365 FROM policy_version",
             (digest,),
         )

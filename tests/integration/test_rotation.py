@@ -55,13 +55,13 @@ def read_units(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
 
 def rotating(almoner: Almoner, **changes: Any) -> None:
-    """Four blocks, and four runs of one small request that rotates over two groups, authorised as motion 1."""
+    """Four blocks, and four runs of one small request that rotates over two groups, authorised as proposal 1."""
 
     def prepare() -> None:
         almoner.ingested("--blocks 4")
         file = almoner.request_file(**(ROTATING | changes))
         almoner.type(f'standing propose {file} --runs 4 --until 2099-12-31 --reason "every month"')
-        almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+        almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
 
     almoner.brought(f"rotating {changes!r}", prepare)
 

@@ -28,13 +28,13 @@ LONG_AGO = "2026-01-01"
 
 
 def authorised(almoner: Almoner, runs: int = 3, **changes: Any) -> None:
-    """A corpus, and so many runs of one small request authorised as motion 1."""
+    """A corpus, and so many runs of one small request authorised as proposal 1."""
 
     def prepare() -> None:
         almoner.ingested()
         file = almoner.request_file(**(SMALL | changes))
         almoner.type(f'standing propose {file} --runs {runs} --until 2099-12-31 --reason "every month"')
-        almoner.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+        almoner.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
 
     almoner.brought(f"authorised {runs} {changes!r}", prepare)
 
@@ -148,7 +148,7 @@ def test_an_ended_and_a_waiting_authorisation_skip(almoner: Almoner) -> None:
     )
 
     file = almoner.request_file(**SMALL)
-    number = almoner.ask(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "again"')["motion"]
+    number = almoner.ask(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "again"')["proposal"]
     made = almoner.ask(f'schedule create {number} --every 1w --start {LONG_AGO} --reason "once approved"')["schedule"]
     assert [slot["skipped"] for slot in look(almoner)["slots"] if slot["schedule"] == made] == [
         "AuthorisationExhausted"
@@ -328,7 +328,7 @@ def test_where_roles_are_separate_one_asks_and_another_runs(almoner: Almoner, mo
     team.at(anna).type(
         f'standing propose {anna.request_file(**SMALL)} --runs 3 --until 2099-12-31 --reason "every month"'
     )
-    team.at(sue).type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    team.at(sue).type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     assert team.at(sue).ask('schedule create 1 --every 1m --reason "mine"', expected=1)["error"] == "RoleDenied"
     scheduled(team.at(anna))
 
@@ -348,7 +348,7 @@ def test_who_asked_does_not_run_where_roles_are_separate(almoner: Almoner, monke
     sue = team.enrol("sue", "steward")
     file = team.at(almoner).request_file(**SMALL)
     almoner.type(f'standing propose {file} --runs 3 --until 2099-12-31 --reason "every month"')
-    team.at(sue).type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
+    team.at(sue).type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
     scheduled(team.at(almoner))
     assert [slot["request"] for slot in look(almoner)["slots"]] == [1]
     assert look(almoner) == {"slots": [], "runs": [], "problems": []}

@@ -97,7 +97,9 @@ def founded(town: Team) -> Almoner:
     assert made["database_rights"]["todo"] == []
     boss = town.at("boss")
     text = boss.home.policy.read_text().replace("several_roles: true", "several_roles: false")
-    text = text.replace("approvals: {spend: 1, publish: 1, motion: 1}", "approvals: {spend: 2, publish: 2, motion: 2}")
+    text = text.replace(
+        "approvals: {spend: 1, publish: 1, proposal: 1}", "approvals: {spend: 2, publish: 2, proposal: 2}"
+    )
     boss.type(f"policy adopt {boss.write('team.yaml', text)}")
     return boss
 

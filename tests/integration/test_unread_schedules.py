@@ -15,10 +15,10 @@ def test_a_schedule_that_cannot_be_read_is_told_and_the_others_go_on(almoner: Al
     workspace = open_workspace(almoner.home)
     unread = (("cron", "0 6 * * 1", "Mars/Olympus"), ("rrule", "FREQ=DAILY;INTERVAL=0", "UTC"))
     with workspace.database.write() as session:
-        clinic, motion = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, 1)
+        clinic, proposal = datasets.find_dataset(session, "clinic"), proposals.find_proposal(session, 1)
         for kind, rule, zone in unread:
             timing = Timing(kind, rule, zone, utc_now().replace(utc_now()[:10], LONG_AGO))
-            schedules.create(session, workspace.actor, clinic, motion, timing, "every month")
+            schedules.create(session, workspace.actor, clinic, proposal, timing, "every month")
     assert scheduled(almoner) == 3
 
     done = look(almoner)

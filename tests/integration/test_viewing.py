@@ -152,7 +152,7 @@ def test_who_looked_is_barred_at_every_gate(any_almoner: Almoner) -> None:
     first, second, third = (request(almoner) for _ in range(3))
     publish(almoner, first)
     almoner.type(f'approve {second} --gate spend --reason "again"')
-    motion = almoner.ask('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "more"')["motion"]
+    proposal = almoner.ask('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "more"')["proposal"]
     almoner.type(f"evaluate {first} --internal")
     almoner.type(f"run {second}")
     asked = almoner.request_file(**SMALL)
@@ -161,7 +161,7 @@ def test_who_looked_is_barred_at_every_gate(any_almoner: Almoner) -> None:
         f'reject {third} --gate spend --reason "because"',
         f'approve {second} --gate publish --reason "because"',
         f'reject {second} --gate publish --reason "because"',
-        f'approve {motion} --gate motion --reason "because"',
+        f'approve {proposal} --gate proposal --reason "because"',
         f"release request {asked}",
         f"release request {asked} --dry-run",
         'dataset cap clinic --epsilon 10 --delta 1e-6 --reason "more"',

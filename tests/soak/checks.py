@@ -16,7 +16,7 @@ from tests.soak.accounts import Draw, Key
 from tests.support import fetch, snapshot
 
 TOLD = ("run.produced", "run.failed", "slot.ended")
-"""Links that stewards are told of, each; of decided slots those that were skipped, of motions every proposal."""
+"""Links that stewards are told of, each; of decided slots those that were skipped, of proposals every proposal."""
 
 
 def examine(almoner: Almoner, database: Database, drawn: Mapping[Key, Iterable[Draw]], said: str) -> list[str]:

@@ -49,7 +49,7 @@ def made(almoner: Almoner, sources: tuple[Source, ...] = SOURCES) -> datetime:
         almoner.type(f"dataset ingest {source.name} {almoner.notes_file(f'{source.name}.jsonl', notes_of(source))}")
         file = almoner.request_file(dataset=source.name, **SMALL, **source.changes)
         almoner.type(f'standing propose {file} --runs {RUNS} --until 2099-12-31 --reason "every minute"')
-        almoner.type(f'approve {number} --gate motion --reason "agreed"', piped=f"{source.name}\n")
+        almoner.type(f'approve {number} --gate proposal --reason "agreed"', piped=f"{source.name}\n")
         start = (begins - timedelta(days=1)).isoformat()
         for _ in range(source.schedules):
             almoner.type(f'schedule create {number} --every 1m --start {start} --reason "every minute"')

@@ -217,7 +217,7 @@ def propose_cap_change(
         ("rho_spent", made.spent.rho_text, made.spent.rho_text),
     ]
     data = {
-        "motion": made.number,
+        "proposal": made.number,
         "dataset": name,
         "sharing": list(made.sharing),
         "before": {field: before for field, before, _ in values},
@@ -227,7 +227,7 @@ def propose_cap_change(
     told = [made.growth, "Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
     if made.raises:
         told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
-    shown = table(("", "now", "with this motion"), values, f"Lifetime claim of {name}")
+    shown = table(("", "now", "with this proposal"), values, f"Lifetime claim of {name}")
     return CommandResult(data, [shown, *told, *waiting_sentence(made.number, made.needed)])
 
 

@@ -1,4 +1,4 @@
-"""`almoner motion`: what stewards decide besides releases - caps, standing authorisations, retractions."""
+"""`almoner proposal`: what stewards decide besides releases - caps, standing authorisations, retractions."""
 
 from typing import Annotated
 
@@ -16,33 +16,33 @@ from models_db.services.lifecycle import gates, proposals
 from models_db.values.canonical_json import Json
 from models_db.values.gates import Gate
 
-app = typer.Typer(no_args_is_help=True, help="Motions: caps, standing authorisations, retractions; list, show.")
+app = typer.Typer(no_args_is_help=True, help="Proposals: caps, standing authorisations, retractions; list, show.")
 
-MotionId = Annotated[int, typer.Argument(metavar="ID", help="The motion's number.")]
+ProposalId = Annotated[int, typer.Argument(metavar="ID", help="The proposal's number.")]
 
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """All motions: what is asked for, by whom, and how many stewards still have to approve.
+    """All proposals: what is asked for, by whom, and how many stewards still have to approve.
 
-    Example: almoner motion list
+    Example: almoner proposal list
     """
     found = list_proposals(open_workspace(context.home))
-    return CommandResult([as_data(motion) for motion in found], [proposal_table(found)])
+    return CommandResult([as_data(proposal) for proposal in found], [proposal_table(found)])
 
 
 @command(app, "show")
-def show_proposal(context: CommandContext, motion: MotionId) -> CommandResult:
-    """One motion: what it would change, who decided what.
+def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResult:
+    """One proposal: what it would change, who decided what.
 
-    Example: almoner motion show 3
+    Example: almoner proposal show 3
     """
     workspace = open_workspace(context.home)
-    shown = load_review(workspace, motion, Gate.MOTION)
+    shown = load_review(workspace, proposal, Gate.PROPOSAL)
     with workspace.database.read() as session:
-        found = proposal_row(session, proposals.find_proposal(session, motion))
+        found = proposal_row(session, proposals.find_proposal(session, proposal))
         decisions = [
-            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.proposal_decisions(session, motion)
+            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.proposal_decisions(session, proposal)
         ]
     names = ("at", "decision", "by", "reason", "expires_at")
     given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
@@ -53,5 +53,5 @@ def show_proposal(context: CommandContext, motion: MotionId) -> CommandResult:
 
 def _next_step(found: ProposalRow) -> list[str]:
     if found.state != "open":
-        return [f"The motion is {found.state}."]
+        return [f"The proposal is {found.state}."]
     return [f"{found.given} of {found.needed} approvals.", approve_hint(found.number)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.governance.proposal import show_proposal as show_motion
+from cli.commands.governance.proposal import show_proposal as show_proposal
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, proposal_table, waiting_sentence
@@ -18,7 +18,7 @@ from models_db.values.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Standing authorisations for schedules: propose, list, show, end.")
 
-Number = Annotated[int, typer.Argument(metavar="ID", help="The authorisation's number, which is its motion's.")]
+Number = Annotated[int, typer.Argument(metavar="ID", help="The authorisation's number, which is its proposal's.")]
 Reason = Annotated[str, typer.Option(help="Why; recorded, and published with every release under it.")]
 
 
@@ -49,7 +49,7 @@ def propose_authorisation(
         "rho_together": (one * runs).rho_text,
         **({"runs_that_fit_now": made.affordable_runs} if made.with_balance else {}),
     }
-    data = {"motion": made.number, "approvals_needed": made.needed, **allowed, "price": price}
+    data = {"proposal": made.number, "approvals_needed": made.needed, **allowed, "price": price}
     ends = "It ends with the next version of almoner or of the policy: both are part of what is approved."
     shown = [*price_tables(price), fact_list(allowed, title="What would be authorised"), ends]
     return CommandResult(data, [*shown, *waiting_sentence(made.number, made.needed)])
@@ -62,7 +62,7 @@ def list_all(context: CommandContext) -> CommandResult:
     Example: almoner standing list
     """
     found = propose_change.list_proposals(open_workspace(context.home), "standing")
-    return CommandResult([as_data(motion) for motion in found], [proposal_table(found)])
+    return CommandResult([as_data(proposal) for proposal in found], [proposal_table(found)])
 
 
 @command(app, "show")
@@ -71,7 +71,7 @@ def show_authorisation(context: CommandContext, standing: Number) -> CommandResu
 
     Example: almoner standing show 3
     """
-    return show_motion(context, standing)
+    return show_proposal(context, standing)
 
 
 @command(app, "end")
@@ -83,4 +83,4 @@ def end_authorisation(
     Example: almoner standing end 3 --reason "the study is over"
     """
     state = propose_change.revoke_authorisation(open_workspace(context.home), standing, reason)
-    return CommandResult({"motion": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])
+    return CommandResult({"proposal": standing, "state": state}, [f"Standing authorisation {standing} is {state}."])

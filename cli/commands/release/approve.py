@@ -168,7 +168,7 @@ def withdraw_approval(
     workspace = open_workspace(context.home)
     state = decisions.withdraw(workspace, request, gate.value, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
-    what = "motion" if gate is Gate.MOTION else "request"
+    what = "proposal" if gate is Gate.PROPOSAL else "request"
     said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
     return CommandResult(data, [said])
 
@@ -257,7 +257,7 @@ def _show_and_confirm(
 
 
 def _decision_result(asked: Review, verdict: str, state: str, by: str, said: str) -> CommandResult:
-    what = "motion" if asked.gate is Gate.MOTION else "request"
+    what = "proposal" if asked.gate is Gate.PROPOSAL else "request"
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
     lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
@@ -268,8 +268,8 @@ _NEXT_STEPS: dict[tuple[Gate, str], tuple[str, ...]] = {
     (Gate.SPEND, RequestState.SUBMITTED): ("It waits for another approval: `almoner release show {}`.",),
     (Gate.SPEND, RequestState.APPROVED): ("Next: `almoner run {}`.",),
     (Gate.PUBLISH, RequestState.PRODUCED): ("Next, when it has its approvals: `almoner publish {} --to DIR`.",),
-    (Gate.MOTION, "open"): ("It waits for another approval.",),
-    (Gate.MOTION, "carried"): ("It has taken effect.",),
+    (Gate.PROPOSAL, "open"): ("It waits for another approval.",),
+    (Gate.PROPOSAL, "carried"): ("It has taken effect.",),
 }
 
 

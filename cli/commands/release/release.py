@@ -126,7 +126,7 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
             "standing": found.standing_id,
-            "motions": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
+            "proposals": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
             "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
             "approvals": [
                 dict(zip(("at", "gate", "decision", "by", "reason", "expires_at"), d, strict=True)) for d in decisions
@@ -170,7 +170,7 @@ def retract_release(
     made = propose_retraction(workspace, request, reason)
     with workspace.database.read() as session:
         places = artifacts.deliveries(session, request)
-    data = {"motion": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
+    data = {"proposal": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
             "rho_spent": made.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
     stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
     out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."

@@ -36,13 +36,13 @@ def request_body(request: Request) -> dict[str, Any]:
     return stored_object(request.canonical, f"canonical of request {request.id}", request.digest)
 
 
-def configuration_of(motion: Proposal) -> dict[str, Any]:
+def configuration_of(proposal: Proposal) -> dict[str, Any]:
     """The configuration that a standing authorisation is for.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
     """
-    return stored_object(motion.configuration, f"configuration of motion {motion.id}", motion.config_digest)
+    return stored_object(proposal.configuration, f"configuration of proposal {proposal.id}", proposal.config_digest)
 
 
 def files_of(artifact: Artifact) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
     carried = session.scalars(
         select(Proposal)
-        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .join(Dataset, Dataset.id == Proposal.dataset_id)
         .where(Dataset.account_id == dataset.account_id, Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
@@ -260,7 +260,7 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
     now = Amount(root.rho_cap, root.delta_cap)
     # What the first cap was in units is not kept once it is changed; its claim is.
     found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
-    return (*found, *(claim_of(motion) for motion in carried))
+    return (*found, *(claim_of(proposal) for proposal in carried))
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
@@ -271,10 +271,10 @@ def distinct_caps(session: Session, account_id: int) -> list[Amount]:
     return sorted({Amount(rho, delta) for rho, delta in session.execute(query.distinct())}, key=lambda cap: cap.rho)
 
 
-def claim_of(motion: Proposal) -> LifetimeClaim:
-    """The lifetime claim that a cap motion asks for; the database has it whole."""
-    cap = Amount(motion.rho or 0, motion.delta_fail or 0)
-    return LifetimeClaim(str(motion.epsilon), str(motion.delta), motion.delta_conversion or 0, cap)
+def claim_of(proposal: Proposal) -> LifetimeClaim:
+    """The lifetime claim that a cap proposal asks for; the database has it whole."""
+    cap = Amount(proposal.rho or 0, proposal.delta_fail or 0)
+    return LifetimeClaim(str(proposal.epsilon), str(proposal.delta), proposal.delta_conversion or 0, cap)
 
 
 def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:

@@ -80,7 +80,7 @@ def create(
 
     Raises:
         RoleDenied: the actor is no analyst.
-        RuleViolated: the motion is no standing authorisation of that dataset.
+        RuleViolated: the proposal is no standing authorisation of that dataset.
     """
     return insert_row(
         session,

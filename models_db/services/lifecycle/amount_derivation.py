@@ -1,4 +1,4 @@
-"""That somebody derives the amounts of a motion before it is approved and before it takes effect.
+"""That somebody derives the amounts of a proposal before it is approved and before it takes effect.
 
 What an epsilon costs is accounting's to know, which is above these services; so they take the check as an argument, and
 go on without one for nothing that carries amounts (docs/decisions/0069).
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from models_db.tables import Proposal
 
 AmountCheck = Callable[[Proposal], None]
-"""Raises unless a motion's amounts follow from what it says; accounting is not known here."""
+"""Raises unless a proposal's amounts follow from what it says; accounting is not known here."""
 
 
-def require_applicable(motion: Proposal, applicable: AmountCheck | None) -> None:
-    """Check a motion whose amounts people have not read.
+def require_applicable(proposal: Proposal, applicable: AmountCheck | None) -> None:
+    """Check a proposal whose amounts people have not read.
 
     Raises:
         ValueError: nothing checks it.
         and as `applicable`.
     """
-    if motion.kind == "retraction":
+    if proposal.kind == "retraction":
         return
     if applicable is None:
-        raise ValueError(f"motion {motion.id} carries amounts, and nothing derives them")
-    applicable(motion)
+        raise ValueError(f"proposal {proposal.id} carries amounts, and nothing derives them")
+    applicable(proposal)

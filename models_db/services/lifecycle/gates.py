@@ -48,7 +48,7 @@ class NothingToWithdraw(Refused):
     def __init__(self, number: int, gate: str) -> None:
         super().__init__(
             f"You have no approval at the {gate} gate of {number} that counts.",
-            f"See the decisions with `almoner {'motion' if gate == 'motion' else 'release'} show {number}`.",
+            f"See the decisions with `almoner {'proposal' if gate == 'proposal' else 'release'} show {number}`.",
             {"number": number, "gate": gate},
         )
 
@@ -58,7 +58,7 @@ class GateDecision:
     """A steward's decision on one subject, as it is signed and stored.
 
     Attributes:
-        request_id: the request's number; at the gate `motion`, the motion's.
+        request_id: the request's number; at the gate `proposal`, the proposal's.
         on_behalf_of: the steward who delegated the decision, by name.
     """
 
@@ -73,7 +73,7 @@ class GateDecision:
     def statement(self, approver: str) -> bytes:
         """The canonical bytes a steward signs."""
         said: dict[str, Json] = {
-            "motion" if self.gate == Gate.MOTION else "request": self.request_id,
+            "proposal" if self.gate == Gate.PROPOSAL else "request": self.request_id,
             "gate": self.gate,
             "subject_sha256": self.subject_digest,
             "decision": self.verdict,
@@ -112,15 +112,15 @@ def record_decision(
     Args:
         actor: who brings the decision.
         approver: who has signed it, if that is somebody else.
-        amount_check: checks a motion before it is approved and before it takes effect; nothing here can compute what an
-            epsilon costs.
+        amount_check: checks a proposal before it is approved and before it takes effect; nothing here can compute what
+            an epsilon costs.
 
     Raises:
-        ValueError: a motion is approved, and nothing checks it.
-        releases.WrongState, motions.ProposalDecided: nothing waits at that gate.
+        ValueError: a proposal is approved, and nothing checks it.
+        releases.WrongState, proposals.ProposalDecided: nothing waits at that gate.
         RoleDenied, RuleViolated: no steward, wrong subject, decided already, or the roles must be separate.
     """
-    if decision.gate == Gate.MOTION:
+    if decision.gate == Gate.PROPOSAL:
         return _decide_proposal(session, actor, decision, signature, approver or actor, amount_check)
     lock_request(session, decision.request_id)  # two stewards at once must see both decisions
     request = requests.find_request(session, decision.request_id)
@@ -178,22 +178,22 @@ def _decide_proposal(
     applicable: AmountCheck | None,
 ) -> str:
     lock_proposal(session, decision.request_id)
-    motion = proposals.find_proposal(session, decision.request_id)
+    proposal = proposals.find_proposal(session, decision.request_id)
     if decision.verdict == "approve":
-        require_applicable(motion, applicable)
-    state = proposals.state_of(session, motion)
-    ends_standing = state == "carried" and motion.kind == "standing" and decision.verdict == "reject"
+        require_applicable(proposal, applicable)
+    state = proposals.state_of(session, proposal)
+    ends_standing = state == "carried" and proposal.kind == "standing" and decision.verdict == "reject"
     if state != "open" and not ends_standing:
-        raise proposals.ProposalDecided(motion.id, state)
+        raise proposals.ProposalDecided(proposal.id, state)
     made = _approval_row(session, decision, signature, approver, actor)
-    made.motion_id = motion.id
-    _require_not_barred(session, motion, made)
+    made.proposal_id = proposal.id
+    _require_not_barred(session, proposal, made)
     insert_row(session, made)
-    given, needed = count_proposal_approvals(session, motion)
+    given, needed = count_proposal_approvals(session, proposal)
     carries = decision.verdict == "approve" and given >= needed
     if carries:
-        proposals.apply_proposal(session, actor, motion, applicable)
-    return proposals.state_of(session, motion)
+        proposals.apply_proposal(session, actor, proposal, applicable)
+    return proposals.state_of(session, proposal)
 
 
 def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, reason: str, signature: str) -> str:
@@ -203,14 +203,14 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
         NothingToWithdraw: there is none that counts.
         RuleViolated: it has been used.
     """
-    (lock_proposal if gate == Gate.MOTION else lock_request)(session, number)
+    (lock_proposal if gate == Gate.PROPOSAL else lock_request)(session, number)
     found = own_approvals(session, actor, number, gate)
     for each in (a for a in found if a.subject_digest == found[-1].subject_digest):
         insert_row(session, Withdrawal(approval_id=each.id, reason=reason, signature=signature, at=utc_now(),
                                    brought_by=actor.id))  # fmt: skip
-    if gate == Gate.MOTION:
-        motion = proposals.find_proposal(session, number)
-        return proposals.state_of(session, motion)
+    if gate == Gate.PROPOSAL:
+        proposal = proposals.find_proposal(session, number)
+        return proposals.state_of(session, proposal)
     request = requests.find_request(session, number)
     state = requests.state_of(session, number)
     if state == RequestState.APPROVED and not _is_gate_open(session, request, Gate.SPEND, request.digest):
@@ -224,7 +224,7 @@ def own_approvals(session: Session, actor: Actor, number: int, gate: str) -> Seq
     Raises:
         NothingToWithdraw: there is none.
     """
-    if gate == Gate.MOTION:
+    if gate == Gate.PROPOSAL:
         dataset_id = proposals.find_proposal(session, number).dataset_id
         decisions = proposal_decisions(session, number)
     else:
@@ -250,16 +250,16 @@ def decisions_for_bundle(session: Session, request_id: int) -> Sequence[tuple[Ap
     """
     standing = requests.find_request(session, request_id).standing_id
     on_request = _decisions_with_people(session, Approval.request_id == request_id, None)
-    on_motion = proposal_decisions(session, standing) if standing else []
-    decided = [*on_request, *((a, p) for a, p in on_motion if a.decision == "approve")]
+    on_proposal = proposal_decisions(session, standing) if standing else []
+    decided = [*on_request, *((a, p) for a, p in on_proposal if a.decision == "approve")]
     query = select(Withdrawal.approval_id).where(Withdrawal.approval_id.in_([a.id for a, _ in decided]))
     withdrawn = set(session.scalars(query))
     return [(a, p) for a, p in decided if a.id not in withdrawn]
 
 
-def proposal_decisions(session: Session, motion_id: int) -> Sequence[tuple[Approval, Principal]]:
-    """The decisions on a motion with who took them, oldest first, whether they count or not."""
-    return _decisions_with_people(session, Approval.motion_id == motion_id, None)
+def proposal_decisions(session: Session, proposal_id: int) -> Sequence[tuple[Approval, Principal]]:
+    """The decisions on a proposal with who took them, oldest first, whether they count or not."""
+    return _decisions_with_people(session, Approval.proposal_id == proposal_id, None)
 
 
 def _decisions_with_people(
@@ -315,12 +315,12 @@ def count_approvals(session: Session, request: Request, gate: str, subject: str)
     return counted, required_approvals(session, request.policy_id, request.dataset_id, gate)
 
 
-def count_proposal_approvals(session: Session, motion: Proposal) -> tuple[int, int]:
-    """Approvals of a motion that count, and how many the policy needs."""
+def count_proposal_approvals(session: Session, proposal: Proposal) -> tuple[int, int]:
+    """Approvals of a proposal that count, and how many the policy needs."""
     counted = sum(
-        _approval_counts(session, each, motion.dataset_id) for each, _ in proposal_decisions(session, motion.id)
+        _approval_counts(session, each, proposal.dataset_id) for each, _ in proposal_decisions(session, proposal.id)
     )
-    return counted, required_approvals(session, motion.policy_id, motion.dataset_id, Gate.MOTION)
+    return counted, required_approvals(session, proposal.policy_id, proposal.dataset_id, Gate.PROPOSAL)
 
 
 def required_approvals(session: Session, policy_id: int, dataset_id: int, gate: str) -> int:

@@ -1,6 +1,6 @@
-"""Motions: what stewards decide besides releases - a new cap, a standing authorisation, a retraction.
+"""Proposals: what stewards decide besides releases - a new cap, a standing authorisation, a retraction.
 
-A motion is proposed, approved by m of n at the gate `motion`, and takes effect with the approval that completes it.
+A proposal is proposed, approved by m of n at the gate `proposal`, and takes effect with the approval that completes it.
 """
 
 import secrets
@@ -38,20 +38,22 @@ from models_db.writes.insert import insert_row, lock_accounts, lock_proposal
 
 
 class ProposalUnknown(UsageError):
-    """No motion with that number."""
+    """No proposal with that number."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"There is no motion {number}.", "See them with `almoner motion list`.", {"motion": number})
+        super().__init__(
+            f"There is no proposal {number}.", "See them with `almoner proposal list`.", {"proposal": number}
+        )
 
 
 class ProposalDecided(Refused):
-    """The motion is not waiting any more."""
+    """The proposal is not waiting any more."""
 
     def __init__(self, number: int, state: str) -> None:
         super().__init__(
-            f"Motion {number} is {state}; nothing waits for a decision.",
-            f"See it with `almoner motion show {number}`.",
-            {"motion": number, "state": state},
+            f"Proposal {number} is {state}; nothing waits for a decision.",
+            f"See it with `almoner proposal show {number}`.",
+            {"proposal": number, "state": state},
         )
 
 
@@ -92,13 +94,13 @@ class CapTooLow(Refused):
 
 
 class ProposalAltered(Refused):
-    """A motion's row is not what its digest, and so its approvals, are for."""
+    """A proposal's row is not what its digest, and so its approvals, are for."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"Motion {number} does not say what was approved, or not for this request.",
-            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner motion show {number}`.",
-            {"motion": number},
+            f"Proposal {number} does not say what was approved, or not for this request.",
+            f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`.",
+            {"proposal": number},
         )
 
 
@@ -189,7 +191,7 @@ def _new_proposal(
     actor: Actor, dataset: Dataset, policy: PolicyVersion, kind: str, reason: str, valid: timedelta
 ) -> Proposal:
     now = datetime.now(UTC)
-    # The end of a day: it is published with every release under the motion, and should not tell the hour.
+    # The end of a day: it is published with every release under the proposal, and should not tell the hour.
     expires_at = datetime.combine((now + valid).date(), time(23, 59, 59), UTC)
     return Proposal(kind=kind, dataset_id=dataset.id, policy_id=policy.id, proposer_id=actor.id, reason=reason,
                   nonce=secrets.token_hex(16), created_at=utc_now(now), expires_at=utc_now(expires_at))  # fmt: skip
@@ -215,27 +217,27 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
         raise CapTooLow(dataset.name, cap, taken)
 
 
-def content_of(motion: Proposal, dataset: str) -> dict[str, Json]:
-    """All that a motion says, as its digest covers it."""
-    amounts = {"rho": motion.rho, "delta_fail": motion.delta_fail, "delta_conversion": motion.delta_conversion}
+def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
+    """All that a proposal says, as its digest covers it."""
+    amounts = {"rho": proposal.rho, "delta_fail": proposal.delta_fail, "delta_conversion": proposal.delta_conversion}
     return {
-        "motion": motion.kind,
+        "proposal": proposal.kind,
         "dataset": dataset,
-        "reason": motion.reason,
-        "nonce": motion.nonce,
-        "expires_at": motion.expires_at,
-        "epsilon": motion.epsilon,
-        "delta": motion.delta,
+        "reason": proposal.reason,
+        "nonce": proposal.nonce,
+        "expires_at": proposal.expires_at,
+        "epsilon": proposal.epsilon,
+        "delta": proposal.delta,
         **{name: None if value is None else str(value) for name, value in amounts.items()},
-        "runs": motion.runs,
-        "until": motion.until,
-        "config_digest": motion.config_digest,
-        "publication": motion.publication_id,
+        "runs": proposal.runs,
+        "until": proposal.until,
+        "config_digest": proposal.config_digest,
+        "publication": proposal.publication_id,
     }
 
 
 def find_proposal(session: Session, number: int) -> Proposal:
-    """The motion with that number.
+    """The proposal with that number.
 
     Raises:
         ProposalUnknown: there is none.
@@ -247,27 +249,27 @@ def find_proposal(session: Session, number: int) -> Proposal:
 
 
 def list_all(session: Session) -> Sequence[Proposal]:
-    """All motions, oldest first."""
+    """All proposals, oldest first."""
     return session.scalars(select(Proposal).order_by(Proposal.id)).all()
 
 
-def state_of(session: Session, motion: Proposal) -> str:
-    """Where a motion is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
-    carried = session.scalar(select(func.count()).where(AppliedProposal.motion_id == motion.id))
-    if _is_rejected(session, motion):
+def state_of(session: Session, proposal: Proposal) -> str:
+    """Where a proposal is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
+    carried = session.scalar(select(func.count()).where(AppliedProposal.proposal_id == proposal.id))
+    if _is_rejected(session, proposal):
         return "ended" if carried else "rejected"
     if carried:
         return "carried"
-    return "open" if motion.expires_at > utc_now() else "expired"
+    return "open" if proposal.expires_at > utc_now() else "expired"
 
 
-def _is_rejected(session: Session, motion: Proposal) -> bool:
-    query = select(func.count()).where(Approval.motion_id == motion.id, Approval.decision == "reject")
+def _is_rejected(session: Session, proposal: Proposal) -> bool:
+    query = select(func.count()).where(Approval.proposal_id == proposal.id, Approval.decision == "reject")
     return bool(session.scalar(query))
 
 
-def apply_proposal(session: Session, actor: Actor, motion: Proposal, amount_check: AmountCheck | None) -> None:
-    """Let a motion take effect; the database checks its approvals and moves the caps of a new claim.
+def apply_proposal(session: Session, actor: Actor, proposal: Proposal, amount_check: AmountCheck | None) -> None:
+    """Let a proposal take effect; the database checks its approvals and moves the caps of a new claim.
 
     Args:
         amount_check: checks its amounts, as it takes effect.
@@ -275,27 +277,27 @@ def apply_proposal(session: Session, actor: Actor, motion: Proposal, amount_chec
     Raises:
         CapTooLow: more than the new cap is spent or reserved by now.
     """
-    require_applicable(motion, amount_check)
-    dataset = session.get_one(Dataset, motion.dataset_id)
-    if motion.kind == "cap":
+    require_applicable(proposal, amount_check)
+    dataset = session.get_one(Dataset, proposal.dataset_id)
+    if proposal.kind == "cap":
         lock_accounts(session, dataset.account_id, cohorts.all_blocks(session, dataset.account_id))
-        require_room(session, dataset, datasets.claim_of(motion).cap)
-    insert_row(session, AppliedProposal(motion_id=motion.id, actor_id=actor.id, at=utc_now()))
-    if motion.kind == "retraction":
+        require_room(session, dataset, datasets.claim_of(proposal).cap)
+    insert_row(session, AppliedProposal(proposal_id=proposal.id, actor_id=actor.id, at=utc_now()))
+    if proposal.kind == "retraction":
         requests.record_transition(
             session,
             actor,
-            retracted_request(session, motion),
+            retracted_request(session, proposal),
             RequestState.PUBLISHED,
             RequestState.RETRACTED,
-            motion.reason,
+            proposal.reason,
         )
 
 
-def retracted_request(session: Session, motion: Proposal) -> int:
+def retracted_request(session: Session, proposal: Proposal) -> int:
     """The request whose release a retraction is about."""
     query = select(Artifact.request_id).join(Publication, Publication.artifact_id == Artifact.id)
-    return session.scalars(query.where(Publication.id == motion.publication_id)).one()
+    return session.scalars(query.where(Publication.id == proposal.publication_id)).one()
 
 
 def _find_publication(session: Session, request_id: int) -> Publication | None:
@@ -309,7 +311,7 @@ def retracted_artifacts(session: Session) -> tuple[str, ...]:
         select(Artifact.digest)
         .join(Publication, Publication.artifact_id == Artifact.id)
         .join(Proposal, Proposal.publication_id == Publication.id)
-        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .where(Proposal.kind == "retraction")
     )
     return tuple(sorted(session.scalars(query)))
@@ -325,34 +327,34 @@ def find_authorisation(
         AuthorisationExhausted: it is not in force, used up, for another configuration, or for less.
         OwnAuthorisation: the requester has approved it, where roles are separate.
     """
-    motion = find_proposal(session, number)
-    _require_in_force(session, motion)
+    proposal = find_proposal(session, number)
+    _require_in_force(session, proposal)
     asked = requests.configuration(body)
-    if motion.config_digest != digest(asked):
-        differs = differing_fields(configuration_of(motion), asked)
+    if proposal.config_digest != digest(asked):
+        differs = differing_fields(configuration_of(proposal), asked)
         raise AuthorisationExhausted(number, describe_differences(differs), differs)
-    _require_covered(motion, cost_of(body))
+    _require_covered(proposal, cost_of(body))
     if requester is not None:
-        _require_not_approver(session, motion, requester)
-    return motion
+        _require_not_approver(session, proposal, requester)
+    return proposal
 
 
-def _require_covered(motion: Proposal, cost: Amount) -> None:
-    allowed = Amount(motion.rho or 0, motion.delta_fail or 0)
+def _require_covered(proposal: Proposal, cost: Amount) -> None:
+    allowed = Amount(proposal.rho or 0, proposal.delta_fail or 0)
     if not cost.fits(allowed):
         more = f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}"
         raise AuthorisationExhausted(
-            motion.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
+            proposal.id, f"{more}, and it allows rho {allowed.rho_text} and failure delta {allowed.delta_text}"
         )
 
 
-def _require_not_approver(session: Session, motion: Proposal, actor: Actor) -> None:
+def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) -> None:
     """As the check of a bundle will: who approved took no part."""
-    if session.get_one(PolicyVersion, motion.policy_id).several_roles:
+    if session.get_one(PolicyVersion, proposal.policy_id).several_roles:
         return
-    given = session.scalars(select(Approval).where(Approval.motion_id == motion.id, Approval.decision == "approve"))
+    given = session.scalars(select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve"))
     if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in given):
-        raise OwnAuthorisation(motion.id)
+        raise OwnAuthorisation(proposal.id)
 
 
 def use_authorisation(session: Session, actor: Actor, request: Request, attempt: int) -> StandingUse:
@@ -362,14 +364,14 @@ def use_authorisation(session: Session, actor: Actor, request: Request, attempt:
         AuthorisationExhausted: none is left.
         OwnAuthorisation: the actor has approved it, where roles are separate.
     """
-    motion = session.get_one(Proposal, request.standing_id)
-    lock_proposal(session, motion.id)  # two runs at once must count each other's use
-    _require_in_force(session, motion)
-    _require_not_approver(session, motion, actor)
-    number = count_uses(session, motion) + 1
+    proposal = session.get_one(Proposal, request.standing_id)
+    lock_proposal(session, proposal.id)  # two runs at once must count each other's use
+    _require_in_force(session, proposal)
+    _require_not_approver(session, proposal, actor)
+    number = count_uses(session, proposal) + 1
     return insert_row(
         session,
-        StandingUse(motion_id=motion.id, number=number, request_id=request.id, attempt=attempt, actor_id=actor.id,
+        StandingUse(proposal_id=proposal.id, number=number, request_id=request.id, attempt=attempt, actor_id=actor.id,
                     at=utc_now()),
     )  # fmt: skip
 
@@ -380,26 +382,28 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
     Raises:
         ProposalAltered: it does not, or is not.
     """
-    motion = session.get_one(Proposal, request.standing_id)
-    dataset = session.get_one(Dataset, motion.dataset_id)
+    proposal = session.get_one(Proposal, request.standing_id)
+    dataset = session.get_one(Dataset, proposal.dataset_id)
     configuration = digest(requests.configuration(request_body(request)))
-    if motion.digest != digest(content_of(motion, dataset.name)) or configuration != motion.config_digest:
-        raise ProposalAltered(motion.id)
+    if proposal.digest != digest(content_of(proposal, dataset.name)) or configuration != proposal.config_digest:
+        raise ProposalAltered(proposal.id)
 
 
-def count_uses(session: Session, motion: Proposal) -> int:
+def count_uses(session: Session, proposal: Proposal) -> int:
     """How many runs of a standing authorisation are used."""
-    return session.scalar(select(func.count()).where(StandingUse.motion_id == motion.id)) or 0
+    return session.scalar(select(func.count()).where(StandingUse.proposal_id == proposal.id)) or 0
 
 
-def _require_in_force(session: Session, motion: Proposal) -> None:
-    state, used = state_of(session, motion), count_uses(session, motion)
-    if motion.kind != "standing" or state != "carried":
+def _require_in_force(session: Session, proposal: Proposal) -> None:
+    state, used = state_of(session, proposal), count_uses(session, proposal)
+    if proposal.kind != "standing" or state != "carried":
         told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
-        raise AuthorisationExhausted(motion.id, told if motion.kind == "standing" else f"motion {motion.id} is none")
-    if str(motion.until) <= utc_now():
-        raise AuthorisationExhausted(motion.id, f"it ran until {str(motion.until)[:10]}")
-    if motion.runs is not None and used >= motion.runs:
-        raise AuthorisationExhausted(motion.id, f"all {motion.runs} runs are used")
+        raise AuthorisationExhausted(
+            proposal.id, told if proposal.kind == "standing" else f"proposal {proposal.id} is none"
+        )
+    if str(proposal.until) <= utc_now():
+        raise AuthorisationExhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")
+    if proposal.runs is not None and used >= proposal.runs:
+        raise AuthorisationExhausted(proposal.id, f"all {proposal.runs} runs are used")

@@ -1,6 +1,6 @@
 """Many rows at once, for pages that list: as many statements for ten thousand requests as for one.
 
-The services beside this one answer for one request, dataset or motion. Whatever is answered here too says the same
+The services beside this one answer for one request, dataset or proposal. Whatever is answered here too says the same
 (`tests/contracts/test_listings.py` compares them row by row).
 """
 
@@ -156,7 +156,7 @@ def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, Cl
     carried = (
         select(Dataset.account_id, Proposal.epsilon, Proposal.delta, Proposal.delta_conversion)
         .join(Proposal, Proposal.dataset_id == Dataset.id)
-        .join(AppliedProposal, AppliedProposal.motion_id == Proposal.id)
+        .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .where(Dataset.account_id.in_(accounts), Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
     )
@@ -321,11 +321,11 @@ def deciding_people(session: Session) -> DecidingPeople:
 
 
 def possibly_counting_decisions(
-    session: Session, request_ids: Collection[int], motion_ids: Collection[int] = ()
+    session: Session, request_ids: Collection[int], proposal_ids: Collection[int] = ()
 ) -> list[Approval]:
-    """The decisions on some requests and motions that may count: not withdrawn, and approvals not expired."""
+    """The decisions on some requests and proposals that may count: not withdrawn, and approvals not expired."""
     query = select(Approval).where(
-        or_(Approval.request_id.in_(request_ids), Approval.motion_id.in_(motion_ids)),
+        or_(Approval.request_id.in_(request_ids), Approval.proposal_id.in_(proposal_ids)),
         or_(Approval.decision == "reject", Approval.expires_at > utc_now()),
         Approval.id.not_in(select(Withdrawal.approval_id)),
     )
@@ -368,21 +368,21 @@ def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: I
 
 
 def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Proposal]:
-    """Motions that wait for decisions, oldest first, at most `limit` with a number above `after`."""
-    rejected = select(Approval.motion_id).where(Approval.motion_id.is_not(None), Approval.decision == "reject")
+    """Proposals that wait for decisions, oldest first, at most `limit` with a number above `after`."""
+    rejected = select(Approval.proposal_id).where(Approval.proposal_id.is_not(None), Approval.decision == "reject")
     query = select(Proposal).where(
         Proposal.id > after,
         Proposal.expires_at > utc_now(),
-        Proposal.id.not_in(select(AppliedProposal.motion_id)),
+        Proposal.id.not_in(select(AppliedProposal.proposal_id)),
         Proposal.id.not_in(rejected),
     )
     return session.scalars(query.order_by(Proposal.id).limit(limit)).all()
 
 
-def use_counts(session: Session, motion_ids: Collection[int]) -> dict[int, int]:
+def use_counts(session: Session, proposal_ids: Collection[int]) -> dict[int, int]:
     """How many runs of each standing authorisation are used; see `proposals.count_uses`."""
-    query = select(StandingUse.motion_id, func.count()).where(StandingUse.motion_id.in_(motion_ids))
-    return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.motion_id))}
+    query = select(StandingUse.proposal_id, func.count()).where(StandingUse.proposal_id.in_(proposal_ids))
+    return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.proposal_id))}
 
 
 def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:

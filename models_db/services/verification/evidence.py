@@ -1,7 +1,7 @@
 """What a run and a publication rest on, compared with the record before anything is spent or published.
 
 `verify_rows.compare_rows_with_chain` compares a whole ledger. Here only those rows are compared that decide a request:
-who may decide, the policies, the datasets and claims of its account, every motion, and the request with its approvals
+who may decide, the policies, the datasets and claims of its account, every proposal, and the request with its approvals
 and what it produced. Each is to be named by a link that has its own hash and that the next link follows; a chain that
 was rewritten as a whole shows against an anchor (`verify_chain`).
 """
@@ -55,8 +55,8 @@ def _needed_links(session: Session, comparison: Comparison, parameters: dict[str
         yield link
 
 
-_SHARED_KINDS = ("principal", "role", "delegation", "policy", "account", "scope", "dataset", "cohort", "motion", "cap",
-            "partition")  # fmt: skip
+_SHARED_KINDS = ("principal", "role", "delegation", "policy", "account", "scope", "dataset", "cohort", "proposal",
+            "cap", "partition")  # fmt: skip
 """How kinds begin that tell of people, policies, datasets and what they may lose."""
 _LINKS_QUERY = """
 SELECT y.seq, y.prev_hash, y.row_hash, y.at, y.actor, y.kind, y.dataset, y.request_id, y.body, n.prev_hash
@@ -84,12 +84,12 @@ _NEEDED_TABLES = {
     "cap": "x.account_id = :account",
     "account": "(x.id = :account OR x.parent_id = :account) AND x.kind IN ('root', 'block', 'scope')",
     "scope_end": "x.account_id IN (SELECT a.id FROM account a WHERE a.parent_id = :account)",
-    "motion": _ANY_LINK,
+    "proposal": _ANY_LINK,
     "carried": _ANY_LINK,
     "request": "x.id = :request",
     "transition": _LINK_OF_REQUEST,
-    "approval": f"x.motion_id IS NOT NULL OR {_LINK_OF_REQUEST}",
-    "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.motion_id IS NOT NULL"
+    "approval": f"x.proposal_id IS NOT NULL OR {_LINK_OF_REQUEST}",
+    "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.proposal_id IS NOT NULL"
     " OR a.request_id = :request)",
     "standing_use": _LINK_OF_REQUEST,
     "artifact": _LINK_OF_REQUEST,

@@ -76,7 +76,7 @@ def _unit_claim_differences(session: Session) -> Iterator[str]:
 def cap_differences(session: Session, root: int | None = None) -> Iterator[str]:
     """Differences of caps, below one root account or everywhere.
 
-    The cap of a root account and its blocks is that of the last motion carried for it, or of its first claim. An
+    The cap of a root account and its blocks is that of the last proposal carried for it, or of its first claim. An
     account without either, on which no dataset is, was made by hand before links named rows; nothing is spent there.
     """
     for row in session.execute(_CAPS_QUERY, {"root": root}):
@@ -86,10 +86,10 @@ def cap_differences(session: Session, root: int | None = None) -> Iterator[str]:
 _CLAIMED_VALUE = "coalesce(m.{carried}, c.{first})"
 _CAPS_QUERY = text(f"""
 SELECT a.id FROM account a
-  LEFT JOIN (SELECT d.account_id, max(y.id) AS id FROM carried y JOIN motion m ON m.id = y.motion_id
+  LEFT JOIN (SELECT d.account_id, max(y.id) AS id FROM carried y JOIN proposal m ON m.id = y.proposal_id
              JOIN dataset d ON d.id = m.dataset_id WHERE m.kind = 'cap' GROUP BY d.account_id) last
     ON last.account_id = coalesce(a.parent_id, a.id)
-  LEFT JOIN carried y ON y.id = last.id LEFT JOIN motion m ON m.id = y.motion_id
+  LEFT JOIN carried y ON y.id = last.id LEFT JOIN proposal m ON m.id = y.proposal_id
   LEFT JOIN cap c ON c.account_id = coalesce(a.parent_id, a.id)
  WHERE a.kind IN ('root', 'block') AND (CAST(:root AS BIGINT) IS NULL OR coalesce(a.parent_id, a.id) = :root)
    AND (c.id IS NOT NULL OR EXISTS (SELECT 1 FROM dataset d WHERE d.account_id = coalesce(a.parent_id, a.id)))

@@ -208,7 +208,7 @@ def _people(record: ReleaseRecord) -> str:
     roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
     rules = record.policy.rules_for(record.dataset.name)
     first = (
-        f"{card_text.STANDING} (at least {rules.motion})" if record.standing else card_text.SPEND.format(rules.spend)
+        f"{card_text.STANDING} (at least {rules.proposal})" if record.standing else card_text.SPEND.format(rules.spend)
     )
     return (
         f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"

@@ -215,7 +215,7 @@ def _trust(record: ReleaseRecord) -> tuple[Answer, ...]:
     rules = record.policy.rules_for(record.dataset.name)
     roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
     before = (
-        f"A standing authorisation stood for the decision before the run (at least {rules.motion} stewards)."
+        f"A standing authorisation stood for the decision before the run (at least {rules.proposal} stewards)."
         if record.standing
         else f"At least {rules.spend} stewards approved before private text was read."
     )

@@ -19,12 +19,12 @@ from tasks.release.file_names import APPROVALS
 from tasks.release.record import ReleaseRecord, Standing
 from tasks.release.signatures import ed25519
 
-GATES: Final = (Gate.SPEND, Gate.MOTION, Gate.PUBLISH)
-"""At the gate `motion` a standing authorisation was approved, which then stands for the decision at the spend gate."""
+GATES: Final = (Gate.SPEND, Gate.PROPOSAL, Gate.PUBLISH)
+"""A standing authorisation is approved at the gate `proposal` and then stands for the decision at the spend gate."""
 
 
 class SignedDecision(Strict):
-    """One steward's decision, with everything needed to check its signature; `request` may number a motion."""
+    """One steward's decision, with everything needed to check its signature; `request` may number a proposal."""
 
     request: Annotated[int, Field(ge=1)]
     gate: Annotated[Gate, Field(strict=False)]
@@ -42,7 +42,7 @@ class SignedDecision(Strict):
     def of(cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None) -> "SignedDecision":
         """A row of the ledger, who took the decision, and the name of whoever had delegated it."""
         return cls.model_validate({
-            "request": approval.request_id if approval.motion_id is None else approval.motion_id,
+            "request": approval.request_id if approval.proposal_id is None else approval.proposal_id,
             "gate": approval.gate,
             "subject_sha256": approval.subject_digest,
             "decision": approval.decision,
@@ -100,7 +100,7 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
 def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, str]]:
     """What decisions on a release are about: number and digest, by gate."""
     found = {"spend": (record.release, record.request_sha256), "publish": (record.release, artifact)}
-    return found | ({"motion": (record.standing.number, record.standing.digest)} if record.standing else {})
+    return found | ({"proposal": (record.standing.number, record.standing.digest)} if record.standing else {})
 
 
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
@@ -142,7 +142,7 @@ def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
         (cost.rho > int(said.rho) or cost.delta > int(said.delta_fail), "the release costs more than it allows a run"),
     ):
         if wrong:
-            raise NotApproved("motion", reason)
+            raise NotApproved("proposal", reason)
 
 
 def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
@@ -156,8 +156,8 @@ def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) ->
 def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
     """How many stewards each gate needs for the record's dataset; a standing authorisation opens the spend gate."""
     rules = record.policy.rules_for(record.dataset.name)
-    spend, motion = (0, rules.motion) if record.standing else (rules.spend, 0)
-    return {"spend": spend, "motion": motion, "publish": rules.publish}
+    spend, proposal = (0, rules.proposal) if record.standing else (rules.spend, 0)
+    return {"spend": spend, "proposal": proposal, "publish": rules.publish}
 
 
 def counted_approvals(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:

@@ -184,7 +184,7 @@ NEVER = HEAVY - {"opendp", "dp_accounting", "jinja2", "alembic"}
         ("dataset show clinik", 2),
         ("release list", 0),
         ("release show 7", 2),
-        ("motion list", 0),
+        ("proposal list", 0),
         ("user list", 0),
         ("run 7", 2),
         ("approve 7 --gate spend --reason x", 2),

@@ -1,4 +1,4 @@
-"""Motions as stewards see them: a new cap, a schedule, a retraction."""
+"""Proposals as stewards see them: a new cap, a schedule, a retraction."""
 
 import json
 from typing import Any
@@ -54,22 +54,22 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def a_motion(
-    kind: str = "cap", *stewards: Person, motion: dict[str, Any] | None = None, **changes: Any
+def a_proposal(
+    kind: str = "cap", *stewards: Person, proposal: dict[str, Any] | None = None, **changes: Any
 ) -> ProposalReviewInput:
-    """Motion 2, proposed by ana."""
+    """Proposal 2, proposed by ana."""
     says = EMPTY | KINDS[kind] | {
-        "motion": kind,
+        "proposal": kind,
         "dataset": "clinic",
         "reason": "the study goes on",
         "nonce": "5a" * 16,
         "expires_at": "9999-01-01T00:00:00.000000Z",
-    } | (motion or {})  # fmt: skip
+    } | (proposal or {})  # fmt: skip
     return ProposalReviewInput.model_validate(
         {
             "number": 2,
             "state": "open",
-            "motion": says,
+            "proposal": says,
             "configuration": CONFIGURATION if kind == "standing" else None,
             "proposer": ANA,
             "policy": Policy(),
@@ -84,9 +84,9 @@ def a_motion(
 
 
 def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
-    told = text_of(build_proposal_review(a_motion(), None))
+    told = text_of(build_proposal_review(a_proposal(), None))
     for fact in (
-        "Dataset clinic - Motion 2, motion gate",
+        "Dataset clinic - Proposal 2, proposal gate",
         "It RAISES what the dataset may ever lose",
         "The budget grows 1.987 times: epsilon grows 1.5 times, rho grows 1.987 times, delta stays the same.",
         "epsilon, lifetime | 8 | 12",
@@ -100,14 +100,14 @@ def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
 
 
 def test_a_lower_cap_raises_nothing() -> None:
-    lower = a_motion(motion={"rho": str(lifetime_claim("4", "0.000001").cap.rho), "epsilon": "4"})
+    lower = a_proposal(proposal={"rho": str(lifetime_claim("4", "0.000001").cap.rho), "epsilon": "4"})
     told = text_of(build_proposal_review(lower, None))
     assert "RAISES" not in told
     assert "The budget shrinks" in told
 
 
 def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
-    told = text_of(build_proposal_review(a_motion("standing"), None))
+    told = text_of(build_proposal_review(a_proposal("standing"), None))
     for fact in (
         "one run | rho at most 0.266313639024",
         "runs | at most 4, until 2027-01-31",
@@ -122,64 +122,69 @@ def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
 
 
 def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> None:
-    told = text_of(build_proposal_review(a_motion("retraction"), None))
+    told = text_of(build_proposal_review(a_proposal("retraction"), None))
     for fact in ("Release 1 (published)", "epsilon | 4", "what it spent stays spent", "publication | 3"):
         assert fact in told
 
 
-def test_ones_own_motion_is_pointed_out() -> None:
-    assert "You proposed this motion yourself." in text_of(
-        build_proposal_review(a_motion("retraction"), ANA.public_key)
+def test_ones_own_proposal_is_pointed_out() -> None:
+    assert "You proposed this proposal yourself." in text_of(
+        build_proposal_review(a_proposal("retraction"), ANA.public_key)
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_digest_is_the_ledgers(kind: str) -> None:
     """What the ledger stores and signs is what is computed from a file."""
-    says = a_motion(kind).motion
+    says = a_proposal(kind).proposal
     row = Row(
         kind=kind, reason=says["reason"], nonce=says["nonce"], expires_at=says["expires_at"], epsilon=says["epsilon"],
         delta=says["delta"], runs=says["runs"], until=says["until"], config_digest=says["config_digest"],
         publication_id=says["publication"],
         **{name: None if says[name] is None else int(says[name]) for name in ("rho", "delta_fail", "delta_conversion")},
     )  # fmt: skip
-    assert build_proposal_review(a_motion(kind), None).subject_digest == digest(content_of(row, "clinic"))
+    assert build_proposal_review(a_proposal(kind), None).subject_digest == digest(content_of(row, "clinic"))
 
 
-def test_another_configuration_than_the_motions_is_refused() -> None:
-    with pytest.raises(ValidationError, match="not the one that the motion names"):
-        a_motion("standing", configuration=CONFIGURATION | {"mechanism": "non_private"})
-    with pytest.raises(ValidationError, match="not the one that the motion names"):
-        a_motion("cap", configuration=CONFIGURATION)
+def test_another_configuration_than_the_proposals_is_refused() -> None:
+    with pytest.raises(ValidationError, match="not the one that the proposal names"):
+        a_proposal("standing", configuration=CONFIGURATION | {"mechanism": "non_private"})
+    with pytest.raises(ValidationError, match="not the one that the proposal names"):
+        a_proposal("cap", configuration=CONFIGURATION)
 
 
-@pytest.mark.parametrize("change", [{"motion": "gift"}, {"colour": "red"}, {"rho": "-1"}, {"runs": 0}, {"dataset": ""}])
-def test_what_is_no_motion_is_refused(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"proposal": "gift"}, {"colour": "red"}, {"rho": "-1"}, {"runs": 0}, {"dataset": ""}]
+)
+def test_what_is_no_proposal_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        build_proposal_review(a_motion("cap", motion=change), None)
+        build_proposal_review(a_proposal("cap", proposal=change), None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_motion_is_signed_elsewhere(tmp_path, kind: str) -> None:
+def test_a_proposal_is_signed_elsewhere(tmp_path, kind: str) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
-    asked = a_motion(kind, steward(key))
-    export_review(tmp_path / "ask.json", "motion", asked, None)
+    asked = a_proposal(kind, steward(key))
+    export_review(tmp_path / "ask.json", "proposal", asked, None)
     found = import_review(tmp_path / "ask.json", key.public_key, tmp_path)
-    assert text_of(found).splitlines()[0] == "Dataset clinic - Motion 2, motion gate"
+    assert text_of(found).splitlines()[0] == "Dataset clinic - Proposal 2, proposal gate"
     signed = sign_offline(key, found, "fine")
-    assert json.loads(signed.stated.statement("sue"))["motion"] == 2
+    assert json.loads(signed.stated.statement("sue"))["proposal"] == 2
     check_signed_approval(build_proposal_review(asked, None), signed)
     request = build_spend_review(a_question(steward(key), number=2), None)
     with pytest.raises(ApprovalUnusable):
         check_signed_approval(request, signed)
-    for changed in (a_motion(kind, steward(key), motion={"reason": "other"}), a_motion(kind, steward(key), number=3)):
+    for changed in (
+        a_proposal(kind, steward(key), proposal={"reason": "other"}),
+        a_proposal(kind, steward(key), number=3),
+    ):
         with pytest.raises(ApprovalUnusable):
             check_signed_approval(build_proposal_review(changed, None), signed)
 
 
-def test_a_motion_does_not_pass_for_a_request(tmp_path) -> None:
+def test_a_proposal_does_not_pass_for_a_request(tmp_path) -> None:
     key = SigningKey.create(tmp_path / "sue.key")
-    for number, (gate, question) in enumerate((("spend", a_motion()), ("motion", a_question()))):
+    for number, (gate, question) in enumerate((("spend", a_proposal()), ("proposal", a_question()))):
         export_review(tmp_path / f"{number}.json", gate, question, None)
         with pytest.raises(InvalidApprovalFile):
             import_review(tmp_path / f"{number}.json", key.public_key, tmp_path)

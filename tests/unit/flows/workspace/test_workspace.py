@@ -57,7 +57,7 @@ def test_what_ran_is_recorded() -> None:
 
 
 def test_the_policy_of_a_new_home_differs_from_the_strictest_in_two_things() -> None:
-    """Whoever starts alone may do everything; without those lines roles are separate and a motion needs two."""
+    """Whoever starts alone may do everything; without those lines roles are separate and a proposal needs two."""
     written = parse_model(Policy, yaml.safe_load(DEFAULT_POLICY), "policy.yaml")
-    assert (written.several_roles, written.approvals.motion) == (True, 1)
+    assert (written.several_roles, written.approvals.proposal) == (True, 1)
     assert written.model_copy(update={"several_roles": False, "approvals": RequiredApprovals()}) == Policy(version=1)

@@ -28,7 +28,7 @@ def test_a_policy_states_its_format_and_all_that_it_allows() -> None:
     assert model_to_json(Policy()) == {
         "version": 1,
         "several_roles": False,
-        "approvals": {"spend": 1, "publish": 1, "motion": 2},
+        "approvals": {"spend": 1, "publish": 1, "proposal": 2},
         "approval_days": 30,
         "request_days": 90,
         "attempts": 5,
@@ -58,7 +58,7 @@ def test_another_format_is_refused_by_name(number: object) -> None:
         {"pacing": {"every": "week", "share": 0.1}},
         {"refusals": "quiet"},
         {"datasets": {"clinic": {}}},
-        {"approvals": {"motion": 3}},
+        {"approvals": {"proposal": 3}},
         {"internal_figures": "bar_viewers"},
     ],
 )
@@ -78,7 +78,7 @@ def test_the_same_rules_have_the_same_digest_however_they_are_written() -> None:
 
 FULL = {
     "several_roles": False,
-    "approvals": {"spend": 2, "publish": 2, "motion": 3},
+    "approvals": {"spend": 2, "publish": 2, "proposal": 3},
     "approval_days": 14,
     "release": {"epsilon_max": 4, "delta_max": 1e-7},
     "delta_below_population": True,
@@ -111,8 +111,8 @@ def test_a_dataset_has_the_general_rules_where_it_has_none_of_its_own() -> None:
     full = policy(**FULL)
     general, harbour, clinic = (full.rules_for(name) for name in ("elsewhere", "harbour", "clinic"))
     assert harbour == general
-    assert (general.spend, general.publish, general.motion) == (2, 2, 3)
-    assert (clinic.spend, clinic.publish, clinic.motion) == (2, 3, 3)
+    assert (general.spend, general.publish, general.proposal) == (2, 2, 3)
+    assert (clinic.spend, clinic.publish, clinic.proposal) == (2, 3, 3)
     assert clinic.release == ReleaseLimits(epsilon_max="1", delta_max="1e-8")  # type: ignore[arg-type]
     assert general.release != clinic.release
     assert (general.delta_below_population, clinic.delta_below_population) == (True, False)
@@ -122,10 +122,10 @@ def test_a_dataset_has_the_general_rules_where_it_has_none_of_its_own() -> None:
     assert clinic.pacing == general.pacing
 
 
-def test_a_motion_needs_two_unless_the_policy_says_otherwise() -> None:
-    assert policy().rules_for("clinic").motion == 2
-    assert policy(approvals={"spend": 1, "motion": 1}).rules_for("clinic").motion == 1
-    assert Policy(approvals=RequiredApprovals(spend=1, publish=1)).rules_for("clinic").motion == 2
+def test_a_proposal_needs_two_unless_the_policy_says_otherwise() -> None:
+    assert policy().rules_for("clinic").proposal == 2
+    assert policy(approvals={"spend": 1, "proposal": 1}).rules_for("clinic").proposal == 1
+    assert Policy(approvals=RequiredApprovals(spend=1, publish=1)).rules_for("clinic").proposal == 2
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -138,7 +138,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"approvals": {"spend": 21}}, "approvals.spend"),
     ({"approvals": {"publish": True}}, "approvals.publish"),
     ({"approvals": {"publish": "2"}}, "approvals.publish"),
-    ({"approvals": {"motion": 1.5}}, "approvals.motion"),
+    ({"approvals": {"proposal": 1.5}}, "approvals.proposal"),
     ({"approvals": {"spent": 1}}, "approvals.spent"),
     ({"approval_days": 0}, "approval_days"),
     ({"approval_days": 366}, "approval_days"),
@@ -195,7 +195,7 @@ def test_what_is_out_of_form_is_refused_by_its_place(written: Any, place: str) -
 @pytest.mark.parametrize(
     "written",
     [
-        {"approvals": {"spend": 20, "publish": 20, "motion": 20}, "approval_days": 365, "attempts": 100},
+        {"approvals": {"spend": 20, "publish": 20, "proposal": 20}, "approval_days": 365, "attempts": 100},
         {"release": {"epsilon_max": 1_000_000, "delta_max": "1e-18"}},
         {"release": {"epsilon_max": "1e-12", "delta_max": "0.999"}},
         {"pacing": {"every": "week", "share": "0.001"}},
@@ -259,18 +259,18 @@ def test_every_field_is_explained_in_the_schema() -> None:
 @given(
     spend=st.integers(1, 20),
     own=st.none() | st.integers(1, 20),
-    motion=st.none() | st.integers(1, 20),
-    own_motion=st.none() | st.integers(1, 20),
+    proposal=st.none() | st.integers(1, 20),
+    own_proposal=st.none() | st.integers(1, 20),
 )
 def test_the_number_for_a_dataset_is_its_own_else_the_general_one(
-    spend: int, own: int | None, motion: int | None, own_motion: int | None
+    spend: int, own: int | None, proposal: int | None, own_proposal: int | None
 ) -> None:
     made = policy(
-        approvals={"spend": spend} | ({} if motion is None else {"motion": motion}),
-        datasets={"clinic": {"approvals": model_to_json(DatasetApprovals(spend=own, motion=own_motion))}},
+        approvals={"spend": spend} | ({} if proposal is None else {"proposal": proposal}),
+        datasets={"clinic": {"approvals": model_to_json(DatasetApprovals(spend=own, proposal=own_proposal))}},
     )
     assert made.rules_for("clinic").spend == (own or spend)
-    assert made.rules_for("clinic").motion == (own_motion or motion or 2)
+    assert made.rules_for("clinic").proposal == (own_proposal or proposal or 2)
     assert made.rules_for("other").spend == spend
 
 

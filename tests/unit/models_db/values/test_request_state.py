@@ -22,7 +22,7 @@ def test_every_state_is_reached_from_a_draft_and_no_move_is_there_twice() -> Non
 def test_a_request_waits_at_one_gate_at_a_time_and_goes_on_from_each() -> None:
     waiting = [state for states in WAITS_AT.values() for state in states]
     assert len(waiting) == len(set(waiting))
-    assert set(WAITS_AT) == set(Gate) - {Gate.MOTION}
+    assert set(WAITS_AT) == set(Gate) - {Gate.PROPOSAL}
     for state in (*UNRUN_STATES, *STATES_AT_A_GATE):
         assert any(before is state for before, _ in LEGAL_TRANSITIONS)
 

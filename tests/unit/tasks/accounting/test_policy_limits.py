@@ -95,14 +95,14 @@ def test_the_ledger_keeps_what_the_database_enforces() -> None:
             "pacing": {"every": "week", "share": 0.05},
             "datasets": {
                 "ward": {"release": {"epsilon_max": 1, "delta_max": 1e-8}},
-                "clinic": {"approvals": {"publish": 3, "motion": 4}},
+                "clinic": {"approvals": {"publish": 3, "proposal": 4}},
             },
         },
         "policy.yaml",
     )
     terms = terms_of(policy)
     assert terms.digest == digest(model_to_json(policy)) == digest(json.loads(terms.body))
-    assert (terms.spend_approvals, terms.publish_approvals, terms.motion_approvals) == (2, 1, 2)
+    assert (terms.spend_approvals, terms.publish_approvals, terms.proposal_approvals) == (2, 1, 2)
     assert (terms.rho_max, terms.delta_max) == (release_amount("4", "1e-7").rho, 10**11)
     assert (terms.pacing_period, terms.pacing_permille) == ("week", 50)
     assert terms.rules == (
@@ -123,6 +123,6 @@ def test_what_a_dataset_has_in_the_ledger_is_what_its_rules_say() -> None:
 
 def test_rules_that_a_policy_does_not_have_leave_their_columns_empty() -> None:
     terms = terms_of(Policy())
-    assert (terms.motion_approvals, terms.bars_viewers) == (2, False)
+    assert (terms.proposal_approvals, terms.bars_viewers) == (2, False)
     limits = (terms.rho_max, terms.delta_max, terms.pacing_period, terms.pacing_permille)
     assert (*limits, terms.rules) == (None, None, None, None, ())

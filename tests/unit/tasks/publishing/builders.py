@@ -153,7 +153,7 @@ def a_record(request: dict[str, Any] | None = None, **changes: Any) -> ReleaseRe
 def standing(request: dict[str, Any] | None = None, **changes: Any) -> Standing:
     """A standing authorisation for such requests."""
     said = {
-        "motion": "standing",
+        "proposal": "standing",
         "dataset": "clinic",
         "reason": "the monthly corpus",
         "nonce": "5a" * 16,
@@ -182,7 +182,7 @@ class Steward:
     key: SigningKey
 
     def decide(self, record: ReleaseRecord, gate: str, subject: str, **changes: str) -> SignedDecision:
-        number = record.standing.number if gate == "motion" and record.standing else record.release
+        number = record.standing.number if gate == "proposal" and record.standing else record.release
         decision = GateDecision(number, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
         decision = replace(decision, **changes)
         return SignedDecision(
@@ -226,7 +226,7 @@ class Release:
         record = ReleaseRecord.from_bytes((draft / RECORD).read_bytes())
         sue, _ = self.stewards
         if record.standing:
-            before = [steward.decide(record, "motion", record.standing.digest) for steward in self.stewards]
+            before = [steward.decide(record, "proposal", record.standing.digest) for steward in self.stewards]
         else:
             before = [sue.decide(record, "spend", record.request_sha256)]
         approvals = (*before, *(steward.decide(record, "publish", digest(files)) for steward in self.stewards))

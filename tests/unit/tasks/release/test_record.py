@@ -58,7 +58,7 @@ KEYS = {
     "people.runner": "name public_key",
     "policy": "approval_days approvals attempts delegation_days delta_below_population evaluation internal_figures"
     " refusals request_days several_roles version",
-    "policy.approvals": "motion publish spend",
+    "policy.approvals": "proposal publish spend",
     "second_opinion": "accountant delta epsilon library",
 }
 PLACES = list(KEYS)

@@ -1,4 +1,4 @@
-"""What proposals say in the end, and motions as programs read them."""
+"""What proposals say in the end, and proposals as programs read them."""
 
 import pytest
 
@@ -12,10 +12,10 @@ from tests.unit.flows.approvals.test_propose_change import a_row
 def test_a_proposal_names_the_next_command() -> None:
     told = [str(line) for line in waiting_sentence(3, 2)]
     assert told == [
-        "Proposed as motion 3; it takes effect when 2 different stewards approved.",
+        "Proposed as proposal 3; it takes effect when 2 different stewards approved.",
         approve_hint(3),
     ]
-    assert "`almoner approve 3 --gate motion --reason" in told[1]
+    assert "`almoner approve 3 --gate proposal --reason" in told[1]
 
 
 def test_a_dry_run_proposes_nothing() -> None:
@@ -25,7 +25,7 @@ def test_a_dry_run_proposes_nothing() -> None:
 
 def test_amounts_are_texts_and_what_is_not_there_is_left_out() -> None:
     found = as_data(a_row("cap", epsilon="9", rho=Amount(5 * 10**11, 7)))
-    assert (found["motion"], found["rho"], found["delta_fail"]) == (1, "0.5", "0.000000000000000007")
+    assert (found["proposal"], found["rho"], found["delta_fail"]) == (1, "0.5", "0.000000000000000007")
     assert not {"number", "runs", "until", "request_id"} & set(found)
     assert "rho" not in as_data(a_row("retraction", request_id=4))
 

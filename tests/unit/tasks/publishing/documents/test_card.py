@@ -122,7 +122,7 @@ def test_how_many_approve_and_for_whom_is_said():
         in the_card()
     )
     assert "on whose behalf" in the_card()
-    clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "motion": 5}}}, "version": 1}
+    clinic = {"datasets": {"clinic": {"approvals": {"spend": 3, "publish": 4, "proposal": 5}}}, "version": 1}
     stricter = Policy.model_validate(model_to_json(POLICY) | clinic)
     assert "read (at least 3) and again for exactly these files (at least 4)" in the_card(policy=stricter)
     assert "for all of them (at least 5) and again" in the_card(policy=stricter, standing=standing())

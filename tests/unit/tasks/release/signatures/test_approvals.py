@@ -215,7 +215,7 @@ def authorised(make_release):
 
 def test_a_standing_authorisation_opens_the_spend_gate(authorised):
     require_approved(authorised.approvals, authorised.record, digest(authorised.files))
-    assert [one.gate for one in authorised.approvals] == ["motion", "motion", "publish", "publish"]
+    assert [one.gate for one in authorised.approvals] == ["proposal", "proposal", "publish", "publish"]
     assert json.loads(authorised.approvals[0].model_dump_json())["request"] == 7
 
 
@@ -253,7 +253,7 @@ def test_approvals_of_another_authorisation_do_not_count(authorised):
         require_approved(authorised.approvals, other, digest(authorised.files))
 
 
-def test_approvals_of_a_motion_open_nothing_by_themselves(authorised):
+def test_approvals_of_a_proposal_open_nothing_by_themselves(authorised):
     with pytest.raises(NotApproved, match="another request"):
         require_approved(authorised.approvals, a_record(), digest(authorised.files))
 

@@ -1,4 +1,4 @@
-"""Motions on both backends: what they ask for, who may decide, and what they never do."""
+"""Proposals on both backends: what they ask for, who may decide, and what they never do."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -56,7 +56,7 @@ def decide(world: World, number: int, verdict: str = "approve", by: Actor | None
     with world.database.write() as session:
         subject = proposals.find_proposal(session, number).digest
         expires = utc_now(datetime.now(UTC) + FAR)
-        decision = GateDecision(number, "motion", subject, verdict, "because", expires)
+        decision = GateDecision(number, "proposal", subject, verdict, "because", expires)
         return gates.record_decision(
             session, by or world.steward, decision, f"signature {number} {verdict}", amount_check=any_amounts
         )
@@ -68,8 +68,8 @@ def submit(world: World, number: int, by: Actor | None = None, **changes: Json) 
         dataset, policy = datasets.find_dataset(session, "clinic"), session.get_one(PolicyVersion, world.policy_id)
         version = datasets.newest_version(session, dataset)
         actor = by or world.analyst
-        motion = proposals.find_authorisation(session, number, asked, actor)
-        return requests.submit(session, actor, dataset, version, policy, asked, FAR, standing=motion).id
+        proposal = proposals.find_authorisation(session, number, asked, actor)
+        return requests.submit(session, actor, dataset, version, policy, asked, FAR, standing=proposal).id
 
 
 def state(world: World, number: int) -> str:
@@ -119,12 +119,12 @@ def test_a_cap_is_compared_again_when_it_is_carried(world: World) -> None:
     with pytest.raises(CapTooLow):
         decide(world, number)
     assert (state(world, number), world.balance().cap) == ("open", Amount(1000, 100))
-    assert fetch(world.database, "SELECT count(*) FROM approval WHERE gate = 'motion'") == [(0,)]
+    assert fetch(world.database, "SELECT count(*) FROM approval WHERE gate = 'proposal'") == [(0,)]
 
 
 def test_two_of_two_approve_and_one_rejects(world: World) -> None:
     with world.database.write() as session:
-        policy = policies.adopt(session, world.admin, terms(motion_approvals=2)).id
+        policy = policies.adopt(session, world.admin, terms(proposal_approvals=2)).id
     two = World(world.database, policy, world.admin, world.analyst, world.steward, world.runner, world._numbers)
     two.dataset()
     second = two.person("second")
@@ -141,8 +141,8 @@ def test_two_of_two_approve_and_one_rejects(world: World) -> None:
             decide(two, number, by=two.person(f"third {number}"))
 
 
-def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Database) -> None:
-    world = World.create(database, motion_approvals=2)
+def test_an_approval_is_taken_back_until_the_proposal_is_carried(database: Database) -> None:
+    world = World.create(database, proposal_approvals=2)
     world.dataset()
     second = world.person("second")
     number = propose_cap(world, cap(2000))
@@ -150,7 +150,7 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
 
     def take_back(by: Actor) -> str:
         with database.write() as session:
-            return gates.withdraw_approval(session, by, number, "motion", "a doubt", "signature of it")
+            return gates.withdraw_approval(session, by, number, "proposal", "a doubt", "signature of it")
 
     assert take_back(world.steward) == "open"
     assert decide(world, number, by=second) == "open"  # one of two again
@@ -159,7 +159,7 @@ def test_an_approval_is_taken_back_until_the_motion_is_carried(database: Databas
     with database.write() as session:
         expires = utc_now(datetime.now(UTC) + FAR)
         decision = GateDecision(
-            number, "motion", proposals.find_proposal(session, number).digest, "approve", "after all", expires
+            number, "proposal", proposals.find_proposal(session, number).digest, "approve", "after all", expires
         )
         assert (
             gates.record_decision(session, world.steward, decision, "another signature", amount_check=any_amounts)
@@ -177,10 +177,10 @@ def test_who_proposes_does_not_decide_and_not_everybody_proposes(world: World) -
         propose_cap(world, cap(2000), by=world.runner)
 
 
-def test_a_motion_tells_no_hour(world: World) -> None:
+def test_a_proposal_tells_no_hour(world: World) -> None:
     world.dataset()
     propose_cap(world, cap(2000))
-    ((expires,),) = fetch(world.database, "SELECT expires_at FROM motion")
+    ((expires,),) = fetch(world.database, "SELECT expires_at FROM proposal")
     assert str(expires).endswith("T23:59:59.000000Z")
 
 
@@ -233,7 +233,7 @@ def test_it_covers_no_more_than_it_says(world: World, monkeypatch: pytest.Monkey
     decide(world, number)
     with pytest.raises(AuthorisationExhausted, match=r"a run costs rho 0\.00000000001 .* allows rho 0\.000000000009"):
         submit(world, number)
-    monkeypatch.setattr(proposals, "_require_covered", lambda motion, cost: None)
+    monkeypatch.setattr(proposals, "_require_covered", lambda proposal, cost: None)
     attempt = world.start(submit(world, number))
     with pytest.raises(RuleViolated, match="allows a release less than this"):  # the database looks again
         world.hold(attempt, planned(Amount(5), Amount(5)))
@@ -276,15 +276,15 @@ def test_who_approved_it_neither_requests_nor_runs_under_it(world: World) -> Non
     assert world.state(request) == "approved"
 
 
-def test_no_cap_motion_is_a_standing_authorisation(world: World) -> None:
+def test_no_cap_proposal_is_a_standing_authorisation(world: World) -> None:
     world.dataset()
     number = propose_cap(world, cap(2000))
     decide(world, number)
-    with pytest.raises(AuthorisationExhausted, match="motion 1 is none"):
+    with pytest.raises(AuthorisationExhausted, match="proposal 1 is none"):
         submit(world, number)
 
 
-def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
+def test_an_altered_proposal_opens_nothing(sqlite_database: Database) -> None:
     """Whoever goes past the guards changes what was approved; the digest tells, before anything is armed."""
     world = World.create(sqlite_database)
     world.dataset()
@@ -293,7 +293,7 @@ def test_an_altered_motion_opens_nothing(sqlite_database: Database) -> None:
     request = submit(world, number)
     with world.database.read() as session:
         proposals.require_authorisation_intact(session, requests.find_request(session, request))
-    execute(world.database, "DROP TRIGGER motion_no_update", "UPDATE motion SET runs = 99")
+    execute(world.database, "DROP TRIGGER proposal_no_update", "UPDATE proposal SET runs = 99")
     with world.database.read() as session, pytest.raises(ProposalAltered):
         proposals.require_authorisation_intact(session, requests.find_request(session, request))
 

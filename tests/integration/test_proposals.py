@@ -17,17 +17,17 @@ from tests.integration.test_approving import Team
 from tests.support import fetch, snapshot
 
 SMALL = {"epsilon": 1.0, "delta": 1.0e-7}
-TWO = "approvals: {spend: 1, publish: 1, motion: 2}"
+TWO = "approvals: {spend: 1, publish: 1, proposal: 2}"
 
 
 @pytest.fixture
 def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """A corpus; root does everything, but motions take two stewards, and sue is the other one."""
+    """A corpus; root does everything, but proposals take two stewards, and sue is the other one."""
     made = Team(almoner, almoner.home.database_url, monkeypatch)
 
     def gather() -> None:
         almoner.ingested()
-        text = almoner.home.policy.read_text().replace("approvals: {spend: 1, publish: 1, motion: 1}", TWO)
+        text = almoner.home.policy.read_text().replace("approvals: {spend: 1, publish: 1, proposal: 1}", TWO)
         almoner.type(f"policy adopt {almoner.write('two.yaml', text)}")
         made.enrol("sue", "steward")
 
@@ -37,8 +37,8 @@ def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 
 def carried(team: Team, number: int) -> None:
-    """Both stewards approve a motion."""
-    line = f'approve {number} --gate motion --reason "agreed"'
+    """Both stewards approve a proposal."""
+    line = f'approve {number} --gate proposal --reason "agreed"'
     assert team.root.ask(line, piped="clinic\n")["state"] == "open"
     assert team.at(team.home("sue")).ask(line, piped="clinic\n")["state"] == "carried"
     team.at(team.root)
@@ -72,10 +72,10 @@ def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> Non
     before = snapshot(root.database)
     looked = root.ask(f"{wanted} --dry-run")
     assert snapshot(root.database) == before
-    assert (looked["motion"], looked["approvals_needed"]) == (None, 2)
+    assert (looked["proposal"], looked["approvals_needed"]) == (None, 2)
     assert (looked["before"]["epsilon"], looked["after"]["epsilon"]) == ("8", "9")
     assert "RAISES" in root.type(f"{wanted} --dry-run").out
-    assert root.ask(wanted)["motion"] == 1
+    assert root.ask(wanted)["proposal"] == 1
     root.type(f"release request {root.request_file(**SMALL)}")
     carried(team, 1)
 
@@ -100,38 +100,38 @@ def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> Non
 
 def test_a_lower_cap_must_leave_room_for_envelopes_also_when_it_is_carried(team: Team) -> None:
     root = team.root
-    assert root.ask('dataset cap clinic --epsilon 2 --delta 1e-6 --reason "less"')["motion"] == 1
+    assert root.ask('dataset cap clinic --epsilon 2 --delta 1e-6 --reason "less"')["proposal"] == 1
     root.type('budget scope open clinic study --epsilon 4 --delta 1e-6 --reason "a study"')
     refused(root, 'dataset cap clinic --epsilon 3 --delta 1e-6 --reason "less"', "CapTooLow")
-    line = 'approve 1 --gate motion --reason "agreed"'
+    line = 'approve 1 --gate proposal --reason "agreed"'
     root.type(line, piped="clinic\n")
     sue = team.at(team.home("sue"))
     assert sue.type(f"{line} --json", expected=1, piped="clinic\n").out.count("CapTooLow")
-    assert sue.ask("motion show 1")["state"] == "open"
+    assert sue.ask("proposal show 1")["state"] == "open"
     team.at(root).type('budget scope close clinic study --reason "over"')
     assert team.at(sue).ask(line, piped="clinic\n")["state"] == "carried"
     assert team.at(root).ask("budget show clinic")["epsilon_cap"] == "2"
 
 
-def test_motions_are_listed_shown_and_rejected_by_one(team: Team) -> None:
+def test_proposals_are_listed_shown_and_rejected_by_one(team: Team) -> None:
     root = team.root
     root.type('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"')
-    root.type('approve 1 --gate motion --reason "agreed"', piped="clinic\n")
-    (row,) = root.ask("motion list")
-    assert (row["motion"], row["kind"], row["dataset"], row["state"]) == (1, "cap", "clinic", "open")
+    root.type('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
+    (row,) = root.ask("proposal list")
+    assert (row["proposal"], row["kind"], row["dataset"], row["state"]) == (1, "cap", "clinic", "open")
     assert (row["epsilon"], row["given"], row["needed"], row["reason"]) == ("9", 1, 2, "one more study")
-    told = root.type("motion show 1").out
+    told = root.type("proposal show 1").out
     assert "1 of 2 approvals" in told
-    assert "almoner approve 1 --gate motion" in told
-    team.at(team.home("sue")).type('reject 1 --gate motion --reason "not now"')
-    shown = team.at(root).ask("motion show 1")
+    assert "almoner approve 1 --gate proposal" in told
+    team.at(team.home("sue")).type('reject 1 --gate proposal --reason "not now"')
+    shown = team.at(root).ask("proposal show 1")
     assert shown["state"] == "rejected"
     assert [(one["by"], one["decision"]) for one in shown["approvals"]] == [
         (open_workspace(root.home).actor.name, "approve"),
         ("sue", "reject"),
     ]
     assert root.ask("budget show clinic")["epsilon_cap"] == "8"
-    refused(root, "motion show 2", "ProposalUnknown")
+    refused(root, "proposal show 2", "ProposalUnknown")
 
 
 # --- standing authorisations
@@ -139,14 +139,19 @@ def test_motions_are_listed_shown_and_rejected_by_one(team: Team) -> None:
 
 @pytest.fixture
 def authorised(team: Team) -> Team:
-    """Three runs of one small request are authorised, as motion 1."""
+    """Three runs of one small request are authorised, as proposal 1."""
     root = team.root
     file = root.request_file(**SMALL)
     line = f'standing propose {file} --runs 3 --until 2099-12-31 --reason "every month"'
     looked = root.ask(f"{line} --dry-run")
-    assert (looked["motion"], looked["runs"], looked["until"], looked["approvals_needed"]) == (None, 3, "2099-12-31", 2)
+    assert (looked["proposal"], looked["runs"], looked["until"], looked["approvals_needed"]) == (
+        None,
+        3,
+        "2099-12-31",
+        2,
+    )
     assert looked["rho_each"] == looked["price"]["rho"]
-    assert root.ask(line)["motion"] == 1
+    assert root.ask(line)["proposal"] == 1
     refused(root, f"release request {file} --standing 1", "AuthorisationExhausted")
     carried(team, 1)
     return team
@@ -240,7 +245,7 @@ def test_a_last_day_is_a_day_to_come(team: Team, until: str) -> None:
 
 
 def test_less_than_a_run_costs_covers_none(team: Team) -> None:
-    """A motion whose rho is below what its own configuration costs can be made past the command line only."""
+    """A proposal whose rho is below what its own configuration costs can be made past the command line only."""
     root = team.root
     root.type(f"release request {root.request_file(**SMALL)}")
     workspace = open_workspace(root.home)
@@ -252,7 +257,7 @@ def test_less_than_a_run_costs_covers_none(team: Team) -> None:
             requests.configuration(json.loads(request.canonical)), 5, 0, 3, "2099-12-31T23:59:59.000000Z"
         )
         proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, "monthly", timedelta(days=7))
-    told = refused(team.at(team.home("sue")), 'approve 1 --gate motion --reason "agreed"', "AuthorisationDiffers")
+    told = refused(team.at(team.home("sue")), 'approve 1 --gate proposal --reason "agreed"', "AuthorisationDiffers")
     assert "it allows rho 0.000000000005" in told["message"]
     refused(team.at(root), f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
 
@@ -372,10 +377,10 @@ def test_a_retraction_is_decided_and_carried_by_the_next_bundle(team: Team, type
     root.type("approve 1 --gate spend --reason agreed")
     first = released(root, 1)
     spent = root.ask("budget show clinic")["rho_spent"]
-    assert root.ask(f'{typed} 1 --reason "a text names a street"')["motion"] == 1
+    assert root.ask(f'{typed} 1 --reason "a text names a street"')["proposal"] == 1
     refused(root, f'{typed} 1 --reason "a street"', "RetractionPending")
     assert root.state(1) == "published"
-    assert [m["state"] for m in root.ask("release show 1")["motions"]] == ["open"]
+    assert [m["state"] for m in root.ask("release show 1")["proposals"]] == ["open"]
     carried(team, 1)
 
     shown = root.ask("release show 1")
