@@ -5,8 +5,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from flows.workspace import rollback_guard
 from flows.workspace.policy_file import policy_of_home
 from models_db.home import HomeMissing, ProjectHome
@@ -103,6 +101,8 @@ def process_owner(pid: int | None = None) -> str:
     Raises:
         psutil.NoSuchProcess: there is none.
     """
+    import psutil  # slow, and only an attempt asks
+
     process = psutil.Process(pid)
     return f"{socket.gethostname()}/{process.pid}/{process.create_time():.2f}"
 

@@ -77,7 +77,7 @@ class RequestModel(BaseModel):
     bytes exactly if they are equal, and a field that is absent means the empty value, which is its default.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, defer_build=True)
 
     @property
     def stored_fields(self) -> list[str]:
