@@ -3,13 +3,16 @@
 A policy is stored as canonical JSON and named by its digest: in the ledger, in requests, in bundles.
 """
 
+import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import ConfigDict, Field, PlainValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from models_db.values.requests import ExactDecimal, MechanismName, RequestModel, format_decimal
 
@@ -29,8 +32,23 @@ def _format_number(value: object) -> object:
     return value
 
 
+def _describe_fields(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Add the docstrings of a model's fields to its JSON schema.
+
+    Pydantic's `use_attribute_docstrings` does the same when a class is made, and parses its source in every command.
+    """
+    for owner in reversed(model.__mro__):
+        if owner.__module__ != __name__:
+            continue
+        statements = cast(ast.ClassDef, ast.parse(inspect.getsource(owner)).body[0]).body
+        for field, text in pairwise(statements):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                name = cast(ast.Name, field.target).id
+                schema["properties"][name]["description"] = inspect.cleandoc(str(text.value.value))
+
+
 class _RuleModel(RequestModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(json_schema_extra=_describe_fields)
 
 
 class RequiredApprovals(_RuleModel):
