@@ -1,8 +1,9 @@
 """The slow tests that concern what changed: the files of tests that .ci/run gives to `make test-slow`.
 
-A file with slow tests is chosen if it changed, or if it imports a module that changed, of a room or of the tests. What
-it reaches through other modules is left to `make test`: everything reaches nearly everything. What changed is the
-difference between the working tree and the base, the first of these that there is:
+A file with slow tests is chosen if it changed, if it imports a module that changed, of a room or of the tests, or if
+something changed in a folder that its CONCERNS name. What it reaches through other modules is left to `make test`:
+everything reaches nearly everything. What changed is the difference between the working tree and the base, the first
+of these that there is:
 
 1. the commit that CI_BASE names,
 2. where this branch left `origin/main` or `main`,
@@ -61,13 +62,22 @@ def slow_files(root: Path) -> list[str]:
 def chosen(root: Path, differing: set[str]) -> list[str]:
     """The files with slow tests that concern what differs."""
     differing = differing - set(EVERYWHERE)
-    return [file for file in slow_files(root) if not differing.isdisjoint({file, *imported(root, file)})]
+    folders = {folder.as_posix() for path in differing for folder in Path(path).parents}
+    return [file for file in slow_files(root) if not (differing | folders).isdisjoint({file, *related(root, file)})]
 
 
-def imported(root: Path, file: str) -> set[str]:
-    """The files of our modules that a file imports."""
-    names = modules(ast.parse((root / file).read_text()))
-    return {path for name in names if (path := path_of(root, name))}
+def related(root: Path, file: str) -> set[str]:
+    """The files of our modules that a file of tests imports, and the folders and files that its CONCERNS name."""
+    tree = ast.parse((root / file).read_text())
+    return {path for name in modules(tree) if (path := path_of(root, name))} | concerns(tree)
+
+
+def concerns(tree: ast.Module) -> set[str]:
+    """What the tuple CONCERNS of a file of tests names."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "CONCERNS":
+            return set(ast.literal_eval(node.value))
+    return set()
 
 
 def modules(tree: ast.Module) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Which slow tests CI runs: those that concern what changed, and all where nobody can tell."""
 
+import ast
 import importlib.util
 import subprocess
 from pathlib import Path
@@ -21,9 +22,11 @@ FILES = {
     "tests/support.py": "",
     "tests/test_noise.py": "import pytest\nfrom tasks import noise\n\n@pytest.mark.slow\ndef test(): ...\n",
     "tests/test_other.py": "import tests.helper, tests.support\npytestmark = pytest.mark.slow\n",
+    "models_db/rows/one.py": "THREE = 3\n",
+    "tests/test_rows.py": "CONCERNS = ('models_db/rows',)\npytestmark = pytest.mark.slow\n",
     "tests/test_quick.py": "from tasks.noise import ONE\n",
 }
-NOISE, OTHER = "tests/test_noise.py", "tests/test_other.py"
+NOISE, OTHER, ROWS = "tests/test_noise.py", "tests/test_other.py", "tests/test_rows.py"
 
 
 def git(root: Path, *arguments: str) -> None:
@@ -48,7 +51,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def commit(root: Path, files: dict[str, str]) -> None:
     """Write them and commit everything."""
     for name, content in files.items():
-        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).parent.mkdir(exist_ok=True, parents=True)
         (root / name).write_text(content)
     git(root, "add", ".")
     git(root, "commit", "-m", "more")
@@ -64,6 +67,8 @@ def commit(root: Path, files: dict[str, str]) -> None:
         ({"tests/support.py": "PATIENCE = 1\n"}, []),
         ({"tests/test_quick.py": "", "README.md": "more"}, []),
         ({"tests/test_new.py": "pytest.mark.slow\n"}, ["tests/test_new.py"]),
+        ({"models_db/rows/two.py": "FOUR = 4\n"}, [ROWS]),
+        ({"models_db/others.py": "FIVE = 5\n"}, []),
     ],
 )
 def test_what_changed_chooses(checkout: Path, change: dict[str, str], expected: list[str]) -> None:
@@ -80,7 +85,7 @@ def test_what_is_not_committed_has_changed_too(checkout: Path) -> None:
 
 def test_on_main_the_newest_release_is_the_base(checkout: Path) -> None:
     git(checkout, "checkout", "main")
-    assert slow.main(checkout) == [NOISE, OTHER], "nobody can tell"
+    assert slow.main(checkout) == [NOISE, OTHER, ROWS], "nobody can tell"
     git(checkout, "tag", "-a", "v1", "-m", "a release")
     commit(checkout, {"tasks/noise.py": ""})
     commit(checkout, {"README.md": "more"})
@@ -93,22 +98,28 @@ def test_a_base_may_be_named_and_an_unknown_one_is_none(checkout: Path, monkeypa
     monkeypatch.setenv("CI_BASE", "HEAD^")
     assert slow.main(checkout) == [OTHER]
     monkeypatch.setenv("CI_BASE", "no-such-commit")
-    assert slow.main(checkout) == [NOISE, OTHER]
+    assert slow.main(checkout) == [NOISE, OTHER, ROWS]
 
 
 def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, content in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(content)
-    assert slow.main(tmp_path) == [NOISE, OTHER]
-    assert "all 2 files" in capsys.readouterr().err
+    assert slow.main(tmp_path) == [NOISE, OTHER, ROWS]
+    assert "all 3 files" in capsys.readouterr().err
 
 
 def test_every_slow_test_of_this_project_is_known() -> None:
     """A mark that is written in another way would never be chosen."""
     files = slow.slow_files(ROOT)
     assert "tests/unit/tasks/generation/decoding/test_workers.py" in files
-    assert slow.imported(ROOT, "tests/unit/tasks/workers/test_runners.py") >= {
+    assert slow.related(ROOT, "tests/unit/tasks/workers/test_runners.py") >= {
         "tasks/workers/backend_settings.py",
         "tests/bodies.py",
     }
+
+
+def test_what_a_file_concerns_is_there() -> None:
+    named = {file: slow.concerns(ast.parse((ROOT / file).read_text())) for file in slow.slow_files(ROOT)}
+    assert any(named.values())
+    assert [(file, path) for file, paths in named.items() for path in paths if not (ROOT / path).exists()] == []

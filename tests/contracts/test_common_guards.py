@@ -24,6 +24,10 @@ from tests.contracts.test_guards import CASES
 from tests.contracts.town import Town, town_of
 from tests.support import fetch
 
+pytestmark = pytest.mark.slow
+CONCERNS = ("migrations/schema", "migrations/versions", "tests/contracts")
+"""Guards change with the schema; then, and before a release, every clause is tried again."""
+
 Row = Mapping[str, object]
 UNTIMELY = (
     "2026-11-22T20:22:38.000000Z\0",
@@ -225,7 +229,6 @@ def test_a_common_guard_alone(town: Town, guards: dict[str, Guard], family: str)
             assert list(wrong(session, guard, guard.condition, tries)) == [], guard.name
 
 
-@pytest.mark.slow
 def test_every_clause_of_a_common_guard_is_noticed(town: Town, guards: dict[str, Guard]) -> None:
     tried, missed = 0, set()
     with bare(town) as session:

@@ -130,6 +130,8 @@ def test_the_story_is_whole_and_agrees_with_the_chain(worked: Database) -> None:
     assert empty == ["pending_link"]
 
 
+CONCERNS = ("migrations/schema", "models_db/services/audit", "models_db/services/verification", "models_db/writes")
+
 SAMPLE, EVERY = "one of each table", "every"
 
 
@@ -161,6 +163,7 @@ def test_every_column_that_is_altered_is_found(worked: Database, which: str) -> 
         assert tried == len(filled)
 
 
+@pytest.mark.slow
 def test_every_row_that_is_deleted_is_found(worked: Database) -> None:
     missed = []
     for table in TABLES:
@@ -173,6 +176,7 @@ def test_every_row_that_is_deleted_is_found(worked: Database) -> None:
     assert missed == []
 
 
+@pytest.mark.slow
 def test_every_row_that_is_put_in_is_found(worked: Database) -> None:
     missed = []
     for table in TABLES:

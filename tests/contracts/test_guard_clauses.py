@@ -23,6 +23,10 @@ from tests.contracts.lone_states import NO_CHECKS, Change
 from tests.contracts.test_guards import CASES, GUARDS
 from tests.contracts.town import Town, town_of
 
+pytestmark = pytest.mark.slow
+CONCERNS = ("migrations/schema", "migrations/versions", "tests/contracts")
+"""Guards change with the schema; then, and before a release, every clause is tried again."""
+
 LONE = ACCOUNTS | DECISIONS | LIMITS
 TABLES = {name: table for name, table, *_ in GUARDS}
 _EVENT = "EXISTS(SELECT 1 FROM JSON_EACH(j.value) AS e WHERE e.key = 'event' AND e.type = 'object')"

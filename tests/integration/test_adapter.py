@@ -60,6 +60,10 @@ def test_an_adapter_is_trained_listed_and_shown(school: Almoner) -> None:
     assert school.ask(f"adapter train {file} --name words {SMALL}", expected=2)["error"] == "AdapterNameTaken"
 
 
+CONCERNS = ("tasks/summarization/adapter_training",)
+
+
+@pytest.mark.slow
 def test_training_goes_on_after_it_was_interrupted(school: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"adapter train {written(school)} --name {{}} {SMALL} --steps 40"
     whole = school.ask(line.format("whole"))

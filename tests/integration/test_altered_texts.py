@@ -83,7 +83,12 @@ def faulty(problem: BaseException) -> None:
     raise problem
 
 
-@pytest.mark.parametrize("table", sorted(JSON_TEXT_COLUMNS))
+CONCERNS = ("cli/commands", "flows/approvals", "flows/dashboard", "flows/reports", "models_db/services")
+
+
+@pytest.mark.parametrize(
+    "table", [pytest.param(name, marks=() if name == "request" else pytest.mark.slow) for name in JSON_TEXT_COLUMNS]
+)
 def test_an_altered_json_text_is_named(almoner: Almoner, table: str) -> None:
     lived_in(almoner)
     columns = JSON_TEXT_COLUMNS[table]

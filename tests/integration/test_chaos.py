@@ -179,6 +179,10 @@ def require_all_right(chaos: Chaos) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
+CONCERNS = ("flows/releases", "flows/schedules", "models_db/services/lifecycle", "tasks/generation/decoding")
+
+
+@pytest.mark.slow
 def test_one_kill_of_each(chaos: Chaos) -> None:
     chaos.victims += chaos.chance.sample(["run", "worker", "scheduler"], 3)
     carry_out(chaos, 3)
