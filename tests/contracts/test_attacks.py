@@ -18,6 +18,8 @@ from tests.contracts.rows import unheld
 from tests.contracts.town import Town, town_of
 from tests.support import World, execute, fetch, planned, snapshot
 
+CONCERNS = ("migrations/schema", "models_db/services")
+
 initial = importlib.import_module("migrations.versions.0001_initial")
 KEYS = {table.name: table.keys for table in initial.TABLES if table.no_replace or table.name == "unit_mark"}
 CAP = Amount(100, 10)
@@ -258,6 +260,7 @@ def test_the_services_go_on_after_an_attack(world: World, held: ledger.Attempt) 
 LINKS = "SELECT seq, kind, body FROM audit WHERE kind LIKE 'ledger%' ORDER BY seq"
 
 
+@pytest.mark.slow
 def test_a_town_of_two_backends_is_the_same(ledgers: Ledgers) -> None:
     """The same story leaves the same counters and states on both backends."""
     stories = []

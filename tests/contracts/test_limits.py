@@ -25,6 +25,8 @@ from models_db.writes.database_errors import RuleViolated
 from tests.conftest import Ledgers
 from tests.support import TEN, World, event_of, execute, fetch, plan_of, planned
 
+CONCERNS = ("migrations/schema", "models_db/services")
+
 initial = importlib.import_module("migrations.versions.0001_initial")
 
 PARTS = [("7", "1"), ("7", "1"), ("5", "0"), ("7", "1")]
@@ -140,6 +142,7 @@ COLUMNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_a_plan_changed_behind_the_guards_is_found(database: Database, table: str, column: str) -> None:
     """Each column of the plan altered once: the gates, the run and `doctor` hold rows against texts."""
@@ -271,6 +274,7 @@ def test_every_function_that_knows_time_runs_in_utc(postgresql_database: Databas
     assert fetch(postgresql_database, query) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize(
     ("opens", "closes"),

@@ -26,6 +26,8 @@ from tests.conftest import Ledgers
 from tests.contracts.town import Town
 from tests.support import SOON, World, any_amounts
 
+CONCERNS = ("flows/dashboard", "migrations/schema", "models_db/services/lifecycle", "models_db/services/queries")
+
 STATES = {after for _, after in LEGAL_TRANSITIONS}
 
 
@@ -288,6 +290,7 @@ def admitted(world: World, actor: Actor, waiting: QueueItem, subject: str) -> bo
     return False
 
 
+@pytest.mark.slow
 def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
     world = town.world
     with world.database.read() as session:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.integration.story import Almoner
 
+CONCERNS = ("cli/framework", "flows/workspace", "models_db/home.py")
+
 SECRET = "Quartermaine77"
 DEEP, DIGITS = 3000, "9" * 5000
 FILES: dict[str, bytes] = {

@@ -10,6 +10,8 @@ from tests import tiny_model
 from tests.integration.killing import goes_on, killed
 from tests.integration.story import Almoner
 
+CONCERNS = ("tasks/analysis", "tasks/insights")
+
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
 SECRET = "zanzibarquux"
@@ -90,6 +92,7 @@ def test_nothing_that_one_person_said_gets_out(almoner: Almoner) -> None:
     assert SECRET not in told.out + told.err
 
 
+@pytest.mark.slow
 def test_a_private_keyword_set_is_paid_for_and_only_shared_words_come_out(almoner: Almoner) -> None:
     approved(almoner, PRIVATE)
     almoner.type("run 1")
@@ -102,6 +105,7 @@ def test_a_private_keyword_set_is_paid_for_and_only_shared_words_come_out(almone
     assert SECRET not in json.dumps(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notes", [[], NOTES[:1], [{**note, "text": "all the same"} for note in NOTES]])
 def test_hardly_anybody_or_everybody_alike_is_no_error(almoner: Almoner, notes: Any) -> None:
     """No unit at all needs a version: a corpus of nobody is one of a unit with nothing to say."""

@@ -14,6 +14,8 @@ from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import Almoner
 from tests.support_backend import ModelServer, answer, connections, says
 
+CONCERNS = ("tasks/inference/backends", "tasks/prompted_generation/keyphrases")
+
 WORDS = ["kettle", "tomato", "violin", "tax form"]
 TOLD = ("How do I clean my {}?", "The {} is broken again.", "Which {} would you buy?", "My {} makes a strange noise.")
 SECRET = "zanzibarquux"
@@ -111,6 +113,7 @@ def test_from_the_request_to_the_verified_bundle(
     assert len([prompt for prompt in heard if "Write a text about " in prompt]) == 6
 
 
+@pytest.mark.slow
 def test_every_vocabulary_and_sequence_is_charged_what_its_plan_says_and_armed_in_its_order(almoner: Almoner) -> None:
     approved(almoner, parameters=PUBLIC)
     vocabularies = {
@@ -170,6 +173,7 @@ def test_no_canary_reaches_a_prompt_or_the_bundle(almoner: Almoner, heard: list[
     assert SECRET not in told.out + told.err
 
 
+@pytest.mark.slow
 def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
+import pytest
+
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
 from models_db.services.lifecycle import artifacts, ledger
@@ -12,6 +14,8 @@ from models_db.services.lifecycle.ledger import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
 from tests.support import PROVENANCE, World, fetch, planned
+
+CONCERNS = ("migrations/schema", "models_db/services/lifecycle", "models_db/writes")
 
 PROCESSES = 8
 ATTEMPTS = 3
@@ -71,6 +75,7 @@ def race(world: World) -> list[str]:
         return [outcome for outcomes in pool.map(_run, runners) for outcome in outcomes]
 
 
+@pytest.mark.slow
 def test_exactly_the_affordable_holds_succeed(world: World) -> None:
     world.dataset(cap=LOSS * AFFORDABLE + Amount(99, 1), blocks=BLOCKS)
     outcomes = race(world)

@@ -32,6 +32,8 @@ from models_db.database.base import Base
 from models_db.sessions.database import Database, LedgerUnreachable
 from tests.support import World, execute, fetch, snapshot
 
+CONCERNS = ("migrations",)
+
 CONDITIONS = frozenset({"table", "column", "constraint", "index"})
 
 
@@ -128,6 +130,7 @@ def _checks(connection: object, table: str) -> set[tuple[str | None, str]]:
     return {(check["name"], check["sqltext"]) for check in inspect(connection).get_check_constraints(table)}
 
 
+@pytest.mark.slow
 def test_every_missing_trigger_and_index_is_found(database: Database) -> None:
     with database.engine.connect() as connection:
         wanted = expected_items(connection)

@@ -5,6 +5,8 @@ import pytest
 from models_db.tables import PolicyRule, PolicyVersion
 from tests.integration.story import Almoner
 
+CONCERNS = ("flows/workspace", "models_db/policies", "models_db/services")
+
 TEAM = """\
 version: 1
 several_roles: true
@@ -37,6 +39,7 @@ def altered(column: str) -> str:
     return words.get(column, "replace(body, '\"spend\":2', '\"spend\":1')" if column == "body" else f"{column} + 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_an_altered_column_is_named_wherever_the_policy_is_read(almoner: Almoner, table: str, column: str) -> None:
     almoner.ingested()

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+CONCERNS = ("flows/__init__.py", "tasks/__init__.py")
+
 ROOT = Path(__file__).parents[2]
 WATCHED = """
 import json, os, socket, sys
@@ -93,6 +95,7 @@ def test_telemetry_that_leaves_would_be_noticed(tmp_path: Path) -> None:
     assert ["track", "first_flow_defined"] in told["left"]
 
 
+@pytest.mark.slow
 def test_each_of_the_two_settings_keeps_it_back(tmp_path: Path) -> None:
     for name, loud in (("DO_NOT_TRACK", "0"), ("PREFECT_SERVER_ANALYTICS_ENABLED", "true")):
         folder = tmp_path / name

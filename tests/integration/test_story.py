@@ -11,6 +11,8 @@ from tasks.inference.catalogue.registry import list_models
 from tests.integration.story import REQUEST, Almoner
 from tests.support import require, shared_data
 
+CONCERNS = ("flows/releases", "tasks/generation", "tasks/inference")
+
 
 def test_the_story_in_json(any_almoner: Almoner) -> None:
     almoner = any_almoner
@@ -246,6 +248,7 @@ evaluation: [length, distinct, perplexity]
 )
 
 
+@pytest.mark.slow
 def test_the_story_on_real_text_with_the_real_model(real_almoner: Almoner) -> None:
     almoner = real_almoner
     require(any(m.name == REAL["model"] and m.installed for m in list_models()), f"{REAL['model']} is not pulled")

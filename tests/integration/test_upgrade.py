@@ -23,6 +23,8 @@ from tests.integration import upgrade_driver
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, World, execute, fetch
 
+CONCERNS = ("migrations",)
+
 Rows = dict[str, list[tuple[object, ...]]]
 SECOND = """op.create_table("remark", sa.Column("id", sa.Integer(), primary_key=True), sa.Column("text", sa.Text()))
     op.create_index("ix_entry_kind", "entry", ["kind"])
@@ -125,6 +127,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_ledger_is_not_upgraded(old: Database, revision: Path, backend: str, damage: str) -> None:
     statement = DAMAGES[damage]
@@ -209,6 +212,7 @@ def test_a_killed_upgrade_leaves_the_old_ledger(old: Database, revision: Path, b
     assert fetch(old, "SELECT version_num FROM alembic_version") == [("0002",)]
 
 
+@pytest.mark.slow
 def test_an_upgrade_killed_in_its_middle_is_done_again(
     old: Database, revision: Path, backend: str, ledgers: Ledgers
 ) -> None:

@@ -30,7 +30,8 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.electing import corpus_of, note, settings
 from tests.unit.tasks.generation.workshop import Workshop
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

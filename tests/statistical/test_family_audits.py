@@ -26,7 +26,8 @@ from tasks.mechanisms.tokens.sampler import TokenMechanism, calibrate
 from tasks.mechanisms.tokens.sparse_vector import NOISE_GRID, NORM, SparseVector
 from tasks.mechanisms.tokens.utility_scores import Candidates, draw_tokens
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 DELTA = "0.03"

@@ -16,7 +16,8 @@ from tasks.mechanisms.tokens.sparse_vector import SparseVector
 from tests.statistical.harness import P_THRESHOLD, p_value
 from tests.unit.tasks.generation.fake_step import FakeSteps
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 TOKENS, ROWS, PRESENT = 30, 4, 2
 TRIALS = 6_000

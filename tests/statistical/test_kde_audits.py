@@ -20,7 +20,8 @@ from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.vectors.kde_sketch import STEPS, KdeSketches, Sums, calibrate_kde
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, discrete_gaussian, p_value
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

@@ -22,7 +22,8 @@ from tasks.mechanisms.counts.contribution_bound import count_units_by_item
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

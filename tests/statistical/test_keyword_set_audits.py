@@ -23,7 +23,8 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import calibrate_set_histogram
 from tasks.values.insight import Facets
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE, DELTA = 0.9999, 0.03
 AMOUNT = Amount(rho_of("1", str(DELTA)), DELTA_UNIT // 100)

@@ -23,7 +23,8 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.vectors.kmeans_rounds import KMeansRounds, Rounds, binned_sums, calibrate_rounds
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

@@ -22,7 +22,8 @@ from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.tokens.utility_scores import sum_rows
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

@@ -14,6 +14,8 @@ from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.mechanisms.vectors.random_fourier_features import on_grid
 from tasks.prompted_generation.keyphrases.unit_phrases import _together
 
+CONCERNS = ("benchmarks/phrase_correlations.py",)
+
 SCRIPTS = (
     "phrase_correlations",
     "phrase_correlations_corpora",
@@ -111,6 +113,7 @@ def cell(bench: dict[str, ModuleType], epsilon: str = "", **world: Any) -> Any:
     return module.Cell(bench["phrase_correlations_data"].World(**world), 4, 60, epsilon, 0)
 
 
+@pytest.mark.slow
 def test_pairs_are_told_by_who_has_seen_them(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """Independent sequences keep singles and know of no pairs."""
     monkeypatch.setattr(bench["phrase_correlations"], "TEXTS", 60)
@@ -126,6 +129,7 @@ def test_pairs_are_told_by_who_has_seen_them(bench: dict[str, ModuleType], monke
     json.dumps(line)
 
 
+@pytest.mark.slow
 def test_more_units_are_the_same_and_others(bench: dict[str, ModuleType]) -> None:
     """Sums of a cell with more units are what a cell with fewer has, and more."""
     module = bench["phrase_correlations"]
@@ -149,6 +153,7 @@ def test_a_judge_tells_all_wrong_from_all_right(bench: dict[str, ModuleType]) ->
     assert (wrong["own"], wrong["label"], wrong["single"], wrong["pair"]) == (0, 0, 1, 1)
 
 
+@pytest.mark.slow
 def test_cells_that_are_there_are_not_made_again(
     bench: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

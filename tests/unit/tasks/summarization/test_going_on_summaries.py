@@ -25,6 +25,8 @@ from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, bench, one_thread
 from tests.unit.tasks.summarization.test_token_level import reviews
 
+CONCERNS = ("tasks/generation/decoding", "tasks/summarization")
+
 pytestmark = pytest.mark.dear
 
 __all__ = ["one_thread", "reviews"]  # fixtures
@@ -158,6 +160,7 @@ def test_killed_at_every_step(own: Any, bound: int, reviews: Corpus, tmp_path: P
         assert all(text.tokens <= 12 - 4 for text in made.texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
 def test_a_form_is_gone_on_with_after_every_step(reviews: Corpus, tmp_path: Path, size: int, written: bool) -> None:

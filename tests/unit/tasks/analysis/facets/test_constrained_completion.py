@@ -24,6 +24,8 @@ from tasks.inference.structured_output.schema_constraint import RecordConstraint
 from tasks.inference.structured_output.token_bytes import NoEnd
 from tests.tiny_model import tiny_model
 
+CONCERNS = ("tasks/inference/engine", "tasks/inference/structured_output")
+
 pytestmark = pytest.mark.dear
 
 SCHEMA: Mapping[str, Any] = {
@@ -98,6 +100,7 @@ def undisturbed(precision: Any, contrast: float) -> tuple[dict[str, str | None],
         return dict(zip(TEXTS, answers, strict=True)), heard.take()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "contrast"), [*((each, 0.0) for each in PRECISIONS), ("float32", 1.0)])
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_texts_logits_do_not_depend_on_the_others(monkeypatch, precision, contrast, change):
@@ -115,6 +118,7 @@ def test_a_texts_logits_do_not_depend_on_the_others(monkeypatch, precision, cont
         assert torch.equal(bits[tokens], bits_after[tokens])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", [1, 2, 5, 64])
 def test_it_does_not_matter_who_is_in_which_wave(monkeypatch, places):
     heard = Heard(monkeypatch)
@@ -250,6 +254,7 @@ def test_the_token_is_the_likeliest_of_all_allowed_ones(monkeypatch):
     assert checked > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contrast", [0.0, 1.0])
 @pytest.mark.parametrize("few", [1, 4, 10_000])
 def test_how_many_tokens_are_tried_first_changes_nothing(monkeypatch, contrast, few):

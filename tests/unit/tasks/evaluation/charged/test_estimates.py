@@ -17,6 +17,8 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import number, themed
 from tests.unit.tasks.evaluation.subjects import Text
 
+CONCERNS = ("tasks/evaluation/charged",)
+
 pytestmark = pytest.mark.dear
 
 ASKED = EstimateRequest(40, ("a", "b", "c"))
@@ -125,6 +127,7 @@ HALF = [125] * 8 + [0] * 8
 FEW = [0] * 4 + [750, 250] + [0] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "measured"),
     [

@@ -16,6 +16,8 @@ from tasks.inference.prompts.render import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
 
+CONCERNS = ("tasks/generation", "tasks/inference/engine")
+
 pytestmark = pytest.mark.dear
 
 PUBLIC = PromptPieces((10, 11), (12,))
@@ -113,6 +115,7 @@ class Attempt:
 EVERY = sorted((number, position) for number in range(6) for position in range(STEPS))
 
 
+@pytest.mark.slow
 def test_wherever_memory_runs_out_the_attempt_ends_and_the_next_goes_on() -> None:
     smooth = Failing(lambda number, rows: False)
     whole = Attempt(smooth)

@@ -32,6 +32,8 @@ from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.private_decoding.test_baselines import baseline
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 
+CONCERNS = ("tasks/generation/decoding", "tasks/workers")
+
 pytestmark = pytest.mark.dear
 
 PLACE = WorkerSpec("cpu", 2**26, 1)
@@ -117,6 +119,7 @@ def _public(wanted: Any, workers: Workers | None) -> Generated:
     return system.generate(system.plan(ask(wanted, None)), wanted, Desk(NoCorpus(), workers).bench())
 
 
+@pytest.mark.slow
 def test_every_instalment_is_armed_once_and_every_draw_written_down(corpus: Corpus) -> None:
     desk, wanted = Desk(corpus), ink(samples=5, batches=5, instalment=3, max_new_tokens=8)
     texts = made(InvisibleInk(), wanted, desk.bench()).texts

@@ -14,6 +14,8 @@ from tasks.inference.embeddings.unit_embeddings import LENGTHS, PIECES, places_a
 from tests.support import require
 from tests.tiny_embedder import Letters
 
+CONCERNS = ("tasks/inference/embeddings",)
+
 pytestmark = pytest.mark.dear
 
 WORDS = ["the", "patient", "was", "seen", "at", "noon", "with", "fever", "and", "a", "cough", "that", "had", "gone"]
@@ -65,6 +67,7 @@ def same(some: NDArray[np.float32], others: NDArray[np.float32]) -> bool:
     return some.tobytes() == others.tobytes()
 
 
+@pytest.mark.slow
 def test_replacing_removing_lengthening_and_permuting_others_changes_no_bit(embedder: TextEmbedder) -> None:
     rows = points_of(embedder, TEXTS)
     assert rows.dtype == np.float32

@@ -16,6 +16,8 @@ from tasks.inference.prompts.render import PromptPieces, private_prompt, public_
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 
+CONCERNS = ("tasks/inference",)
+
 pytestmark = pytest.mark.dear
 
 OTHER_PUBLIC = PromptPieces((1, 50, 51), (52, 53, 54, 55))
@@ -81,6 +83,7 @@ def test_every_row_as_if_alone(tiny: Twins, chunk_rows: int | None) -> None:
             rows = [[*row, int(tokens[g])] for g, row in zip(generations, rows, strict=True)]
 
 
+@pytest.mark.slow
 def test_real_rows_as_if_alone(real: LanguageModel) -> None:
     notes = ["Doctor: Any fever?\nPatient: No.", "Patient: My knee hurts since Monday, mostly on stairs."]
     private, public = (make(real.tokenizer, "Visits to a doctor.") for make in (private_prompt, public_prompt))

@@ -22,6 +22,8 @@ from tests.unit.tasks.inference.isolation.test_check import CHANGES, NOTES, Batc
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 
+CONCERNS = ("tasks/inference",)
+
 pytestmark = pytest.mark.dear
 
 Read = Callable[[Engine, Batches], dict[str, Tensor]]
@@ -147,6 +149,7 @@ def _check_real(model: LanguageModel, reads: Sequence[str]) -> None:
                 assert torch.equal(before[name], after[name]), f"row {name} felt {change!r} {read}"
 
 
+@pytest.mark.slow
 def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
     _check_real(real, ["at once"])
 

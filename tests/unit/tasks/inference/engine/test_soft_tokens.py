@@ -18,6 +18,8 @@ from tests.unit.tasks.inference.fixtures import REAL, Twins
 from tests.unit.tasks.inference.processors import expect_refusal
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, text
 
+CONCERNS = ("tasks/inference",)
+
 pytestmark = pytest.mark.dear
 
 REAL_IDS = (21, 250, 22)
@@ -146,6 +148,7 @@ def test_what_is_no_table_is_refused(tiny: Twins, table: Tensor) -> None:
         tiny.model.with_soft_tokens(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_real_model_reads_its_own_embeddings_as_tokens(real: LanguageModel, precision: Precision) -> None:
     if expect_refusal(precision):

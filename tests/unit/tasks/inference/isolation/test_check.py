@@ -22,6 +22,8 @@ from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.naive import naive_logits
 from tests.unit.tasks.inference.rows_at_work import DRAWN, MOST, PRIVATE, PUBLIC, by_row, text
 
+CONCERNS = ("tasks/inference",)
+
 pytestmark = pytest.mark.dear
 
 Batches = list[dict[str, list[int]]]
@@ -116,6 +118,7 @@ NOTES = [
 ]
 
 
+@pytest.mark.slow
 def test_real_model_keeps_every_bit(real: LanguageModel) -> None:
     rows = _notes(real, dict(enumerate(NOTES)))[0]
     long = " ".join(NOTES * 3)

@@ -26,6 +26,8 @@ from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.generation.record_schemas import FILM
 
+CONCERNS = ("tasks/inference/structured_output",)
+
 pytestmark = pytest.mark.dear
 
 PRODUCT = "The product is a {type}. Customers praise its {strength} and {strength}, but some complain about {weakness}."
@@ -331,6 +333,7 @@ def test_a_release_is_held_to_its_schema_or_its_form_or_to_nothing() -> None:
         constraint_for(Both.model_construct(form="I like {x}.", json_schema=FILM), model, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slot_tokens", [1, 3, 6])
 def test_the_real_tokenizer_writes_forms(slot_tokens: int) -> None:
     name = "smollm2-135m-instruct"

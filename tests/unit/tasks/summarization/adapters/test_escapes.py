@@ -56,6 +56,8 @@ from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.pricing.test_quote import priced
 from tests.unit.tasks.summarization.planted import adapter
 
+CONCERNS = ("tasks/mechanisms/vectors", "tasks/summarization")
+
 pytestmark = pytest.mark.dear
 
 UNIT = "patient-006"
@@ -174,6 +176,7 @@ def neighbours() -> Iterator[tuple[str, Notes, Notes]]:
     yield "alone", alone, [{**NOTES[0], "patient_id": "somebody", "section": "elsewhere"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "bound"), [*((system, 2) for system in SYSTEMS), ("one-shot", 1), ("one-shot", 5), ("ink", 1)]
 )
