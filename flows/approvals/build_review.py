@@ -1,11 +1,13 @@
-"""The kinds of matter, each made of its question: a digest is computed from the content here, and trusted nowhere.
+"""Reviews of requests and proposals, built from their content: each digest is computed here and read nowhere.
 
-A further kind needs a function here and its sections; showing, confirming, signing and filing stay as they are.
+A further kind of review needs a function here and its sections; showing, confirming, signing and filing do not change.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review, Samples, Table
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
@@ -22,8 +24,32 @@ from tasks.release.text_rows import read_labelled
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
+Draft: TypeAlias = tuple[Path, FileTable]
+"""The folder of what a run produced, and what its files must be."""
+
 SAMPLES_SHOWN = 3
 INSIGHTS_SHOWN = 60
+
+
+def build_review(
+    gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Draft | None, viewer: str | None
+) -> Review:
+    """What waits at a gate, ready to be shown and signed.
+
+    Args:
+        viewer: the public key of the person who reads it.
+
+    Raises:
+        GateMismatch: the inputs or the draft do not belong to the gate.
+    """
+    match gate, inputs, draft:
+        case Gate.SPEND, RequestReviewInput(), None:
+            return build_spend_review(inputs, viewer)
+        case Gate.PUBLISH, RequestReviewInput(), (folder, files):
+            return build_publish_review(inputs, folder, files, viewer)
+        case Gate.PROPOSAL, ProposalReviewInput(), None:
+            return build_proposal_review(inputs, viewer)
+    raise GateMismatch(gate)
 
 
 def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review:
@@ -88,6 +114,10 @@ def shown_insights(nodes: Sequence[Insight]) -> Table:
 def _insight_row(node: Insight) -> tuple[str, ...]:
     size = "not measured" if node.size is None else str(node.size)
     return str(node.number), node.topic.name, size, ", ".join(node.keywords)
+
+
+class GateMismatch(ValueError):
+    """The inputs of a review, or its draft, do not belong to its gate."""
 
 
 class DraftOfAnotherRequest(Refused):

@@ -1,17 +1,16 @@
 """A steward's decision: what is decided on, the signed record, and approvals that were signed elsewhere."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from flows.approvals.build_review import build_publish_review, build_spend_review
-from flows.approvals.load_review import load_proposal_review, load_request_review
+from flows.approvals.build_review import Draft, build_review
+from flows.approvals.load_review import load_review_input
 from flows.approvals.offline_approval import SignedApproval, export_review
-from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
-from flows.approvals.request_review import RequestReviewInput
+from flows.approvals.proposal_review import ProposalReviewInput
+from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import Review
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
@@ -20,21 +19,17 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import principals, request_plans, requests
+from models_db.services.catalogue import datasets, principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
+from models_db.services.lifecycle.decidable import find_decidable
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
-from models_db.services.lifecycle.proposals import ProposalDecided
-from models_db.tables import Artifact, Dataset
 from models_db.values.gates import Gate
-from models_db.values.request_state import WAITS_AT
 from tasks.common.files import FileUnfit
 from tasks.evaluation.bound_override import NothingToOverride, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
-
-_WAITING_STATES: dict[Gate, tuple[str, ...]] = {**WAITS_AT, Gate.PROPOSAL: ("open",)}
 
 _NO_SIGNATURE = "unsigned"
 """In place of the signature of a decision that is only rehearsed."""
@@ -46,54 +41,7 @@ def load_review(workspace: Workspace, number: int, gate: Gate) -> Review:
     Raises:
         RequestUnknown, ProposalUnknown, WrongState: nothing does.
     """
-    with workspace.database.read() as session:
-        return _REVIEW_LOADERS[gate](workspace, session, number)
-
-
-def require_waiting(review: Review) -> None:
-    """Check that an approval is still possible, before anybody is asked to read and type.
-
-    Raises:
-        WrongState, ProposalDecided: it is not.
-        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
-    """
-    if review.state in _WAITING_STATES[review.gate]:
-        review.require_approvable()
-        return
-    if review.gate is Gate.PROPOSAL:
-        raise ProposalDecided(review.number, review.state)
-    raise WrongState(review.number, review.state, f"{_WAITING_STATES[review.gate][0]} ({review.gate} gate)")
-
-
-def _load_spend_review(workspace: Workspace, session: Session, number: int) -> Review:
-    return build_spend_review(load_request_review(session, number, Gate.SPEND), workspace.key.public_key)
-
-
-def _load_publish_review(workspace: Workspace, session: Session, number: int) -> Review:
-    asked, artifact, folder = _load_produced(workspace, session, number)
-    return build_publish_review(asked, folder, files_of(artifact), workspace.key.public_key)
-
-
-def _load_proposal_review(workspace: Workspace, session: Session, number: int) -> Review:
-    try:
-        return build_proposal_review(load_proposal_review(session, number), workspace.key.public_key)
-    except ValidationError:
-        raise ProposalUnreadable(number) from None
-
-
-def _load_produced(workspace: Workspace, session: Session, number: int) -> tuple[RequestReviewInput, Artifact, Path]:
-    asked = load_request_review(session, number, Gate.PUBLISH)
-    artifact = artifacts.artifact_of(session, number)
-    if artifact is None:
-        raise WrongState(number, asked.state, "produced (publish gate)")
-    return asked, artifact, workspace.home.path_inside("quarantine", artifact.folder)
-
-
-_REVIEW_LOADERS: dict[Gate, Callable[[Workspace, Session, int], Review]] = {
-    Gate.SPEND: _load_spend_review,
-    Gate.PUBLISH: _load_publish_review,
-    Gate.PROPOSAL: _load_proposal_review,
-}
+    return _load_with_inputs(workspace, number, gate)[0]
 
 
 def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path) -> Review:
@@ -103,26 +51,42 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
         RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing waits there.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
     """
-    asked = load_review(workspace, number, gate)
-    require_waiting(asked)
+    review, inputs, draft = _load_with_inputs(workspace, number, gate)
+    require_waiting(review)
+    export_review(path, gate, inputs, draft[0] if draft else None)
+    return review
+
+
+def _load_with_inputs(
+    workspace: Workspace, number: int, gate: Gate
+) -> tuple[Review, RequestReviewInput | ProposalReviewInput, Draft | None]:
     with workspace.database.read() as session:
-        put, draft = _EXPORT_INPUTS[gate](workspace, session, number)
-    export_review(path, gate, put, draft)
-    return asked
+        try:
+            inputs = load_review_input(session, number, gate)
+            draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
+            return build_review(gate, inputs, draft, workspace.key.public_key), inputs, draft
+        except ValidationError:
+            if gate is Gate.PROPOSAL:
+                raise ProposalUnreadable(number) from None
+            raise
 
 
-def _export_publish(workspace: Workspace, session: Session, number: int) -> "tuple[RequestReviewInput, Path]":
-    asked, _, folder = _load_produced(workspace, session, number)
-    return asked, folder
+def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> Draft:
+    artifact = artifacts.artifact_of(session, inputs.number)
+    if artifact is None:
+        raise WrongState(inputs.number, inputs.state, "produced (publish gate)")
+    return workspace.home.path_inside("quarantine", artifact.folder), files_of(artifact)
 
 
-_EXPORT_INPUTS: dict[
-    Gate, "Callable[[Workspace, Session, int], tuple[RequestReviewInput | ProposalReviewInput, Path | None]]"
-] = {
-    Gate.SPEND: lambda workspace, session, number: (load_request_review(session, number, Gate.SPEND), None),
-    Gate.PUBLISH: _export_publish,
-    Gate.PROPOSAL: lambda _, session, number: (load_proposal_review(session, number), None),
-}
+def require_waiting(review: Review) -> None:
+    """Check that an approval is still possible, before anybody is asked to read and type.
+
+    Raises:
+        WrongState, ProposalDecided: it is not.
+        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+    """
+    gates.require_waiting(review.gate, review.number, review.state)
+    review.require_approvable()
 
 
 def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_behalf_of: str | None = None) -> str:
@@ -184,12 +148,9 @@ def require_derived_amounts(session: Session, review: Review) -> None:
         require_proposal_amounts(proposal)
         if proposal.kind == "retraction":
             return
-        dataset_id = proposal.dataset_id
     else:
-        request = requests.find_request(session, review.number)
-        request_plans.require_plan_intact(session, request)
-        dataset_id = request.dataset_id
-    claims_of(session, session.get_one(Dataset, dataset_id))
+        request_plans.require_plan_intact(session, requests.find_request(session, review.number))
+    claims_of(session, datasets.find_dataset(session, review.dataset))
 
 
 def override_reason_for(review: Review, reason: str) -> str:
@@ -268,16 +229,10 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
 
 def _recorded_signatures(session: Session, review: Review) -> set[str]:
     """Of all decisions there have been on it: a withdrawn approval does not come back out of its file."""
-    proposal = review.gate is Gate.PROPOSAL
-    found = (
-        gates.proposal_decisions(session, review.number)
-        if proposal
-        else gates.request_decisions(session, review.number)
-    )
-    return {approval.signature for approval, _ in found}
+    return {approval.signature for approval, _ in gates.decisions_on(session, review.number, review.gate)}
 
 
-def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
+def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
     """Sign and record that one's own approval is taken back; returns the new state of what it was for.
 
     Raises:
@@ -286,9 +241,9 @@ def withdraw(workspace: Workspace, number: int, gate: str, reason: str) -> str:
     """
     actor = workspace.actor
     with workspace.database.write() as session:
-        own = gates.own_approvals(session, actor, number, gate)
-        said = withdrawal_statement(number, gate, own[-1].subject_digest, reason, actor.name)
-        return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(said))
+        subject = find_decidable(session, number, gate)
+        statement = withdrawal_statement(number, gate, subject.subject_digest, reason, actor.name)
+        return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(statement))
 
 
 def check_signed_approval(review: Review, signed: SignedApproval) -> None:

@@ -8,15 +8,16 @@ Both are closed formats in canonical JSON: an unknown field, another spelling or
 
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from flows.approvals.build_review import build_publish_review, build_spend_review
-from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
+from flows.approvals.build_review import Draft, GateMismatch, build_review
+from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
@@ -132,50 +133,14 @@ def import_review(path: Path, viewer: str, scratch: Path) -> Review:
     """
     ask = _read_model(OfflineReview, path, MOST_REVIEW_BYTES)
     try:
-        made = _REVIEW_READERS[ask.gate](ask, viewer, scratch)
+        with _unpack_draft(ask, scratch) as draft:
+            return build_review(ask.gate, ask.question, draft, viewer)
+    except GateMismatch:
+        raise InvalidApprovalFile(path, "holds another question, or other files, than its gate is about") from None
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
         raise InvalidApprovalFile(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
         raise InvalidApprovalFile(path, f"holds a {unfit.message}") from None
-    if made is None:
-        raise InvalidApprovalFile(path, "holds another question, or other files, than its gate is about")
-    return made
-
-
-def _read_spend_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
-    if (
-        isinstance(offline_review.question, RequestReviewInput)
-        and offline_review.files is None
-        and offline_review.packed is None
-    ):
-        return build_spend_review(offline_review.question, viewer)
-    return None
-
-
-def _read_proposal_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
-    if (
-        isinstance(offline_review.question, ProposalReviewInput)
-        and offline_review.files is None
-        and offline_review.packed is None
-    ):
-        return build_proposal_review(offline_review.question, viewer)
-    return None
-
-
-def _read_publish_review(offline_review: OfflineReview, viewer: str, scratch: Path) -> Review | None:
-    contents = offline_review.contents
-    if not isinstance(offline_review.question, RequestReviewInput) or contents is None:
-        return None
-    if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
-        return None
-    return _unpack_draft(offline_review.question, contents, viewer, scratch)
-
-
-_REVIEW_READERS: dict[Gate, Callable[[OfflineReview, str, Path], Review | None]] = {
-    Gate.SPEND: _read_spend_review,
-    Gate.PUBLISH: _read_publish_review,
-    Gate.PROPOSAL: _read_proposal_review,
-}
 
 
 def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -186,13 +151,24 @@ def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
     return {name: data.decode() for name, data in contents.items()}, packed
 
 
-def _unpack_draft(inputs: RequestReviewInput, files: Mapping[str, bytes], viewer: str, scratch: Path) -> Review:
-    with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as folder:
-        for name, data in files.items():
-            write_new(Path(folder) / name, data, 0o600)
-        return build_publish_review(
-            inputs, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer
-        )
+@contextmanager
+def _unpack_draft(ask: OfflineReview, scratch: Path) -> Iterator[Draft | None]:
+    """The draft in a file, laid out in a folder while it is read; None of a file that carries none.
+
+    Raises:
+        GateMismatch: it carries other files than those of a draft.
+    """
+    if ask.files is None and ask.packed is None:
+        yield None
+        return
+    contents = ask.contents or {}
+    if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
+        raise GateMismatch(ask.gate)
+    with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as name:
+        folder = Path(name)
+        for file, data in contents.items():
+            write_new(folder / file, data, 0o600)
+        yield folder, {file: measure(folder / file) for file in contents}
 
 
 def write_approval(path: Path, signed: SignedApproval) -> None:

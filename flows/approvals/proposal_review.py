@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from flows.approvals.request_diff import flatten_fields
-from flows.approvals.request_review import BudgetInput, DigitText, PreviousRelease, RecordedDecision, ViewsInput
+from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
 from flows.approvals.review_sections import decision_rows, format_small, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
-from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -51,22 +50,14 @@ class ProposalContent(Strict):
         return LifetimeClaim(str(self.epsilon), str(self.delta), int(self.delta_conversion or 0), self.amount)
 
 
-class ProposalReviewInput(Strict):
+class ProposalReviewInput(ReviewInput):
     """A proposal at its gate; `proposal` is what is signed."""
 
-    number: int = Field(ge=1)
-    state: Name
     proposal: dict[str, Any]
     configuration: dict[str, Any] | None
     proposer: Person
-    policy: Policy
-    stewards: tuple[Person, ...]
-    given: tuple[RecordedDecision, ...]
-    counted: Annotated[int, Field(ge=0)]
-    budget: BudgetInput
     release: PreviousRelease | None
     """The release that would be retracted."""
-    views: ViewsInput | None = None
 
     @model_validator(mode="after")
     def _has_its_configuration(self) -> "ProposalReviewInput":

@@ -26,7 +26,8 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle import ledger, proposals
+from models_db.services.lifecycle.decidable import count_approvals, find_decidable
 from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
@@ -292,13 +293,14 @@ class ProposalRow:
 
 def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
     """One proposal, read from the ledger."""
-    given, needed = gates.count_proposal_approvals(session, proposal)
+    subject = find_decidable(session, proposal.id, Gate.PROPOSAL)
+    given, needed = count_approvals(session, subject)
     standing, retraction = proposal.kind == "standing", proposal.kind == "retraction"
     return ProposalRow(
         number=proposal.id,
         kind=proposal.kind,
         dataset=session.get_one(Dataset, proposal.dataset_id).name,
-        state=proposals.state_of(session, proposal),
+        state=subject.state,
         proposer=requests.principal_name(session, proposal.proposer_id),
         reason=proposal.reason,
         proposed_at=proposal.created_at,

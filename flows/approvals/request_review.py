@@ -102,22 +102,27 @@ class PreviousRelease(Strict):
     request: dict[str, Any]
 
 
-class RequestReviewInput(Strict):
-    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+class ReviewInput(Strict):
+    """What a request and a proposal at their gates have in common."""
 
     number: int = Field(ge=1)
     state: Name
-    request: dict[str, Any]
-    requester: Person
-    expires_at: Name
     policy: Policy
     stewards: tuple[Person, ...]
     given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
     """Approvals that count now, as the database counts them."""
     budget: BudgetInput
-    previous: PreviousRelease | None
     views: ViewsInput | None = None
+
+
+class RequestReviewInput(ReviewInput):
+    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+
+    request: dict[str, Any]
+    requester: Person
+    expires_at: Name
+    previous: PreviousRelease | None
     notices: tuple[str, ...]
     """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
 

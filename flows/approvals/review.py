@@ -102,5 +102,4 @@ class Review:
     @property
     def title(self) -> str:
         """One line that names it."""
-        what = "Proposal" if self.gate == Gate.PROPOSAL else "Request"
-        return f"Dataset {self.dataset} - {what} {self.number}, {self.gate} gate"
+        return f"Dataset {self.dataset} - {self.gate.subject.capitalize()} {self.number}, {self.gate} gate"

@@ -19,6 +19,7 @@ from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
+from models_db.values.gates import REQUEST_GATES
 from tasks.common.strict_model import figure
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
@@ -134,7 +135,7 @@ def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[R
 
 
 def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
-    for given, by in gates.request_decisions(view.session, number):
+    for given, by in gates.decisions_on(view.session, number, *REQUEST_GATES):
         giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
         yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
 

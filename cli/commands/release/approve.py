@@ -166,11 +166,10 @@ def withdraw_approval(
     if not reason.strip():
         raise DecisionReasonMissing
     workspace = open_workspace(context.home)
-    state = decisions.withdraw(workspace, request, gate.value, reason.strip())
+    state = decisions.withdraw(workspace, request, gate, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
-    what = "proposal" if gate is Gate.PROPOSAL else "request"
-    said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
-    return CommandResult(data, [said])
+    line = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {gate.subject} is {state}."
+    return CommandResult(data, [line])
 
 
 def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult:
@@ -257,7 +256,7 @@ def _show_and_confirm(
 
 
 def _decision_result(asked: Review, verdict: str, state: str, by: str, said: str) -> CommandResult:
-    what = "proposal" if asked.gate is Gate.PROPOSAL else "request"
+    what = asked.gate.subject
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
     lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
