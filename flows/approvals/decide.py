@@ -41,7 +41,7 @@ def load_review(workspace: Workspace, number: int, gate: Gate) -> Review:
     Raises:
         RequestUnknown, ProposalUnknown, WrongState: nothing does.
     """
-    return _load_with_inputs(workspace, number, gate)[0]
+    return _load_with_inputs(workspace, number, Gate(gate))[0]  # the Python API is called with names, too
 
 
 def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path) -> Review:
@@ -51,7 +51,7 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
         RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing waits there.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
     """
-    review, inputs, draft = _load_with_inputs(workspace, number, gate)
+    review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
     require_waiting(review)
     export_review(path, gate, inputs, draft[0] if draft else None)
     return review
@@ -241,7 +241,7 @@ def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
     """
     actor = workspace.actor
     with workspace.database.write() as session:
-        subject = find_decidable(session, number, gate)
+        subject = find_decidable(session, number, Gate(gate))
         statement = withdrawal_statement(number, gate, subject.subject_digest, reason, actor.name)
         return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(statement))
 
