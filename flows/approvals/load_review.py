@@ -23,6 +23,7 @@ from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Propos
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.release.record import Person
 
@@ -83,7 +84,7 @@ def _common_fields(
     session: Session, subject: Decidable, dataset: Dataset, blocks: Sequence[int] | None
 ) -> dict[str, Any]:
     """The fields of `ReviewInput`; `blocks` are those that would be charged, None for all."""
-    status = GateStatus.load(session, [subject])
+    status, claim = GateStatus.load(session, [subject]), datasets.lifetime_claim(session, dataset)
     counting = {one.id for one in status.counting(subject)}
     return {
         "number": subject.number,
@@ -95,7 +96,7 @@ def _common_fields(
             for one, by in gates.decisions_on(session, subject.number, subject.gate)
         ),
         "counted": len(status.approvers(subject)),
-        "budget": _budget_input(session, dataset, blocks),
+        "budget": BudgetInput.of(BudgetFacts(claim, ledger.balance(session, dataset.account_id, blocks))),
         "views": _views_of_account(session, dataset),
     }
 
@@ -112,21 +113,6 @@ def list_signers(session: Session) -> tuple[Person, ...]:
 
 def _person_of(principal: Principal) -> Person:
     return Person(name=principal.name, public_key=principal.public_key)
-
-
-def _budget_input(session: Session, dataset: Dataset, blocks: Sequence[int] | None) -> BudgetInput:
-    cap, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id, blocks)
-    return BudgetInput(
-        epsilon_cap=cap.epsilon,
-        delta_cap=cap.delta,
-        delta_conversion=str(cap.delta_conversion),
-        rho_cap=str(balance.cap.rho),
-        rho_spent=str(balance.spent.rho),
-        rho_held=str(balance.held.rho),
-        delta_fail_cap=str(balance.cap.delta),
-        delta_spent=str(balance.spent.delta),
-        delta_held=str(balance.held.delta),
-    )
 
 
 def _previous_release(session: Session, request: Request) -> PreviousRelease | None:

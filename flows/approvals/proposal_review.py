@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from flows.approvals.request_diff import flatten_fields
 from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
-from flows.approvals.review_sections import decision_rows, format_small, mechanism_rows
+from flows.approvals.review_sections import decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -19,6 +19,7 @@ from models_db.values.gates import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.release.record import Person, planned_events
+from tasks.reporting.number_format import format_small
 
 
 class ProposalContent(Strict):
@@ -132,30 +133,31 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
     """By what factor a cap would change the budget, in words."""
     says = inputs.content
-    return growth_in_words(inputs.budget.claim, says.claim) if says.proposal == "cap" else ""
+    return growth_in_words(inputs.budget.facts.claim, says.claim) if says.proposal == "cap" else ""
 
 
 def _raises_cap(inputs: ProposalReviewInput) -> bool:
     says = inputs.content
-    return says.proposal == "cap" and not says.amount.fits(inputs.budget.cap)
+    return says.proposal == "cap" and not says.amount.fits(inputs.budget.facts.cap)
 
 
 def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    budget, conversion = inputs.budget, int(content.delta_conversion or 0)
-    spent_now = lifetime_epsilon(budget.spent, int(budget.delta_conversion))
+    budget, claim, conversion = inputs.budget.facts, inputs.budget.facts.claim, int(content.delta_conversion or 0)
+    spent_then = lifetime_epsilon(budget.spent, conversion) if conversion else "-"
     rows = (
-        ("epsilon, lifetime", budget.epsilon_cap, content.epsilon or "-"),
-        ("delta, lifetime", format_small(budget.delta_cap), format_small(content.delta or "0")),
+        ("epsilon, lifetime", claim.epsilon, content.epsilon or "-"),
+        ("delta, lifetime", format_small(claim.delta), format_small(content.delta or "0")),
         ("rho", format_small(budget.cap.rho_text), format_small(content.amount.rho_text)),
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
-        ("epsilon spent so far", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
+        ("epsilon spent so far", budget.epsilon_spent, spent_then),
     )
     yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this proposal"), rows)
 
 
 def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    budget, runs, one = inputs.budget, content.runs or 0, content.amount
-    unit, together = int(budget.delta_conversion), one * runs
+    budget, runs, one = inputs.budget.facts, content.runs or 0, content.amount
+    together = one * runs
+    after = budget.spent + together
     most = (
         ("one run", f"rho at most {format_small(one.rho_text)}, failure delta at most {format_small(one.delta_text)}"),
         ("runs", f"at most {runs}, until {(content.until or '')[:10]}"),
@@ -163,15 +165,11 @@ def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) ->
     )
     yield FieldList("Runs without a decision each time", most)
     rows = (
-        ("before", lifetime_epsilon(budget.spent, unit), format_small(budget.spent.rho_text)),
-        (
-            "after all runs",
-            lifetime_epsilon(budget.spent + together, unit),
-            format_small((budget.spent + together).rho_text),
-        ),
-        ("cap", budget.epsilon_cap, format_small(budget.cap.rho_text)),
+        ("before", budget.epsilon_spent, format_small(budget.spent.rho_text)),
+        ("after all runs", budget.epsilon_of(after), format_small(after.rho_text)),
+        ("cap", budget.claim.epsilon, format_small(budget.cap.rho_text)),
     )
-    title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.delta_cap)}"
+    title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.claim.delta)}"
     yield Table(title, ("", "epsilon", "rho"), rows, signed=False)
     yield FieldList("The one configuration that may be run", tuple(flatten_fields(inputs.configuration or {})))
     yield mechanism_rows(inputs.events)

@@ -139,7 +139,7 @@ def propose_standing(
         with_balance = not hides_balances(session, workspace.actor)
     priced = price_request(workspace, parse_model(ReleaseRequest, written, "The request"))
     require_not_barred(workspace, priced.dataset.name, "proposing")
-    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
     with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss

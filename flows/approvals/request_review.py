@@ -13,11 +13,13 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle.ledger import Balance
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import model_to_json
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
@@ -31,7 +33,7 @@ DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 
 
 class BudgetInput(Strict):
-    """A dataset's lifetime budget as the ledger has it: rho in 1e-12, delta in 1e-18."""
+    """`BudgetFacts` as they travel in a file: rho in 1e-12, delta in 1e-18."""
 
     epsilon_cap: Figure
     delta_cap: Figure
@@ -43,33 +45,42 @@ class BudgetInput(Strict):
     delta_spent: DigitText
     delta_held: DigitText
 
-    @property
-    def cap(self) -> Amount:
-        """The most that may ever be spent."""
-        return Amount(int(self.rho_cap), int(self.delta_fail_cap))
+    @classmethod
+    def of(cls, budget: BudgetFacts) -> "BudgetInput":
+        """What is written of a budget."""
+        claim, balance = budget.claim, budget.balance
+        return cls(
+            epsilon_cap=claim.epsilon,
+            delta_cap=claim.delta,
+            delta_conversion=str(claim.delta_conversion),
+            rho_cap=str(balance.cap.rho),
+            rho_spent=str(balance.spent.rho),
+            rho_held=str(balance.held.rho),
+            delta_fail_cap=str(balance.cap.delta),
+            delta_spent=str(balance.spent.delta),
+            delta_held=str(balance.held.delta),
+        )
 
     @property
-    def claim(self) -> LifetimeClaim:
-        """The lifetime claim in force."""
-        return LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), self.cap)
+    def facts(self) -> BudgetFacts:
+        """The budget that is written here; envelopes are not."""
+        cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
+        spent, held = (
+            Amount(int(rho), int(delta))
+            for rho, delta in ((self.rho_spent, self.delta_spent), (self.rho_held, self.delta_held))
+        )
+        taken = spent + held
+        left = Amount(max(cap.rho - taken.rho, 0), max(cap.delta - taken.delta, 0))
+        claim = LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), cap)
+        return BudgetFacts(claim, Balance(cap, spent, held, left))
 
     def refusal(self, dataset: str) -> Refused | None:
         """Why nothing may be approved on this budget: its amounts are not those of its claim."""
         try:
-            require_derived(f"The lifetime claim of dataset {dataset!r}", self.claim)
+            require_derived(f"The lifetime claim of dataset {dataset!r}", self.facts.claim)
         except AmountsDiffer as differs:
             return differs
         return None
-
-    @property
-    def spent(self) -> Amount:
-        """What is spent."""
-        return Amount(int(self.rho_spent), int(self.delta_spent))
-
-    @property
-    def held(self) -> Amount:
-        """What running releases have reserved."""
-        return Amount(int(self.rho_held), int(self.delta_held))
 
 
 class ViewsInput(Strict):

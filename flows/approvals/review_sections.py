@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from flows.approvals.request_diff import request_differences
-from flows.approvals.request_review import BudgetInput, RecordedDecision, RequestReviewInput
+from flows.approvals.request_review import RecordedDecision, RequestReviewInput
 from flows.approvals.review import FieldList, ReviewSection, Table, Warnings
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
@@ -13,13 +13,14 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.strict_model import figure
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.card_text import bounds
+from tasks.reporting.number_format import format_small
 from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
@@ -173,27 +174,28 @@ def _blocks_read(request: ApprovedRequest) -> str:
 
 
 def _lifetime_section(inputs: RequestReviewInput) -> Table:
-    budget, after, share = inputs.budget, _claim_after_release(inputs), _percent_text(_spent_share_after(inputs))
+    budget, after, share = inputs.budget.facts, _claim_after_release(inputs), _percent_text(_spent_share_after(inputs))
     rows = [_balance_row("after" if inputs.state in UNRUN_STATES else "spent", budget, after)]
     if inputs.state in UNRUN_STATES:
         rows.insert(0, _balance_row("before", budget, budget.spent))
-    if budget.held != Amount():
-        rows.append(("held by runs", "", _rho_text(budget.held), _failure_text(budget.held)))
-    rows.append(("cap", budget.epsilon_cap, _rho_text(budget.cap), _failure_text(budget.cap)))
+    held = budget.balance.held
+    if held != Amount():
+        rows.append(("held by runs", "", held.rho_text, format_small(held.delta_text)))
+    rows.append(("cap", budget.claim.epsilon, budget.cap.rho_text, format_small(budget.cap.delta_text)))
     used = f"{share} used afterwards" if inputs.state in UNRUN_STATES else f"{share} used; nothing more is charged"
     asked = inputs.approved_request
     part = asked.rotate_over is not None or asked.cohorts is not None
     whose = f"{inputs.dataset}, of the blocks it reads" if part else inputs.dataset
     return Table(
-        f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.delta_cap)}: {used}",
+        f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.claim.delta)}: {used}",
         ("", "epsilon", "rho", "failure delta"),
         tuple(rows),
         signed=False,
     )
 
 
-def _balance_row(name: str, budget: BudgetInput, amount: Amount) -> tuple[str, ...]:
-    return name, lifetime_epsilon(amount, int(budget.delta_conversion)), _rho_text(amount), _failure_text(amount)
+def _balance_row(name: str, budget: BudgetFacts, amount: Amount) -> tuple[str, ...]:
+    return name, budget.epsilon_of(amount), amount.rho_text, format_small(amount.delta_text)
 
 
 def mechanism_rows(events: list[PrivacyEvent]) -> Table:
@@ -202,7 +204,7 @@ def mechanism_rows(events: list[PrivacyEvent]) -> Table:
         (
             event.mechanism,
             str(event.count),
-            _rho_text(event.loss) + (f", delta {_failure_text(event.loss)}" if event.loss.delta else ""),
+            event.loss.rho_text + (f", delta {format_small(event.loss.delta_text)}" if event.loss.delta else ""),
             ", ".join(f"{name} {value}" for name, value in event.parameters.items()),
         )
         for event in events
@@ -305,20 +307,19 @@ def _file_rows(files: dict[str, dict[str, str | int]]) -> tuple[tuple[str, ...],
 
 
 def _claim_after_release(inputs: RequestReviewInput) -> Amount:
-    spent = inputs.budget.spent
+    spent = inputs.budget.facts.spent
     return spent + inputs.loss if inputs.state in UNRUN_STATES else spent
 
 
 def _is_affordable(inputs: RequestReviewInput) -> bool:
-    held = inputs.budget.held if inputs.state in UNRUN_STATES else Amount()
-    return (_claim_after_release(inputs) + held).fits(inputs.budget.cap)
+    balance = inputs.budget.facts.balance
+    held = balance.held if inputs.state in UNRUN_STATES else Amount()
+    return (_claim_after_release(inputs) + held).fits(balance.cap)
 
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
-    """How much of the cap is gone afterwards, of rho or of the failure probability, whichever is more."""
-    after, cap = _claim_after_release(inputs), inputs.budget.cap
-    return max(Decimal(part) / whole if whole else Decimal(0)
-               for part, whole in ((after.rho, cap.rho), (after.delta, cap.delta)))  # fmt: skip
+    """How much of the cap is gone afterwards."""
+    return inputs.budget.facts.share_of_cap(_claim_after_release(inputs))
 
 
 def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
@@ -332,20 +333,6 @@ def _percent_text(share: Decimal) -> str:
 
 def _round_up(epsilon: str) -> str:
     return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))
-
-
-def _rho_text(amount: Amount) -> str:
-    return figure(Decimal(amount.rho_text))
-
-
-def _failure_text(amount: Amount) -> str:
-    return format_small(amount.delta_text)
-
-
-def format_small(value: str) -> str:
-    """A decimal as people write small ones: 1e-7."""
-    number = Decimal(value).normalize()
-    return f"{number:e}".replace("e-0", "e-") if 0 < number < Decimal("0.001") else figure(number)
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:

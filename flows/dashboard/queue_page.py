@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.approvals.propose_change import ProposalRow
-from flows.dashboard.balances import format_rho
 from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
@@ -167,7 +166,7 @@ class _QueueFacts:
             asks=_request_phrase(body),
             epsilon=body.get("epsilon"),
             delta=delta_text(body),
-            price=None if price is None else format_rho(price),
+            price=None if price is None else price.rho_text,
             by=self.names[request.requester_id],
             since=request.created_at,
             days=_days_between(request.created_at, self.now),
@@ -188,9 +187,7 @@ class _QueueFacts:
             asks=self._proposal_phrase(proposal),
             epsilon=proposal.epsilon,
             delta=None if proposal.delta is None else format_small(proposal.delta),
-            price=format_rho(Amount(proposal.rho))
-            if proposal.kind == "standing" and proposal.rho is not None
-            else None,
+            price=Amount(proposal.rho).rho_text if proposal.kind == "standing" and proposal.rho is not None else None,
             by=self.names[proposal.proposer_id],
             since=proposal.created_at,
             days=_days_between(proposal.created_at, self.now),

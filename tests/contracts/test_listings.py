@@ -46,9 +46,7 @@ def test_accounts(town: Town) -> None:
         windows = lists.open_windows(session, accounts)
         for dataset in every:
             assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
-            claim, lifetime = claims[dataset.account_id], datasets.lifetime_claim(session, dataset)
-            assert (claim.epsilon, claim.delta) == (lifetime.epsilon, lifetime.delta)
-            assert claim.delta_conversion == lifetime.delta_conversion
+            assert claims[dataset.account_id] == datasets.lifetime_claim(session, dataset)
             assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
             shared = [other.name for other in every if other.account_id == dataset.account_id]
             assert lists.datasets_on_account(session, dataset.account_id) == tuple(shared)

@@ -5,13 +5,14 @@ The services beside this one answer for one request, dataset or proposal. Whatev
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
+from models_db.services.catalogue import datasets
 from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, PARTITION_OF_ROOT
+from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle.ledger import Balance
 from models_db.tables import (
     Account,
@@ -35,15 +36,6 @@ from models_db.tables import (
     Transition,
 )
 from models_db.values.amounts import Amount
-
-
-@dataclass(frozen=True)
-class ClaimTerms:
-    """The lifetime claim of an account, without its caps in units."""
-
-    epsilon: str
-    delta: str
-    delta_conversion: int
 
 
 def principal_names(session: Session) -> dict[int, str]:
@@ -142,20 +134,23 @@ def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
     return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
 
 
-def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, ClaimTerms]:
+def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
     """The lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
-    first = session.scalars(select(Cap).where(Cap.account_id.in_(accounts)))
-    found = {cap.account_id: ClaimTerms(cap.epsilon, cap.delta, cap.delta_conversion) for cap in first}
-    carried = (
-        select(Dataset.account_id, Proposal.epsilon, Proposal.delta, Proposal.delta_conversion)
+    first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))
+    claims = {
+        cap.account_id: LifetimeClaim(
+            cap.epsilon, cap.delta, cap.delta_conversion, Amount(account.rho_cap, account.delta_cap)
+        )
+        for cap, account in session.execute(first)
+    }
+    applied = (
+        select(Dataset.account_id, Proposal)
         .join(Proposal, Proposal.dataset_id == Dataset.id)
         .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .where(Dataset.account_id.in_(accounts), Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
     )
-    for account, epsilon, delta, conversion in session.execute(carried):
-        found[account] = ClaimTerms(str(epsilon), str(delta), conversion or 0)
-    return found
+    return claims | {account: datasets.claim_of(proposal) for account, proposal in session.execute(applied)}
 
 
 def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
