@@ -4,7 +4,6 @@ On the ledger's machine it is collected from there; on a steward's own machine i
 into a `Review` by the same functions, which trust the content and no digest beside it.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
@@ -22,11 +21,9 @@ from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
-from tasks.mechanisms.core.post_processing import loss_paid_by_parent
-from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.claim import Claim, state_claim
-from tasks.release.record import Person, planned_events
+from tasks.release.claim import Claim
+from tasks.release.record import Person, claim_of_plan, planned_events
 
 DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""
@@ -174,22 +171,9 @@ class RequestReviewInput(ReviewInput):
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
         """
-        return claim_of(self.approved_request, self.events)
+        return claim_of_plan(self.events, self.request)
 
     @property
     def expired(self) -> bool:
         """Whether the request waited too long."""
         return self.expires_at <= utc_now()
-
-
-def claim_of(request: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
-    """What a request that invokes `events` would promise; None without protection (public data only).
-
-    Raises:
-        ClaimTooSmall: the mechanisms cost more than the request claims.
-    """
-    if any(event.mechanism in UNPROTECTED for event in events):
-        return None
-    if loss_paid_by_parent(events) == Amount():
-        return state_claim(events, 0, 0)
-    return state_claim(events, request.epsilon or 0, request.delta or 0)

@@ -19,8 +19,7 @@ from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, ReleaseRecord
-from tasks.release.wording.card_text import bounds
-from tasks.reporting.number_format import format_small
+from tasks.reporting.number_format import format_small, round_up
 from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
@@ -155,10 +154,10 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     yield "relation", f"one unit more or less ({asked.relation})"
     yield (
         "replace one",
-        f"epsilon {_round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
+        f"epsilon {round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
     )
     if inputs.loss != Amount():
-        _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+        _, right = claim.guessing_bounds
         yield "at worst", f"who must guess whether a unit is in the data is right in at most {figure(right)} % of cases"
     if asked.scope is not None:
         yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
@@ -329,10 +328,6 @@ def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
 
 def _percent_text(share: Decimal) -> str:
     return f"{(share * 100).quantize(Decimal('0.1'), ROUND_CEILING)} %"
-
-
-def _round_up(epsilon: str) -> str:
-    return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:

@@ -12,6 +12,11 @@ def format_small(value: str) -> str:
     return re.sub(r"e-0*", "e-", f"{number:e}") if 0 < number < Decimal("0.001") else figure(number)
 
 
+def round_up(epsilon: str) -> str:
+    """An epsilon to four places, never less than it is."""
+    return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))
+
+
 def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
     """A share in percent, to one place."""
     share = Decimal(part) * 100 / whole if whole else Decimal(0)
