@@ -66,6 +66,17 @@ def released(almoner: Almoner, number: int) -> Path:
 # --- caps
 
 
+def test_an_approval_that_was_taken_back_is_shown_as_such(team: Team) -> None:
+    root = team.root
+    root.type('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"')
+    root.ask('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
+    assert "no longer counts" not in root.type("proposal show 1").out
+    root.type('withdraw-approval 1 --gate proposal --reason "too much"')
+    shown = root.type("proposal show 1").out
+    assert "approved (no longer counts): agreed" in shown
+    assert "0 of 2" in shown
+
+
 def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> None:
     root = team.root
     wanted = 'dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"'
