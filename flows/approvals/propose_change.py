@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy.orm import Session
 
-from flows.approvals import decide as decisions
+from flows.approvals import decide
 from flows.audit.lifetime_claims import growth_in_words, lifetime_of, require_proposal_amounts
 from flows.datasets.budget_view import datasets_on_account
 from flows.governance.policy import (
@@ -176,7 +176,7 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
         state = proposals.state_of(session, proposal)
     if proposal.kind != "standing" or state != "carried":
         raise AuthorisationNotInForce(number, proposal.kind, state)
-    return decisions.decide(workspace, decisions.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
+    return decide.decide(workspace, decide.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
