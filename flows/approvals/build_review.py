@@ -25,7 +25,7 @@ from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
 Draft: TypeAlias = tuple[Path, FileTable]
-"""The folder of what a run produced, and what its files must be."""
+"""The folder that a run produced, and the size and digest of each of its files."""
 
 SAMPLES_SHOWN = 3
 INSIGHTS_SHOWN = 60
@@ -34,7 +34,7 @@ INSIGHTS_SHOWN = 60
 def build_review(
     gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Draft | None, viewer: str | None
 ) -> Review:
-    """What waits at a gate, ready to be shown and signed.
+    """Build what waits at a gate, ready to be shown and signed.
 
     Args:
         viewer: the public key of the person who reads it.
@@ -53,7 +53,7 @@ def build_review(
 
 
 def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review:
-    """A request before any private text is read; `viewer` is the public key of whoever looks."""
+    """Build the review of a request before any private text is read; `viewer` is the reader's public key."""
     return Review(
         number=inputs.number,
         gate=Gate.SPEND,
@@ -68,11 +68,11 @@ def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review
 
 
 def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTable, viewer: str | None) -> Review:
-    """What a run produced, in `folder`, before anything leaves.
+    """Build the review of the draft in `folder` before any of it is published.
 
     Raises:
         ArtifactChanged: the folder is not, byte for byte, what `files` says.
-        DraftOfAnotherRequest: it belongs to another request.
+        DraftOfAnotherRequest: the draft belongs to another request.
     """
     rehash(folder, files)  # what is shown is what the approval binds to
     record = ReleaseRecord.from_bytes(read_document(folder / RECORD))
@@ -98,13 +98,13 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
 
 def shown_samples(folder: Path) -> Samples:
-    """The first texts of a draft."""
+    """Return the first texts of a draft."""
     samples = tuple(read_labelled(folder, SAMPLES_SHOWN))
     return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
 
 
 def shown_insights(nodes: Sequence[Insight]) -> Table:
-    """The first insights of a draft, groups before their members, with everything but their descriptions."""
+    """Return the first insights of a draft, groups before their members, without their descriptions."""
     rows = tuple(map(_insight_row, nodes[:INSIGHTS_SHOWN]))
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
@@ -121,11 +121,11 @@ class GateMismatch(ValueError):
 
 
 class DraftOfAnotherRequest(Refused):
-    """The produced files are another request's."""
+    """The draft belongs to another request."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
             f"The files are not those of request {number}.",
-            "Nothing was signed. Have the question exported again: `almoner approve ID --gate publish --export FILE`.",
+            "Nothing was signed. Export the question again: `almoner approve ID --gate publish --export FILE`.",
             {"request": number},
         )

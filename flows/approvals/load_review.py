@@ -29,7 +29,7 @@ from tasks.release.record import Person
 
 
 def load_review_input(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
-    """What is shown of a request or a proposal at a gate.
+    """Collect what is shown of a request or a proposal at a gate.
 
     Raises:
         RequestUnknown, ProposalUnknown: there is none.
@@ -41,7 +41,7 @@ def load_review_input(session: Session, number: int, gate: Gate) -> RequestRevie
 
 
 def load_request_review(session: Session, request_id: int, gate: Gate) -> RequestReviewInput:
-    """What is shown of a request at one of its gates.
+    """Collect what is shown of a request at one of its gates.
 
     Raises:
         RequestUnknown: there is no such request.
@@ -62,7 +62,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
 
 
 def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
-    """What is shown of a proposal.
+    """Collect what is shown of a proposal.
 
     Raises:
         ProposalUnknown: there is no such proposal.
@@ -83,7 +83,7 @@ def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
 def _common_fields(
     session: Session, subject: Decidable, dataset: Dataset, blocks: Sequence[int] | None
 ) -> dict[str, Any]:
-    """The fields of `ReviewInput`; `blocks` are those that would be charged, None for all."""
+    """Collect the fields of `ReviewInput`; `blocks` are those that would be charged, None for all."""
     status, claim = GateStatus.load(session, [subject]), datasets.lifetime_claim(session, dataset)
     counting = {one.id for one in status.counting(subject)}
     return {
@@ -102,7 +102,7 @@ def _common_fields(
 
 
 def list_signers(session: Session) -> tuple[Person, ...]:
-    """Whoever may sign now: stewards, and those to whom one has delegated."""
+    """Return everybody who may sign now: stewards, and the delegates of stewards."""
     delegates = {given.to_id for given in principals.open_delegations(session)}
     return tuple(
         _person_of(one)
@@ -116,7 +116,7 @@ def _person_of(principal: Principal) -> Person:
 
 
 def _previous_release(session: Session, request: Request) -> PreviousRelease | None:
-    """The newest other release of the dataset that went out."""
+    """Return the newest other published release of the dataset."""
     query = (
         select(Request)
         .join(Artifact, Artifact.request_id == Request.id)
@@ -125,35 +125,36 @@ def _previous_release(session: Session, request: Request) -> PreviousRelease | N
         .order_by(Publication.id.desc())
         .limit(1)
     )
-    found = session.scalars(query).one_or_none()
-    if found is None:
+    previous = session.scalars(query).one_or_none()
+    if previous is None:
         return None
-    return PreviousRelease(number=found.id, state=requests.state_of(session, found.id), request=request_body(found))
+    state = requests.state_of(session, previous.id)
+    return PreviousRelease(number=previous.id, state=state, request=request_body(previous))
 
 
 def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
-    """Who has seen unprotected figures of the account."""
-    found = internal_views.find_viewing(session, dataset.account_id)
-    return None if found is None else ViewsInput(since=found.since, people=found.people)
+    """Return who has seen unprotected figures of the account."""
+    views = internal_views.find_viewing(session, dataset.account_id)
+    return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
 def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
-    """Differences between what was asked and what is here now; a run compares them again and refuses."""
-    now, asked = policies.policy_in_force(session), body["dataset"]["version"]
-    left = [version.number for version in erasures.remaining_versions(session, dataset)]
+    """List differences between the request and the present code, policy and data; a run compares them again."""
+    policy, version = policies.policy_in_force(session), body["dataset"]["version"]
+    left = [one.number for one in erasures.remaining_versions(session, dataset)]
     return [
         text
         for differs, text in (
-            (body["code"] != code_digest(), "almoner itself has changed since this was asked: a run would be refused."),
+            (body["code"] != code_digest(), "almoner itself has changed since this request: a run would be refused."),
             (
-                now is not None and body["policy"] != now.digest,
-                "Another policy is in force than when this was asked.",
+                policy is not None and body["policy"] != policy.digest,
+                "Another policy is in force than at the time of the request.",
             ),
             (
-                any(number > asked for number in left),
-                "The dataset has a newer version than the one that was asked for.",
+                any(number > version for number in left),
+                "The dataset has a newer version than the requested one.",
             ),
-            (asked not in left, "The version of the data that was asked for was erased: nothing can be run."),
+            (version not in left, "The requested version of the data was erased: nothing can be run."),
         )
         if differs
     ]

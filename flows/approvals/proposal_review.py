@@ -1,4 +1,4 @@
-"""The question that a proposal puts to stewards: a new cap, a standing authorisation, a retraction."""
+"""Reviews of proposals: a new cap, a standing authorisation, a retraction."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from tasks.reporting.number_format import format_small
 
 
 class ProposalContent(Strict):
-    """All that a proposal says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
+    """The content of a proposal as its digest covers it (`models_db.services.lifecycle.proposals.content_of`)."""
 
     proposal: Literal["cap", "standing", "retraction"]
     dataset: Name
@@ -77,39 +77,45 @@ class ProposalReviewInput(ReviewInput):
         """The proposal in its closed format.
 
         Raises:
-            ValidationError: it does not follow it.
+            ValidationError: it is in another format.
         """
         return ProposalContent.model_validate(self.proposal)
 
 
 def build_proposal_review(inputs: ProposalReviewInput, viewer: str | None) -> Review:
-    """A proposal, ready to be shown and signed."""
-    says = inputs.content
-    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[says.proposal]
+    """Build the review of a proposal, ready to be shown and signed."""
+    content = inputs.content
+    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[
+        content.proposal
+    ]
     return Review(
         number=inputs.number,
         gate=Gate.PROPOSAL,
-        dataset=says.dataset,
+        dataset=content.dataset,
         state=inputs.state,
         subject_digest=digest(inputs.proposal),
         policy=inputs.policy,
-        sections=(*_proposal_warnings(inputs, viewer), *effect(inputs, says), *_proposal_background(inputs, says)),
+        sections=(
+            *_proposal_warnings(inputs, viewer),
+            *effect(inputs, content),
+            *_proposal_background(inputs, content),
+        ),
         stewards=inputs.stewards,
         refusal=_reason_not_approvable(inputs),
     )
 
 
 def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
-    """Why it can only be rejected: its amounts, or those of the claim in force, do not follow from their text."""
-    says = inputs.content
+    """Return why it can only be rejected: amounts, its own or those of the claim in force, differ from their text."""
+    content = inputs.content
     try:
-        if says.proposal == "cap":
-            require_derived(f"Proposal {inputs.number}", says.claim)
-        elif says.proposal == "standing":
-            require_authorisation(inputs.number, says.amount, inputs.configuration or {})
+        if content.proposal == "cap":
+            require_derived(f"Proposal {inputs.number}", content.claim)
+        elif content.proposal == "standing":
+            require_authorisation(inputs.number, content.amount, inputs.configuration or {})
     except (AmountsDiffer, AuthorisationDiffers) as differs:
         return differs
-    return None if says.proposal == "retraction" else inputs.budget.refusal(says.dataset)
+    return None if content.proposal == "retraction" else inputs.budget.refusal(content.dataset)
 
 
 def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[ReviewSection]:
@@ -117,7 +123,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
     lines = [
         text
         for holds, text in (
-            (viewer == inputs.proposer.public_key, "You proposed this proposal yourself."),
+            (viewer == inputs.proposer.public_key, "You made this proposal yourself."),
             (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
             (_raises_cap(inputs), "It RAISES what the dataset may ever lose; every later card discloses that."),
             (inputs.content.proposal == "cap", _growth_in_words(inputs)),
@@ -131,14 +137,14 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
 
 
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
-    """By what factor a cap would change the budget, in words."""
-    says = inputs.content
-    return growth_in_words(inputs.budget.facts.claim, says.claim) if says.proposal == "cap" else ""
+    """Return by what factor a cap would change the budget, in words."""
+    content = inputs.content
+    return growth_in_words(inputs.budget.facts.claim, content.claim) if content.proposal == "cap" else ""
 
 
 def _raises_cap(inputs: ProposalReviewInput) -> bool:
-    says = inputs.content
-    return says.proposal == "cap" and not says.amount.fits(inputs.budget.facts.cap)
+    content = inputs.content
+    return content.proposal == "cap" and not content.amount.fits(inputs.budget.facts.cap)
 
 
 def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:

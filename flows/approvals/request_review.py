@@ -1,7 +1,7 @@
-"""The question that a request puts to stewards: everything needed to show it, as one closed value.
+"""Inputs of a review: everything that is shown of a request at a gate, as one closed value.
 
-On the ledger's machine it is collected from there; on a steward's own machine it comes out of a file. Both are turned
-into a `Review` by the same functions, which trust the content and no digest beside it.
+They are collected from the ledger, or read from a file on a steward's own machine. The same functions turn both into a
+`Review`; they compute each digest from the content.
 """
 
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ class BudgetInput(Strict):
 
     @classmethod
     def of(cls, budget: BudgetFacts) -> "BudgetInput":
-        """What is written of a budget."""
+        """Write a budget."""
         claim, balance = budget.claim, budget.balance
         return cls(
             epsilon_cap=claim.epsilon,
@@ -60,7 +60,7 @@ class BudgetInput(Strict):
 
     @property
     def facts(self) -> BudgetFacts:
-        """The budget that is written here; envelopes are not."""
+        """The budget itself, without what envelopes keep."""
         cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
         spent, held = (
             Amount(int(rho), int(delta))
@@ -72,7 +72,7 @@ class BudgetInput(Strict):
         return BudgetFacts(claim, Balance(cap, spent, held, left))
 
     def refusal(self, dataset: str) -> Refused | None:
-        """Why nothing may be approved on this budget: its amounts are not those of its claim."""
+        """Return why nothing may be approved on this budget: its amounts do not follow from its claim."""
         try:
             require_derived(f"The lifetime claim of dataset {dataset!r}", self.facts.claim)
         except AmountsDiffer as differs:
@@ -88,18 +88,18 @@ class ViewsInput(Strict):
 
     @property
     def sentence(self) -> str:
-        """What follows from it, in words."""
+        """The consequence, in words."""
         return ViewingRecord(self.since, self.people).sentence
 
 
 class RecordedDecision(Strict):
-    """A decision that has been taken already."""
+    """A decision that is recorded already."""
 
     by: Name
     decision: str
     reason: str
     counts: bool
-    """Whether it still counts: unexpired, not withdrawn, on what is asked now."""
+    """Whether it still counts: unexpired, not withdrawn, and for the present subject."""
 
 
 class PreviousRelease(Strict):
@@ -111,7 +111,7 @@ class PreviousRelease(Strict):
 
 
 class ReviewInput(Strict):
-    """What a request and a proposal at their gates have in common."""
+    """Fields that requests and proposals share."""
 
     number: int = Field(ge=1)
     state: Name
@@ -132,7 +132,7 @@ class RequestReviewInput(ReviewInput):
     expires_at: Name
     previous: PreviousRelease | None
     notices: tuple[str, ...]
-    """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
+    """Differences that the ledger's machine found between the request and its present software, policy and data."""
 
     @model_validator(mode="after")
     def _names_its_policy(self) -> "RequestReviewInput":
@@ -145,13 +145,13 @@ class RequestReviewInput(ReviewInput):
         """The canonical request, in its closed format.
 
         Raises:
-            ValidationError: it does not follow it.
+            ValidationError: it is in another format.
         """
         return ApprovedRequest.model_validate(self.request)
 
     @property
     def dataset(self) -> str:
-        """Whose budget it is."""
+        """The name of the dataset that pays."""
         return self.approved_request.dataset.name
 
     @property
@@ -161,12 +161,12 @@ class RequestReviewInput(ReviewInput):
 
     @property
     def loss(self) -> Amount:
-        """What they cost every block they may read."""
+        """Their cost for every block that they may read."""
         return total_amount([event.loss for event in self.events])
 
     @property
     def claim(self) -> Claim | None:
-        """What the release would promise; None without protection (public data only).
+        """The claim that the release would make; None without protection (public data only).
 
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
@@ -175,5 +175,5 @@ class RequestReviewInput(ReviewInput):
 
     @property
     def expired(self) -> bool:
-        """Whether the request waited too long."""
+        """Whether the request has expired."""
         return self.expires_at <= utc_now()

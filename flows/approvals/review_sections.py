@@ -1,4 +1,4 @@
-"""What a steward reads before deciding on a request: warnings, cost, budget, content, change, policy, in this order."""
+"""Sections of the review of a request, in this order: warnings, cost, budget, content, change, policy."""
 
 from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, Decimal
@@ -26,7 +26,7 @@ NEARLY_SPENT = Decimal("0.8")
 
 
 def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[ReviewSection, ...]:
-    """The sections at the spend gate; `viewer` is the public key of whoever looks."""
+    """Return the sections at the spend gate; `viewer` is the reader's public key."""
     return (
         *_warning_section(_request_warnings(inputs, viewer)),
         *_cost_section(inputs),
@@ -43,7 +43,7 @@ def publish_sections(
     released: ReviewSection,
     files: dict[str, dict[str, str | int]],
 ) -> tuple[ReviewSection, ...]:
-    """The sections at the publish gate: what would leave comes first, since its price is paid.
+    """Return the sections at the publish gate: the files come first, because their price is paid.
 
     Args:
         released: some of the texts, or the insights.
@@ -88,7 +88,7 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if viewer == inputs.requester.public_key:
-        yield "You asked for this release yourself."
+        yield "You requested this release yourself."
     if names_by_key(inputs.stewards).get(viewer or "") in {one.by for one in inputs.given if one.counts}:
         yield "You have decided on this already."
 
@@ -116,7 +116,7 @@ def _runner_warnings(record: ReleaseRecord, viewer: str | None) -> Iterator[str]
 
 
 def missed_bounds(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...]) -> tuple[BoundCheck, ...]:
-    """The bounds of the policy that a release does not keep; internal metrics are not looked at."""
+    """Return the bounds of the policy that a release misses; internal metrics do not count."""
     required = inputs.policy.rules_for(inputs.dataset).required
     return missed(required, {one.name: one for one in metrics if one.exposure != "internal"})
 
@@ -158,7 +158,7 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     )
     if inputs.loss != Amount():
         _, right = claim.guessing_bounds
-        yield "at worst", f"who must guess whether a unit is in the data is right in at most {figure(right)} % of cases"
+        yield "at worst", f"a guess whether a unit is in the data is right in at most {figure(right)} % of cases"
     if asked.scope is not None:
         yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
     yield "blocks", f"{_blocks_read(asked)} may be read, and each is charged"
@@ -166,7 +166,7 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
 
 
 def _blocks_read(request: ApprovedRequest) -> str:
-    """Which blocks a request names, of a dataset with several cohorts by those."""
+    """Return the blocks that a request names, by cohort where the dataset has several."""
     if request.cohorts is None:
         return f"{len(request.plan.blocks)} of {request.blocks}"
     return f"{len(request.plan.blocks)}, {request.plan.facts.get(BLOCKS_READ, 'of some cohorts')},"
@@ -198,7 +198,7 @@ def _balance_row(name: str, budget: BudgetFacts, amount: Amount) -> tuple[str, .
 
 
 def mechanism_rows(events: list[PrivacyEvent]) -> Table:
-    """What is charged, how often, with which parameters."""
+    """Return what is charged, how often, with which parameters."""
     rows = tuple(
         (
             event.mechanism,
@@ -227,7 +227,7 @@ def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
 
 
 def _group_sections(inputs: RequestReviewInput) -> Iterator[Table]:
-    """Of summaries, what they are about: each group gets a text, and the model is told these words of it."""
+    """Yield the groups of a request for summaries: each gets a text, and the model sees these words about it."""
     if groups := inputs.approved_request.groups:
         rows = tuple((group.id, group.shown) for group in groups)
         yield Table("What is summarised: one text for each group", ("group", "as the model is told of it"), rows)
@@ -289,7 +289,7 @@ def _people_section(inputs: RequestReviewInput, needed: int) -> Iterator[tuple[s
 
 
 def decision_rows(given: Iterable[RecordedDecision], counted: int, needed: int) -> Iterator[tuple[str, str]]:
-    """Who has decided what, and how many approvals are still needed."""
+    """Yield the number of approvals so far, and each decision."""
     yield "approved so far", f"{counted} of {needed}"
     for one in given:
         word = {"approve": "approved", "reject": "rejected"}.get(one.decision, one.decision)
@@ -317,7 +317,7 @@ def _is_affordable(inputs: RequestReviewInput) -> bool:
 
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
-    """How much of the cap is gone afterwards."""
+    """Return how much of the cap is spent afterwards."""
     return inputs.budget.facts.share_of_cap(_claim_after_release(inputs))
 
 
@@ -331,5 +331,5 @@ def _percent_text(share: Decimal) -> str:
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:
-    """{public key: name}"""
+    """Map public keys to names."""
     return {person.public_key: person.name for person in people}

@@ -1,4 +1,4 @@
-"""What only the ledger can tell a report: balances, warnings, decisions, and how earlier releases measured."""
+"""Sections of a report from the ledger: balances, warnings, decisions, and metrics of earlier releases."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,10 +43,10 @@ PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.vali
 def ledger_parts(
     inputs: RequestReviewInput, review: Review, spent: Amount, earlier_decisions: Sequence[RecordedDecision]
 ) -> Iterator[Section]:
-    """Budget, warnings, decisions and the gate.
+    """Yield budget, warnings, decisions and the gate.
 
     Args:
-        spent: what the release has, in all its attempts.
+        spent: the spending of the release, in all its attempts.
         earlier_decisions: the decisions at the spend gate.
     """
     yield budget_part(inputs.budget.facts, spent)
@@ -57,7 +57,7 @@ def ledger_parts(
 
 
 def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
-    """The balance, with one release's part of it."""
+    """Return the balance, with one release's part of it."""
     cap, spent, held, left = budget.cap, budget.spent, budget.balance.held, budget.balance.remaining
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
     return Budget(
@@ -80,7 +80,7 @@ def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
 
 
 def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]) -> Iterator[AudienceFact]:
-    """What the releases of the same dataset measured, beside their epsilon; the newest artifact of each request.
+    """Yield metrics of the releases of the same dataset beside their epsilon, from the newest artifact of each request.
 
     Args:
         required: names (metric.figure) that the policy bounds.
@@ -89,9 +89,9 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
     for one in history.released_metrics(session, own.dataset_id):
         if request_body(one.request)["epsilon"] is None:
             continue
-        found = Measurements(one.request, one.state, this=one.request.id == own.id)
+        measurements = Measurements(one.request, one.state, this=one.request.id == own.id)
         for result in _newest_by_metric(one.results):
-            yield from found.points(result, {*required, *PLOTTED_METRICS})
+            yield from measurements.points(result, {*required, *PLOTTED_METRICS})
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Measurements:
     state: str
     this: bool
 
-    def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[AudienceFact]:
-        """The figures of a metric that are wanted (metric.figure), as points that keep the metric's exposure."""
+    def points(self, result: MetricResult, names: Collection[str]) -> Iterator[AudienceFact]:
+        """Yield the figures of a metric that are in `names` (metric.figure), as points with the metric's exposure."""
         body = request_body(self.request)
         for one in figures(result.name, result.values):
-            if f"{result.name}.{one.name}" in wanted and number(one.value) is not None:
+            if f"{result.name}.{one.name}" in names and number(one.value) is not None:
                 ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
                 yield AudienceFact(
                     result.exposure,
@@ -116,12 +116,12 @@ class Measurements:
 
 
 def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
-    """The stored evaluations of an artifact, internal ones too, the newest of each metric."""
+    """Return the stored evaluations of an artifact, internal ones too, the newest of each metric."""
     return _newest_by_metric(one.result for one in artifacts.evaluations(session, artifact))
 
 
 def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
-    """The newest of each metric, of results oldest first."""
+    """Return the newest result of each metric, of results oldest first."""
     results = (MetricResult.from_json(stored_object(each, "result of an evaluation")) for each in stored)
     return list({result.name: result for result in results}.values())
 

@@ -128,7 +128,7 @@ def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> N
 
 
 def test_ones_own_proposal_is_pointed_out() -> None:
-    assert "You proposed this proposal yourself." in text_of(
+    assert "You made this proposal yourself." in text_of(
         build_proposal_review(a_proposal("retraction"), ANA.public_key)
     )
 

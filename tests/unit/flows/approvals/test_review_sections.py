@@ -79,7 +79,7 @@ def test_a_calm_question_has_no_warning():
 
 
 def test_own_requests_are_pointed_out_to_their_author_alone():
-    assert doubts(a_question(), ANA) == ("You asked for this release yourself.",)
+    assert doubts(a_question(), ANA) == ("You requested this release yourself.",)
     assert doubts(a_question(), ROBIN) == ()
 
 
@@ -87,7 +87,7 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
     given = ({"by": "robin", "decision": "approve", "reason": "fine", "counts": True},)
     question = a_question(people().runner, given=given, counted=1)
     assert doubts(question, ROBIN) == ("You have decided on this already.",)
-    assert doubts(question, ANA) == ("You asked for this release yourself.",)
+    assert doubts(question, ANA) == ("You requested this release yourself.",)
     assert doubts(question) == ()
 
 
