@@ -96,6 +96,7 @@ def _common_fields(
             for one, by in gates.decisions_on(session, subject.number, subject.gate)
         ),
         "counted": len(status.approvers(subject)),
+        "needed": status.needed(subject),
         "budget": BudgetInput.of(BudgetFacts(claim, ledger.balance(session, dataset.account_id, blocks))),
         "views": _views_of_account(session, dataset),
     }

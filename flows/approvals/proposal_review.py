@@ -200,14 +200,13 @@ def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) 
 
 
 def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    policy, needed = inputs.policy, inputs.policy.rules_for(content.dataset).proposal
     yield FieldList("Why", (("reason", content.reason), ("open until", content.expires_at[:10])))
     yield FieldList(
         "Who",
         (
             ("proposed by", inputs.proposer.name),
-            *decision_rows(inputs.given, inputs.counted, needed),
-            ("separate roles", "no" if policy.several_roles else "yes: nobody approves what they proposed"),
+            *decision_rows(inputs),
+            ("separate roles", "no" if inputs.policy.several_roles else "yes: nobody approves what they proposed"),
         ),
         signed=False,
     )

@@ -282,17 +282,28 @@ class ProposalRow:
     @property
     def content(self) -> str:
         """What is proposed, in a few words."""
-        return f"{self.problem}" if self.problem else self._requested_terms
+        if self.problem:
+            return self.problem
+        return describe_terms(self.kind, self.epsilon, self.delta, self.used, self.runs, self.until, self.request_id)
 
-    @property
-    def _requested_terms(self) -> str:
-        match self.kind:
-            case "cap":
-                return f"lifetime epsilon {self.epsilon} at delta {self.delta}"
-            case "standing":
-                return f"{self.used} of {self.runs} runs used, until {str(self.until)[:10]}"
-            case _:
-                return f"retract release {self.request_id}"
+
+def describe_terms(
+    kind: str,
+    epsilon: str | None,
+    delta: str | None,
+    used: int | None,
+    runs: int | None,
+    until: str | None,
+    request_id: int | None,
+) -> str:
+    """Say in a few words what a proposal asks for; arguments as in `ProposalRow`."""
+    match kind:
+        case "cap":
+            return f"lifetime epsilon {epsilon} at delta {delta}"
+        case "standing":
+            return f"{used} of {runs} runs used, until {str(until)[:10]}"
+        case _:
+            return f"retract release {request_id}"
 
 
 def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:

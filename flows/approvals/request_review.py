@@ -120,6 +120,8 @@ class ReviewInput(Strict):
     given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
     """Approvals that count now, as the database counts them."""
+    needed: Annotated[int, Field(ge=1)]
+    """Approvals that the gate needs: the most for any dataset of the account."""
     budget: BudgetInput
     views: ViewsInput | None = None
 

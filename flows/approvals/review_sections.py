@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from flows.approvals.request_diff import request_differences
-from flows.approvals.request_review import RecordedDecision, RequestReviewInput
+from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import FieldList, ReviewSection, Table, Warnings
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.budget_facts import BudgetFacts
@@ -31,7 +30,7 @@ def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[Revi
         *_warning_section(_request_warnings(inputs, viewer)),
         *_cost_section(inputs),
         *_content_section(inputs),
-        *_background_sections(inputs, Gate.SPEND),
+        *_background_sections(inputs),
     )
 
 
@@ -59,7 +58,7 @@ def publish_sections(
         ),
         *_cost_section(inputs),
         *_content_section(inputs),
-        *_background_sections(inputs, Gate.PUBLISH),
+        *_background_sections(inputs),
     )
 
 
@@ -250,9 +249,8 @@ def _difference_section(inputs: RequestReviewInput) -> Table:
     )
 
 
-def _background_sections(inputs: RequestReviewInput, gate: str) -> tuple[ReviewSection, ...]:
+def _background_sections(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
     policy, rules = inputs.policy, inputs.policy.rules_for(inputs.dataset)
-    needed = rules.spend if gate is Gate.SPEND else rules.publish
     rows = (
         ("separate roles", "no: one person may ask, approve and run" if policy.several_roles else
          "yes: nobody approves what they asked for or ran"),
@@ -262,7 +260,7 @@ def _background_sections(inputs: RequestReviewInput, gate: str) -> tuple[ReviewS
     )  # fmt: skip
     return (
         FieldList("Policy it was asked under", rows),
-        FieldList("Who", tuple(_people_section(inputs, needed)), signed=False),
+        FieldList("Who", tuple(_people_section(inputs)), signed=False),
     )
 
 
@@ -283,15 +281,15 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
         yield "pacing", f"{rules.pacing.share} of the lifetime budget in one {rules.pacing.every}"
 
 
-def _people_section(inputs: RequestReviewInput, needed: int) -> Iterator[tuple[str, str]]:
+def _people_section(inputs: RequestReviewInput) -> Iterator[tuple[str, str]]:
     yield "asked for by", inputs.requester.name
-    yield from decision_rows(inputs.given, inputs.counted, needed)
+    yield from decision_rows(inputs)
 
 
-def decision_rows(given: Iterable[RecordedDecision], counted: int, needed: int) -> Iterator[tuple[str, str]]:
+def decision_rows(inputs: ReviewInput) -> Iterator[tuple[str, str]]:
     """Yield the number of approvals so far, and each decision."""
-    yield "approved so far", f"{counted} of {needed}"
-    for one in given:
+    yield "approved so far", f"{inputs.counted} of {inputs.needed}"
+    for one in inputs.given:
         word = {"approve": "approved", "reject": "rejected"}.get(one.decision, one.decision)
         yield one.by, f"{word}{'' if one.counts else ' (no longer counts)'}: {one.reason}"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.approvals.propose_change import ProposalRow
+from flows.approvals.propose_change import describe_terms
 from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
@@ -218,11 +218,9 @@ class _QueueFacts:
 
     def _proposal_phrase(self, proposal: Proposal) -> str:
         used, retracted = self.uses.get(proposal.id, 0), self.retracted.get(proposal.publication_id or 0)
-        return ProposalRow(
-            number=proposal.id, kind=proposal.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
-            expires_at="", given=0, needed=0, epsilon=proposal.epsilon, delta=proposal.delta, runs=proposal.runs,
-            used=used, until=proposal.until, request_id=retracted,
-        ).content  # fmt: skip
+        return describe_terms(
+            proposal.kind, proposal.epsilon, proposal.delta, used, proposal.runs, proposal.until, retracted
+        )
 
 
 def _gate_of(state: str) -> Gate:

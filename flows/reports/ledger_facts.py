@@ -148,7 +148,7 @@ def _decision_fact(gate: str, decision: RecordedDecision) -> Decision:
 def _gate_fact(inputs: RequestReviewInput, review: Review) -> Gate:
     rules = inputs.policy.rules_for(inputs.dataset)
     commands = tuple(_gate_commands(inputs.number, review, rules)) if inputs.state == "produced" else ()
-    return Gate(inputs.state, review.subject_digest, inputs.counted, rules.publish, commands)
+    return Gate(inputs.state, review.subject_digest, inputs.counted, inputs.needed, commands)
 
 
 def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterator[str]:

@@ -76,6 +76,7 @@ def a_proposal(
             "stewards": stewards,
             "given": (),
             "counted": 0,
+            "needed": 2,
             "budget": BUDGET,
             "release": {"number": 1, "state": "published", "request": a_request()} if kind == "retraction" else None,
         }
