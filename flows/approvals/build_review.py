@@ -1,11 +1,13 @@
-"""The kinds of matter, each made of its question: a digest is computed from the content here, and trusted nowhere.
+"""Reviews of requests and proposals, built from their content: each digest is computed here and read nowhere.
 
-A further kind needs a function here and its sections; showing, confirming, signing and filing stay as they are.
+A further kind of review needs a function here and its sections; showing, confirming, signing and filing do not change.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review, Samples, Table
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
@@ -22,12 +24,36 @@ from tasks.release.text_rows import read_labelled
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
+Draft: TypeAlias = tuple[Path, FileTable]
+"""The folder that a run produced, and the size and digest of each of its files."""
+
 SAMPLES_SHOWN = 3
 INSIGHTS_SHOWN = 60
 
 
+def build_review(
+    gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Draft | None, viewer: str | None
+) -> Review:
+    """Build what waits at a gate, ready to be shown and signed.
+
+    Args:
+        viewer: the public key of the person who reads it.
+
+    Raises:
+        GateMismatch: the inputs or the draft do not belong to the gate.
+    """
+    match gate, inputs, draft:
+        case Gate.SPEND, RequestReviewInput(), None:
+            return build_spend_review(inputs, viewer)
+        case Gate.PUBLISH, RequestReviewInput(), (folder, files):
+            return build_publish_review(inputs, folder, files, viewer)
+        case Gate.PROPOSAL, ProposalReviewInput(), None:
+            return build_proposal_review(inputs, viewer)
+    raise GateMismatch(gate)
+
+
 def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review:
-    """A request before any private text is read; `viewer` is the public key of whoever looks."""
+    """Build the review of a request before any private text is read; `viewer` is the reader's public key."""
     return Review(
         number=inputs.number,
         gate=Gate.SPEND,
@@ -42,11 +68,11 @@ def build_spend_review(inputs: RequestReviewInput, viewer: str | None) -> Review
 
 
 def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTable, viewer: str | None) -> Review:
-    """What a run produced, in `folder`, before anything leaves.
+    """Build the review of the draft in `folder` before any of it is published.
 
     Raises:
         ArtifactChanged: the folder is not, byte for byte, what `files` says.
-        DraftOfAnotherRequest: it belongs to another request.
+        DraftOfAnotherRequest: the draft belongs to another request.
     """
     rehash(folder, files)  # what is shown is what the approval binds to
     record = ReleaseRecord.from_bytes(read_document(folder / RECORD))
@@ -72,13 +98,13 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
 
 
 def shown_samples(folder: Path) -> Samples:
-    """The first texts of a draft."""
+    """Return the first texts of a draft."""
     samples = tuple(read_labelled(folder, SAMPLES_SHOWN))
     return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
 
 
 def shown_insights(nodes: Sequence[Insight]) -> Table:
-    """The first insights of a draft, groups before their members, with everything but their descriptions."""
+    """Return the first insights of a draft, groups before their members, without their descriptions."""
     rows = tuple(map(_insight_row, nodes[:INSIGHTS_SHOWN]))
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
@@ -90,12 +116,16 @@ def _insight_row(node: Insight) -> tuple[str, ...]:
     return str(node.number), node.topic.name, size, ", ".join(node.keywords)
 
 
+class GateMismatch(ValueError):
+    """The inputs of a review, or its draft, do not belong to its gate."""
+
+
 class DraftOfAnotherRequest(Refused):
-    """The produced files are another request's."""
+    """The draft belongs to another request."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
             f"The files are not those of request {number}.",
-            "Nothing was signed. Have the question exported again: `almoner approve ID --gate publish --export FILE`.",
+            "Nothing was signed. Export the question again: `almoner approve ID --gate publish --export FILE`.",
             {"request": number},
         )

@@ -1,6 +1,6 @@
-"""The questions of requests and proposals, collected from the ledger."""
+"""Review inputs of requests and proposals, collected from the ledger."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -14,55 +14,96 @@ from flows.approvals.request_review import (
     RequestReviewInput,
     ViewsInput,
 )
-from flows.governance.policy import policy_of_request
 from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
-from models_db.services.lifecycle import artifacts, gates, ledger, proposals
-from models_db.tables import Approval, Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
+from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle.decidable import Decidable, GateStatus, find_decidable
+from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.requests import model_to_json
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.release.record import Person
 
 
+def load_review_input(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
+    """Collect what is shown of a request or a proposal at a gate.
+
+    Raises:
+        RequestUnknown, ProposalUnknown: there is none.
+        ValidationError: a proposal's row does not follow its format.
+    """
+    return (
+        load_proposal_review(session, number) if gate is Gate.PROPOSAL else load_request_review(session, number, gate)
+    )
+
+
 def load_request_review(session: Session, request_id: int, gate: Gate) -> RequestReviewInput:
-    """The question of a request at one of its gates.
+    """Collect what is shown of a request at one of its gates.
 
     Raises:
         RequestUnknown: there is no such request.
     """
-    request = requests.find_request(session, request_id)
-    state = requests.state_of(session, request_id)
+    subject = find_decidable(session, request_id, gate)
+    request, dataset = requests.find_request(session, request_id), session.get_one(Dataset, subject.dataset_id)
     body = request_body(request)
-    dataset = session.get_one(Dataset, request.dataset_id)
-    artifact = artifacts.artifact_of(session, request_id)
-    subject = request.digest if gate is Gate.SPEND or artifact is None else artifact.digest
-    counting = {
-        one.id for one, _ in gates.counting_decisions(session, request_id, gate) if one.subject_digest == subject
-    }
     return RequestReviewInput.model_validate(
         {
-            "number": request.id,
-            "state": state,
+            **_common_fields(session, subject, dataset, body["plan"]["blocks"]),
             "request": body,
             "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
-            "policy": model_to_json(policy_of_request(session, request)),
-            "stewards": list_signers(session),
-            "given": _recorded_decisions(gates.request_decisions(session, request_id, gate), counting),
-            "counted": gates.count_approvals(session, request, gate, subject)[0],
-            "budget": _budget_of_request(session, dataset, body),
             "previous": _previous_release(session, request),
-            "views": _views_of_account(session, dataset),
-            "notices": tuple(_drift_warnings(session, dataset, body)) if state in UNRUN_STATES else (),
+            "notices": tuple(_drift_warnings(session, dataset, body)) if subject.state in UNRUN_STATES else (),
         }
     )
 
 
+def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
+    """Collect what is shown of a proposal.
+
+    Raises:
+        ProposalUnknown: there is no such proposal.
+    """
+    subject = find_decidable(session, number, Gate.PROPOSAL)
+    proposal, dataset = proposals.find_proposal(session, number), session.get_one(Dataset, subject.dataset_id)
+    return ProposalReviewInput.model_validate(
+        {
+            **_common_fields(session, subject, dataset, None),
+            "proposal": proposals.content_of(proposal, dataset.name),
+            "configuration": configuration_of(proposal) if proposal.configuration else None,
+            "proposer": _person_of(session.get_one(Principal, proposal.proposer_id)),
+            "release": _retracted_release(session, proposal),
+        }
+    )
+
+
+def _common_fields(
+    session: Session, subject: Decidable, dataset: Dataset, blocks: Sequence[int] | None
+) -> dict[str, Any]:
+    """Collect the fields of `ReviewInput`; `blocks` are those that would be charged, None for all."""
+    status, claim = GateStatus.load(session, [subject]), datasets.lifetime_claim(session, dataset)
+    counting = {one.id for one in status.counting(subject)}
+    return {
+        "number": subject.number,
+        "state": subject.state,
+        "policy": model_to_json(read_policy_version(session, session.get_one(PolicyVersion, subject.policy_id))),
+        "stewards": list_signers(session),
+        "given": tuple(
+            RecordedDecision(by=by.name, decision=one.decision, reason=one.reason, counts=one.id in counting)
+            for one, by in gates.decisions_on(session, subject.number, subject.gate)
+        ),
+        "counted": len(status.approvers(subject)),
+        "needed": status.needed(subject),
+        "budget": BudgetInput.of(BudgetFacts(claim, ledger.balance(session, dataset.account_id, blocks))),
+        "views": _views_of_account(session, dataset),
+    }
+
+
 def list_signers(session: Session) -> tuple[Person, ...]:
-    """Whoever may sign now: stewards, and those to whom one has delegated."""
+    """Return everybody who may sign now: stewards, and the delegates of stewards."""
     delegates = {given.to_id for given in principals.open_delegations(session)}
     return tuple(
         _person_of(one)
@@ -75,34 +116,8 @@ def _person_of(principal: Principal) -> Person:
     return Person(name=principal.name, public_key=principal.public_key)
 
 
-def _recorded_decisions(
-    found: Iterable[tuple[Approval, Principal]], counting: Container[int]
-) -> tuple[RecordedDecision, ...]:
-    return tuple(
-        RecordedDecision(by=by.name, decision=approval.decision, reason=approval.reason, counts=approval.id in counting)
-        for approval, by in found
-    )
-
-
-def _budget_of_request(session: Session, dataset: Dataset, request: Mapping[str, Any]) -> BudgetInput:
-    """The budget that a request draws on, that of the blocks it reads; of no request, that of all."""
-    blocks = request["plan"]["blocks"] if request else None
-    cap, balance = datasets.lifetime_claim(session, dataset), ledger.balance(session, dataset.account_id, blocks)
-    return BudgetInput(
-        epsilon_cap=cap.epsilon,
-        delta_cap=cap.delta,
-        delta_conversion=str(cap.delta_conversion),
-        rho_cap=str(balance.cap.rho),
-        rho_spent=str(balance.spent.rho),
-        rho_held=str(balance.held.rho),
-        delta_fail_cap=str(balance.cap.delta),
-        delta_spent=str(balance.spent.delta),
-        delta_held=str(balance.held.delta),
-    )
-
-
 def _previous_release(session: Session, request: Request) -> PreviousRelease | None:
-    """The newest other release of the dataset that went out."""
+    """Return the newest other published release of the dataset."""
     query = (
         select(Request)
         .join(Artifact, Artifact.request_id == Request.id)
@@ -111,65 +126,39 @@ def _previous_release(session: Session, request: Request) -> PreviousRelease | N
         .order_by(Publication.id.desc())
         .limit(1)
     )
-    found = session.scalars(query).one_or_none()
-    if found is None:
+    previous = session.scalars(query).one_or_none()
+    if previous is None:
         return None
-    return PreviousRelease(number=found.id, state=requests.state_of(session, found.id), request=request_body(found))
+    state = requests.state_of(session, previous.id)
+    return PreviousRelease(number=previous.id, state=state, request=request_body(previous))
 
 
 def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
-    """Who has seen unprotected figures of the account."""
-    found = internal_views.find_viewing(session, dataset.account_id)
-    return None if found is None else ViewsInput(since=found.since, people=found.people)
+    """Return who has seen unprotected figures of the account."""
+    views = internal_views.find_viewing(session, dataset.account_id)
+    return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
 def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
-    """Differences between what was asked and what is here now; a run compares them again and refuses."""
-    now, asked = policies.policy_in_force(session), body["dataset"]["version"]
-    left = [version.number for version in erasures.remaining_versions(session, dataset)]
+    """List differences between the request and the present code, policy and data; a run compares them again."""
+    policy, version = policies.policy_in_force(session), body["dataset"]["version"]
+    left = [one.number for one in erasures.remaining_versions(session, dataset)]
     return [
         text
         for differs, text in (
-            (body["code"] != code_digest(), "almoner itself has changed since this was asked: a run would be refused."),
+            (body["code"] != code_digest(), "almoner itself has changed since this request: a run would be refused."),
             (
-                now is not None and body["policy"] != now.digest,
-                "Another policy is in force than when this was asked.",
+                policy is not None and body["policy"] != policy.digest,
+                "Another policy is in force than at the time of the request.",
             ),
             (
-                any(number > asked for number in left),
-                "The dataset has a newer version than the one that was asked for.",
+                any(number > version for number in left),
+                "The dataset has a newer version than the requested one.",
             ),
-            (asked not in left, "The version of the data that was asked for was erased: nothing can be run."),
+            (version not in left, "The requested version of the data was erased: nothing can be run."),
         )
         if differs
     ]
-
-
-def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
-    """The question of a proposal.
-
-    Raises:
-        ProposalUnknown: there is no such proposal.
-    """
-    proposal = proposals.find_proposal(session, number)
-    dataset = session.get_one(Dataset, proposal.dataset_id)
-    decided = gates.proposal_decisions(session, number)
-    return ProposalReviewInput.model_validate(
-        {
-            "number": number,
-            "state": proposals.state_of(session, proposal),
-            "proposal": proposals.content_of(proposal, dataset.name),
-            "configuration": configuration_of(proposal) if proposal.configuration else None,
-            "proposer": _person_of(session.get_one(Principal, proposal.proposer_id)),
-            "policy": model_to_json(read_policy_version(session, session.get_one(PolicyVersion, proposal.policy_id))),
-            "stewards": list_signers(session),
-            "given": _recorded_decisions(decided, {one.id for one, _ in decided}),
-            "counted": gates.count_proposal_approvals(session, proposal)[0],
-            "budget": _budget_of_request(session, dataset, {}),
-            "release": _retracted_release(session, proposal),
-            "views": _views_of_account(session, dataset),
-        }
-    )
 
 
 def _retracted_release(session: Session, proposal: Proposal) -> PreviousRelease | None:

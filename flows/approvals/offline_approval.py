@@ -1,22 +1,24 @@
-"""Approvals without a network: the question in a file, signed on a steward's own machine, and brought back.
+"""Offline approvals: a question exported to a file, signed on a steward's own machine, and imported again.
 
-`ask.json` carries everything that is shown, and the complete subject: the canonical request, and at the publish gate
-the very files. No digest in it is read; the reader computes its own. At the publish gate it carries unpublished texts:
-the file is as private as the quarantine folder (0600). `signed.json` carries one signed decision and nothing private.
+`ask.json` carries everything that is shown and the complete subject: the canonical request, and at the publish gate
+the files themselves. No digest in it is read; the reader computes its own. At the publish gate it carries unpublished
+texts: the file is as private as the quarantine folder (0600). `signed.json` carries one signed decision and nothing
+private.
 Both are closed formats in canonical JSON: an unknown field, another spelling or a strange size is refused.
 """
 
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from flows.approvals.build_review import build_publish_review, build_spend_review
-from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
+from flows.approvals.build_review import Draft, GateMismatch, build_review
+from flows.approvals.proposal_review import ProposalReviewInput
 from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
 from flows.workspace.yaml_files import FileUnreadable, FileUnwritable
@@ -36,21 +38,21 @@ FileModel = TypeVar("FileModel", bound=Strict)
 
 
 class OfflineReview(Strict):
-    """`ask.json`: a question, and at the publish gate the produced files, by name."""
+    """`ask.json`: the question, and at the publish gate the produced files by name."""
 
     format: Literal["almoner-ask/1"]
     gate: Annotated[Gate, Field(strict=False)]
     question: RequestReviewInput | ProposalReviewInput
     files: dict[str, str] | None
     packed: dict[str, str] | None
-    """Those that are no text, in base64."""
+    """Binary files, in base64."""
 
     @property
     def contents(self) -> dict[str, bytes] | None:
-        """All files by name, None without any.
+        """All files by name; None for a question without files.
 
         Raises:
-            ValueError: one is not in base64.
+            ValueError: a binary file is not in base64.
         """
         if self.files is None or self.packed is None:
             return None
@@ -59,7 +61,7 @@ class OfflineReview(Strict):
 
 
 class SignedApproval(Strict):
-    """`signed.json`: one approval, with everything needed to check its signature."""
+    """`signed.json`: one approval, with everything that is needed to check its signature."""
 
     format: Literal["almoner-approval/1"] = "almoner-approval/1"
     number: Annotated[int, Field(ge=1)]
@@ -94,19 +96,19 @@ class SignedApproval(Strict):
 
     @property
     def expires(self) -> datetime:
-        """Until when it counts.
+        """The moment at which it expires.
 
         Raises:
-            ValueError: there is no such day.
+            ValueError: the text names no day.
         """
         return datetime.strptime(self.expires_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
 def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Path | None) -> None:
-    """Write the new file `path` (0600) with a question, and the files of a draft that go with it.
+    """Write the new file `path` (0600) with a question and the files of its draft.
 
     Raises:
-        FileUnwritable: it cannot be written, or is there.
+        FileUnwritable: the file exists, or cannot be written.
         ReviewTooLarge: the draft does not fit a file that can be read back.
     """
     files, packed = (None, None) if draft is None else _pack_draft(draft)
@@ -120,95 +122,70 @@ def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalR
 
 
 def import_review(path: Path, viewer: str, scratch: Path) -> Review:
-    """The matter that an `ask.json` puts, computed from its content.
+    """Build the review of an `ask.json` from its content.
 
     Args:
-        viewer: the public key of whoever reads.
+        viewer: the reader's public key.
         scratch: a private folder, where the files of a draft are laid out while they are read.
 
     Raises:
-        FileUnreadable, InvalidApprovalFile: it is missing, or not one of ours.
+        FileUnreadable, InvalidApprovalFile: the file is missing, or not in the format.
         Refused: its content contradicts itself.
     """
     ask = _read_model(OfflineReview, path, MOST_REVIEW_BYTES)
     try:
-        made = _REVIEW_READERS[ask.gate](ask, viewer, scratch)
+        with _unpack_draft(ask, scratch) as draft:
+            return build_review(ask.gate, ask.question, draft, viewer)
+    except GateMismatch:
+        raise InvalidApprovalFile(path, "holds a question or files of another gate") from None
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
-        raise InvalidApprovalFile(path, f"has a question that makes no sense ({type(unfit).__name__})") from None
+        raise InvalidApprovalFile(path, f"has an invalid question ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
         raise InvalidApprovalFile(path, f"holds a {unfit.message}") from None
-    if made is None:
-        raise InvalidApprovalFile(path, "holds another question, or other files, than its gate is about")
-    return made
-
-
-def _read_spend_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
-    if (
-        isinstance(offline_review.question, RequestReviewInput)
-        and offline_review.files is None
-        and offline_review.packed is None
-    ):
-        return build_spend_review(offline_review.question, viewer)
-    return None
-
-
-def _read_proposal_review(offline_review: OfflineReview, viewer: str, _: Path) -> Review | None:
-    if (
-        isinstance(offline_review.question, ProposalReviewInput)
-        and offline_review.files is None
-        and offline_review.packed is None
-    ):
-        return build_proposal_review(offline_review.question, viewer)
-    return None
-
-
-def _read_publish_review(offline_review: OfflineReview, viewer: str, scratch: Path) -> Review | None:
-    contents = offline_review.contents
-    if not isinstance(offline_review.question, RequestReviewInput) or contents is None:
-        return None
-    if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
-        return None
-    return _unpack_draft(offline_review.question, contents, viewer, scratch)
-
-
-_REVIEW_READERS: dict[Gate, Callable[[OfflineReview, str, Path], Review | None]] = {
-    Gate.SPEND: _read_spend_review,
-    Gate.PUBLISH: _read_publish_review,
-    Gate.PROPOSAL: _read_proposal_review,
-}
 
 
 def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The files of a draft: texts as they are, and the others in base64."""
+    """Return the files of a draft: texts as they are, and binary files in base64."""
     record = read_document(draft / RECORD)
     contents = {name: read_document(draft / name) for name in drafted_files(stated_kind(record))}
     packed = {name: b64encode(contents.pop(name)).decode() for name in (PARQUET,)}
     return {name: data.decode() for name, data in contents.items()}, packed
 
 
-def _unpack_draft(inputs: RequestReviewInput, files: Mapping[str, bytes], viewer: str, scratch: Path) -> Review:
-    with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as folder:
-        for name, data in files.items():
-            write_new(Path(folder) / name, data, 0o600)
-        return build_publish_review(
-            inputs, Path(folder), {name: measure(Path(folder) / name) for name in files}, viewer
-        )
+@contextmanager
+def _unpack_draft(ask: OfflineReview, scratch: Path) -> Iterator[Draft | None]:
+    """Write the draft of an `ask.json` to a folder for as long as it is read; None for a question without a draft.
+
+    Raises:
+        GateMismatch: the files are not those of a draft.
+    """
+    if ask.files is None and ask.packed is None:
+        yield None
+        return
+    contents = ask.contents or {}
+    if set(contents) != set(drafted_files(stated_kind(contents.get(RECORD, b"")))):
+        raise GateMismatch(ask.gate)
+    with tempfile.TemporaryDirectory(prefix="ask-", dir=scratch) as name:
+        folder = Path(name)
+        for file, data in contents.items():
+            write_new(folder / file, data, 0o600)
+        yield folder, {file: measure(folder / file) for file in contents}
 
 
 def write_approval(path: Path, signed: SignedApproval) -> None:
     """Write the new file `path` (0600) with a signed approval.
 
     Raises:
-        FileUnwritable: it cannot be written, or is there.
+        FileUnwritable: the file exists, or cannot be written.
     """
     _write_model(path, encode_json(signed.model_dump(mode="json")))
 
 
 def read_approval(path: Path) -> SignedApproval:
-    """Read a `signed.json`. Its signature is not checked yet: `decide.import_approval` does, against the ledger.
+    """Read a `signed.json`; `decide.import_approval` checks its signature against the ledger.
 
     Raises:
-        FileUnreadable, InvalidApprovalFile: it is missing, or not one of ours.
+        FileUnreadable, InvalidApprovalFile: the file is missing, or not in the format.
     """
     return _read_model(SignedApproval, path, MOST_APPROVAL_BYTES)
 
@@ -236,7 +213,7 @@ def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
 
 
 class InvalidApprovalFile(UsageError):
-    """A file that was to carry a question or a signed approval does not."""
+    """A file that does not hold a question or a signed approval."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -248,11 +225,11 @@ class InvalidApprovalFile(UsageError):
 
 
 class ReviewTooLarge(UsageError):
-    """A draft too large to travel in one file."""
+    """A draft too large for one file."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"The question would be {size:,} bytes, more than the {MOST_REVIEW_BYTES:,} that are read back.",
-            "Decide on the machine that has the files, with a home of the steward's own.",
+            f"The question would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
+            "Decide on the machine that has the files, in a home of the steward's own.",
             {"bytes": size, "largest": MOST_REVIEW_BYTES},
         )

@@ -1,4 +1,4 @@
-"""The question that a proposal puts to stewards: a new cap, a standing authorisation, a retraction."""
+"""Reviews of proposals: a new cap, a standing authorisation, a retraction."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from flows.approvals.request_diff import flatten_fields
-from flows.approvals.request_review import BudgetInput, DigitText, PreviousRelease, RecordedDecision, ViewsInput
+from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
-from flows.approvals.review_sections import decision_rows, format_small, mechanism_rows
+from flows.approvals.review_sections import decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
-from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -20,10 +19,11 @@ from models_db.values.gates import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.release.record import Person, planned_events
+from tasks.reporting.number_format import format_small
 
 
 class ProposalContent(Strict):
-    """All that a proposal says, in the form its digest covers (`models_db.services.lifecycle.proposals.content_of`)."""
+    """The content of a proposal as its digest covers it (`models_db.services.lifecycle.proposals.content_of`)."""
 
     proposal: Literal["cap", "standing", "retraction"]
     dataset: Name
@@ -51,22 +51,14 @@ class ProposalContent(Strict):
         return LifetimeClaim(str(self.epsilon), str(self.delta), int(self.delta_conversion or 0), self.amount)
 
 
-class ProposalReviewInput(Strict):
+class ProposalReviewInput(ReviewInput):
     """A proposal at its gate; `proposal` is what is signed."""
 
-    number: int = Field(ge=1)
-    state: Name
     proposal: dict[str, Any]
     configuration: dict[str, Any] | None
     proposer: Person
-    policy: Policy
-    stewards: tuple[Person, ...]
-    given: tuple[RecordedDecision, ...]
-    counted: Annotated[int, Field(ge=0)]
-    budget: BudgetInput
     release: PreviousRelease | None
     """The release that would be retracted."""
-    views: ViewsInput | None = None
 
     @model_validator(mode="after")
     def _has_its_configuration(self) -> "ProposalReviewInput":
@@ -85,39 +77,45 @@ class ProposalReviewInput(Strict):
         """The proposal in its closed format.
 
         Raises:
-            ValidationError: it does not follow it.
+            ValidationError: it is in another format.
         """
         return ProposalContent.model_validate(self.proposal)
 
 
 def build_proposal_review(inputs: ProposalReviewInput, viewer: str | None) -> Review:
-    """A proposal, ready to be shown and signed."""
-    says = inputs.content
-    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[says.proposal]
+    """Build the review of a proposal, ready to be shown and signed."""
+    content = inputs.content
+    effect = {"cap": _cap_sections, "standing": _standing_sections, "retraction": _retraction_sections}[
+        content.proposal
+    ]
     return Review(
         number=inputs.number,
         gate=Gate.PROPOSAL,
-        dataset=says.dataset,
+        dataset=content.dataset,
         state=inputs.state,
         subject_digest=digest(inputs.proposal),
         policy=inputs.policy,
-        sections=(*_proposal_warnings(inputs, viewer), *effect(inputs, says), *_proposal_background(inputs, says)),
+        sections=(
+            *_proposal_warnings(inputs, viewer),
+            *effect(inputs, content),
+            *_proposal_background(inputs, content),
+        ),
         stewards=inputs.stewards,
         refusal=_reason_not_approvable(inputs),
     )
 
 
 def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
-    """Why it can only be rejected: its amounts, or those of the claim in force, do not follow from their text."""
-    says = inputs.content
+    """Return why it can only be rejected: amounts, its own or those of the claim in force, differ from their text."""
+    content = inputs.content
     try:
-        if says.proposal == "cap":
-            require_derived(f"Proposal {inputs.number}", says.claim)
-        elif says.proposal == "standing":
-            require_authorisation(inputs.number, says.amount, inputs.configuration or {})
+        if content.proposal == "cap":
+            require_derived(f"Proposal {inputs.number}", content.claim)
+        elif content.proposal == "standing":
+            require_authorisation(inputs.number, content.amount, inputs.configuration or {})
     except (AmountsDiffer, AuthorisationDiffers) as differs:
         return differs
-    return None if says.proposal == "retraction" else inputs.budget.refusal(says.dataset)
+    return None if content.proposal == "retraction" else inputs.budget.refusal(content.dataset)
 
 
 def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Iterator[ReviewSection]:
@@ -125,7 +123,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
     lines = [
         text
         for holds, text in (
-            (viewer == inputs.proposer.public_key, "You proposed this proposal yourself."),
+            (viewer == inputs.proposer.public_key, "You made this proposal yourself."),
             (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
             (_raises_cap(inputs), "It RAISES what the dataset may ever lose; every later card discloses that."),
             (inputs.content.proposal == "cap", _growth_in_words(inputs)),
@@ -139,32 +137,33 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
 
 
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
-    """By what factor a cap would change the budget, in words."""
-    says = inputs.content
-    return growth_in_words(inputs.budget.claim, says.claim) if says.proposal == "cap" else ""
+    """Return by what factor a cap would change the budget, in words."""
+    content = inputs.content
+    return growth_in_words(inputs.budget.facts.claim, content.claim) if content.proposal == "cap" else ""
 
 
 def _raises_cap(inputs: ProposalReviewInput) -> bool:
-    says = inputs.content
-    return says.proposal == "cap" and not says.amount.fits(inputs.budget.cap)
+    content = inputs.content
+    return content.proposal == "cap" and not content.amount.fits(inputs.budget.facts.cap)
 
 
 def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    budget, conversion = inputs.budget, int(content.delta_conversion or 0)
-    spent_now = lifetime_epsilon(budget.spent, int(budget.delta_conversion))
+    budget, claim, conversion = inputs.budget.facts, inputs.budget.facts.claim, int(content.delta_conversion or 0)
+    spent_then = lifetime_epsilon(budget.spent, conversion) if conversion else "-"
     rows = (
-        ("epsilon, lifetime", budget.epsilon_cap, content.epsilon or "-"),
-        ("delta, lifetime", format_small(budget.delta_cap), format_small(content.delta or "0")),
+        ("epsilon, lifetime", claim.epsilon, content.epsilon or "-"),
+        ("delta, lifetime", format_small(claim.delta), format_small(content.delta or "0")),
         ("rho", format_small(budget.cap.rho_text), format_small(content.amount.rho_text)),
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
-        ("epsilon spent so far", spent_now, lifetime_epsilon(budget.spent, conversion) if conversion else "-"),
+        ("epsilon spent so far", budget.epsilon_spent, spent_then),
     )
     yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this proposal"), rows)
 
 
 def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    budget, runs, one = inputs.budget, content.runs or 0, content.amount
-    unit, together = int(budget.delta_conversion), one * runs
+    budget, runs, one = inputs.budget.facts, content.runs or 0, content.amount
+    together = one * runs
+    after = budget.spent + together
     most = (
         ("one run", f"rho at most {format_small(one.rho_text)}, failure delta at most {format_small(one.delta_text)}"),
         ("runs", f"at most {runs}, until {(content.until or '')[:10]}"),
@@ -172,15 +171,11 @@ def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) ->
     )
     yield FieldList("Runs without a decision each time", most)
     rows = (
-        ("before", lifetime_epsilon(budget.spent, unit), format_small(budget.spent.rho_text)),
-        (
-            "after all runs",
-            lifetime_epsilon(budget.spent + together, unit),
-            format_small((budget.spent + together).rho_text),
-        ),
-        ("cap", budget.epsilon_cap, format_small(budget.cap.rho_text)),
+        ("before", budget.epsilon_spent, format_small(budget.spent.rho_text)),
+        ("after all runs", budget.epsilon_of(after), format_small(after.rho_text)),
+        ("cap", budget.claim.epsilon, format_small(budget.cap.rho_text)),
     )
-    title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.delta_cap)}"
+    title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.claim.delta)}"
     yield Table(title, ("", "epsilon", "rho"), rows, signed=False)
     yield FieldList("The one configuration that may be run", tuple(flatten_fields(inputs.configuration or {})))
     yield mechanism_rows(inputs.events)
@@ -205,14 +200,13 @@ def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) 
 
 
 def _proposal_background(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
-    policy, needed = inputs.policy, inputs.policy.rules_for(content.dataset).proposal
     yield FieldList("Why", (("reason", content.reason), ("open until", content.expires_at[:10])))
     yield FieldList(
         "Who",
         (
             ("proposed by", inputs.proposer.name),
-            *decision_rows(inputs.given, inputs.counted, needed),
-            ("separate roles", "no" if policy.several_roles else "yes: nobody approves what they proposed"),
+            *decision_rows(inputs),
+            ("separate roles", "no" if inputs.policy.several_roles else "yes: nobody approves what they proposed"),
         ),
         signed=False,
     )

@@ -1,7 +1,7 @@
-"""Proposals proposed: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
+"""Making of proposals: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
 
-Each proposal can be looked at first (`dry_run`): it says what would change and how many stewards must approve. Nothing
-here changes a budget; a proposal takes effect with the approval that completes it (`flows.approvals.decide`).
+With `dry_run` a proposal is shown and not recorded: what would change, and how many stewards must approve. Nothing here
+changes a budget; a proposal takes effect with the approval that completes it (`flows.approvals.decide`).
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy.orm import Session
 
-from flows.approvals import decide as decisions
+from flows.approvals import decide
 from flows.audit.lifetime_claims import growth_in_words, lifetime_of, require_proposal_amounts
 from flows.datasets.budget_view import datasets_on_account
 from flows.governance.policy import (
@@ -26,7 +26,8 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
-from models_db.services.lifecycle import gates, ledger, proposals
+from models_db.services.lifecycle import ledger, proposals
+from models_db.services.lifecycle.decidable import count_approvals, find_decidable
 from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount
@@ -38,7 +39,7 @@ from tasks.pricing.quote import Quote
 
 @dataclass(frozen=True)
 class ProposedChange:
-    """What every proposal says: the proposal's number (None in a dry run), and how many stewards must approve it."""
+    """A proposal's number (None in a dry run), and how many stewards must approve it."""
 
     number: int | None
     needed: int
@@ -60,7 +61,7 @@ class CapProposal(ProposedChange):
 
     @property
     def growth(self) -> str:
-        """By what factor it would grow or shrink, in words."""
+        """The factor by which the budget would grow or shrink, in words."""
         return growth_in_words(self.before, self.after)
 
 
@@ -74,14 +75,14 @@ class StandingProposal(ProposedChange):
 
     @property
     def affordable_runs(self) -> int:
-        """How many of the runs what is left now would pay."""
+        """The number of runs that fit into what is left now."""
         left, runs = self.quote.dataset.left, self.terms.runs
         return min(runs, left.rho // self.terms.rho if self.terms.rho else runs)
 
 
 @dataclass(frozen=True)
 class RetractionProposal(ProposedChange):
-    """A release to be called back; what it spent stays spent."""
+    """A release to be retracted; what it spent stays spent."""
 
     dataset: str
     request_id: int
@@ -94,7 +95,7 @@ def propose_cap(
     """Ask the stewards for another lifetime claim of a dataset's account.
 
     Raises:
-        ProposalReasonMissing, InvalidTarget, CapUnchanged: nothing to decide on.
+        ProposalReasonMissing, InvalidTarget, CapUnchanged: the proposal is incomplete, invalid or without effect.
         CapTooLow: below what is spent or reserved.
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
@@ -124,10 +125,10 @@ def _record_cap_proposal(workspace: Workspace, name: str, claim: LifetimeClaim, 
 def propose_standing(
     workspace: Workspace, written: dict[str, object], runs: int, until: str, reason: str, *, dry_run: bool = False
 ) -> StandingProposal:
-    """Ask that requests like this one may run again and again without a decision each time.
+    """Ask the stewards to let requests like this one run repeatedly without a decision each time.
 
     Raises:
-        ProposalReasonMissing, InvalidEndDate, UsageError: nothing to decide on.
+        ProposalReasonMissing, InvalidEndDate, UsageError: the proposal is incomplete or invalid.
         PolicyForbids, BudgetExceeded, BudgetRefused: not even one run would be allowed.
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
@@ -138,7 +139,7 @@ def propose_standing(
         with_balance = not hides_balances(session, workspace.actor)
     priced = price_request(workspace, parse_model(ReleaseRequest, written, "The request"))
     require_not_barred(workspace, priced.dataset.name, "proposing")
-    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
     with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss
@@ -162,12 +163,12 @@ def _record_standing_proposal(
 
 
 def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
-    """End a standing authorisation, as one steward; returns its state.
+    """End a standing authorisation, as one steward; return its state.
 
     Raises:
-        ProposalReasonMissing: there is none.
-        AuthorisationNotInForce: it is no authorisation in force.
-        RuleViolated: whoever asks may not decide on it.
+        ProposalReasonMissing: there is no reason.
+        AuthorisationNotInForce: the proposal is no standing authorisation in force.
+        RuleViolated: the actor may not decide on it.
     """
     require_reason(reason)
     with workspace.database.read() as session:
@@ -175,16 +176,16 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
         state = proposals.state_of(session, proposal)
     if proposal.kind != "standing" or state != "carried":
         raise AuthorisationNotInForce(number, proposal.kind, state)
-    return decisions.decide(workspace, decisions.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
+    return decide.decide(workspace, decide.load_review(workspace, number, Gate.PROPOSAL), "reject", reason)
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
-    """Ask the stewards to call a published release back.
+    """Ask the stewards to retract a published release.
 
     Raises:
-        ProposalReasonMissing: there is none.
-        NotPublished: there is nothing to call back.
-        RetractionPending: it is proposed already.
+        ProposalReasonMissing: there is no reason.
+        NotPublished: nothing of it was published.
+        RetractionPending: its retraction is proposed already.
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
@@ -197,17 +198,21 @@ def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> Re
         if waiting:
             raise RetractionPending(request_id, waiting[0])
         policy = version_for_request(session, workspace)
-        made = proposals.propose_retraction(
+        proposal = proposals.propose_retraction(
             session, workspace.actor, request_id, policy, reason, _approval_period(workspace)
         )
-        dataset = session.get_one(Dataset, made.dataset_id)
-        number, together, spent = made.id, datasets_on_account(session, dataset), ledger.spent_by(session, request_id)
+        dataset = session.get_one(Dataset, proposal.dataset_id)
+        number, together, spent = (
+            proposal.id,
+            datasets_on_account(session, dataset),
+            ledger.spent_by(session, request_id),
+        )
         return RetractionProposal(number, _approvals_needed(workspace, together), dataset.name, request_id, spent)
 
 
 def _open_retractions(session: Session, request_id: int) -> list[Proposal]:
-    found = [proposal for proposal in proposals.list_all(session) if proposal.kind == "retraction"]
-    return [proposal for proposal in found if proposals.retracted_request(session, proposal) == request_id]
+    retractions = [proposal for proposal in proposals.list_all(session) if proposal.kind == "retraction"]
+    return [proposal for proposal in retractions if proposals.retracted_request(session, proposal) == request_id]
 
 
 def _approval_period(workspace: Workspace) -> timedelta:
@@ -215,25 +220,25 @@ def _approval_period(workspace: Workspace) -> timedelta:
 
 
 def _approvals_needed(workspace: Workspace, together: tuple[str, ...]) -> int:
-    """As the ledger counts: the most that any dataset of the account asks for."""
+    """Return how many stewards must approve: the most that the policy asks for any dataset of the account."""
     return max(workspace.policy.rules_for(name).proposal for name in together)
 
 
 def require_reason(reason: str) -> None:
-    """Check that stewards are told why.
+    """Check that there is a reason.
 
     Raises:
-        ProposalReasonMissing: they are not.
+        ProposalReasonMissing: there is none.
     """
     if not reason.strip():
         raise ProposalReasonMissing
 
 
 def end_of_day(until: str) -> datetime:
-    """The end of a day in UTC that is still to come.
+    """Return the end of a future day in UTC.
 
     Raises:
-        InvalidEndDate: it is no date, or over.
+        InvalidEndDate: the text is no date, or the day is over.
     """
     try:
         ends = datetime.combine(date.fromisoformat(until), time(23, 59, 59), UTC)
@@ -276,29 +281,41 @@ class ProposalRow:
 
     @property
     def content(self) -> str:
-        """What it asks for, in a few words."""
-        return f"{self.problem}" if self.problem else self._requested_terms
+        """What is proposed, in a few words."""
+        if self.problem:
+            return self.problem
+        return describe_terms(self.kind, self.epsilon, self.delta, self.used, self.runs, self.until, self.request_id)
 
-    @property
-    def _requested_terms(self) -> str:
-        match self.kind:
-            case "cap":
-                return f"lifetime epsilon {self.epsilon} at delta {self.delta}"
-            case "standing":
-                return f"{self.used} of {self.runs} runs used, until {str(self.until)[:10]}"
-            case _:
-                return f"retract release {self.request_id}"
+
+def describe_terms(
+    kind: str,
+    epsilon: str | None,
+    delta: str | None,
+    used: int | None,
+    runs: int | None,
+    until: str | None,
+    request_id: int | None,
+) -> str:
+    """Say in a few words what a proposal asks for; arguments as in `ProposalRow`."""
+    match kind:
+        case "cap":
+            return f"lifetime epsilon {epsilon} at delta {delta}"
+        case "standing":
+            return f"{used} of {runs} runs used, until {str(until)[:10]}"
+        case _:
+            return f"retract release {request_id}"
 
 
 def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
-    """One proposal, read from the ledger."""
-    given, needed = gates.count_proposal_approvals(session, proposal)
+    """Read one proposal from the ledger."""
+    subject = find_decidable(session, proposal.id, Gate.PROPOSAL)
+    given, needed = count_approvals(session, subject)
     standing, retraction = proposal.kind == "standing", proposal.kind == "retraction"
     return ProposalRow(
         number=proposal.id,
         kind=proposal.kind,
         dataset=session.get_one(Dataset, proposal.dataset_id).name,
-        state=proposals.state_of(session, proposal),
+        state=subject.state,
         proposer=requests.principal_name(session, proposal.proposer_id),
         reason=proposal.reason,
         proposed_at=proposal.created_at,
@@ -317,7 +334,7 @@ def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
 
 
 def _amount_problem(proposal: Proposal) -> str | None:
-    """A list goes on with the other proposals; whoever shows or decides this one is refused."""
+    """Return why its amounts are refused, for lists, which show it; showing or deciding it alone is refused."""
     try:
         require_proposal_amounts(proposal)
     except Refused as differs:
@@ -326,7 +343,7 @@ def _amount_problem(proposal: Proposal) -> str | None:
 
 
 def list_proposals(workspace: Workspace, kind: str | None = None) -> list[ProposalRow]:
-    """All proposals, or those of one kind, oldest first."""
+    """List all proposals, or those of one kind, oldest first."""
     with workspace.database.read() as session:
         return [
             proposal_row(session, proposal) for proposal in proposals.list_all(session) if kind in (None, proposal.kind)
@@ -337,22 +354,22 @@ class ProposalReasonMissing(UsageError):
     """A proposal without a reason."""
 
     def __init__(self) -> None:
-        super().__init__("Stewards are asked for a reason, and there is none.", 'Say why: --reason "...".')
+        super().__init__("A proposal needs a reason.", 'Give one: --reason "...".')
 
 
 class CapUnchanged(UsageError):
-    """The claim that is in force already."""
+    """A proposed claim that is in force already."""
 
     def __init__(self, dataset: str, claim: LifetimeClaim) -> None:
         super().__init__(
-            f"The lifetime claim of {dataset!r} is epsilon {claim.epsilon} at delta {claim.delta} already.",
+            f"The lifetime claim of {dataset!r} already is epsilon {claim.epsilon} at delta {claim.delta}.",
             f"See it with `almoner budget show {dataset}`.",
             {"dataset": dataset},
         )
 
 
 class InvalidEndDate(UsageError):
-    """A last day that no authorisation can have."""
+    """A last day that is no date, or over."""
 
     def __init__(self, until: str, reason: str) -> None:
         super().__init__(
@@ -361,23 +378,23 @@ class InvalidEndDate(UsageError):
 
 
 class AuthorisationNotInForce(Refused):
-    """No standing authorisation that is in force."""
+    """A proposal that is no standing authorisation in force."""
 
     def __init__(self, number: int, kind: str, state: str) -> None:
-        told = f"is {state}" if kind == "standing" else f"is a {kind} proposal"
+        obstacle = f"is {state}" if kind == "standing" else f"is a {kind} proposal"
         super().__init__(
-            f"Proposal {number} {told}; only a standing authorisation in force is ended.",
-            "See them with `almoner standing list`; what still waits is rejected: `almoner reject ID --gate proposal`.",
+            f"Proposal {number} {obstacle}; only a standing authorisation in force can be ended.",
+            "See them with `almoner standing list`. Reject an open proposal with `almoner reject ID --gate proposal`.",
             {"proposal": number, "kind": kind, "state": state},
         )
 
 
 class RetractionPending(Refused):
-    """The same retraction waits for its approvals."""
+    """A retraction of the same release is open already."""
 
     def __init__(self, request_id: int, number: int) -> None:
         super().__init__(
-            f"That release {request_id} be retracted is proposed already, as proposal {number}.",
+            f"Proposal {number} already asks to retract release {request_id}.",
             f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`.',
             {"request": request_id, "proposal": number},
         )

@@ -1,4 +1,4 @@
-"""What is different from the previous release of the same dataset: field, then, now."""
+"""Differences between a request and the previous release of its dataset: field, then, now."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,11 +8,11 @@ IGNORED_FIELDS = ("format", "nonce", "dataset.uid", "plan.invocations")
 """Random by design, or shown in a table of their own."""
 
 ADAPTER, OF_THE_ADAPTER = "parameters.adapter.sha256", "parameters.adapter.meta."
-"""What the digest of an adapter covers is not told field by field where another digest says that all of it is new."""
+"""Fields that the digest of an adapter covers: they are left out where the digest itself differs."""
 
 
 def request_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """The fields that changed between two canonical requests; every field is compared but NOT_COMPARED."""
+    """Return the fields that differ between two canonical requests; IGNORED_FIELDS are not compared."""
     before, after = dict(flatten_fields(then)), dict(flatten_fields(now))
     names = [*after, *(name for name in before if name not in after)]
     if before.get(ADAPTER) != after.get(ADAPTER):
@@ -25,7 +25,7 @@ def request_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tupl
 
 
 def flatten_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """A request's fields as lines: dotted name, value."""
+    """Yield a request's fields as (dotted name, value)."""
     if path in IGNORED_FIELDS:
         return
     if isinstance(value, Mapping):
@@ -33,7 +33,7 @@ def flatten_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from flatten_fields(item, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "id" in one for one in value):
         yield path, ", ".join(str(one["id"]) for one in value)
-        for one in value:  # groups: a changed title is told by itself, and not as two lists of everything
+        for one in value:  # groups: a changed title is shown alone, not as two whole lists
             yield from flatten_fields({name: item for name, item in one.items() if name != "id"}, f"{path}.{one['id']}")
     elif isinstance(value, list | tuple):
         yield path, ", ".join(map(str, value)) or ABSENT_VALUE

@@ -1,10 +1,9 @@
-"""The question that a request puts to stewards: everything needed to show it, as one closed value.
+"""Inputs of a review: everything that is shown of a request at a gate, as one closed value.
 
-On the ledger's machine it is collected from there; on a steward's own machine it comes out of a file. Both are turned
-into a `Review` by the same functions, which trust the content and no digest beside it.
+They are collected from the ledger, or read from a file on a steward's own machine. The same functions turn both into a
+`Review`; they compute each digest from the content.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
@@ -13,25 +12,25 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.services.catalogue.datasets import LifetimeClaim
+from models_db.services.lifecycle.ledger import Balance
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import model_to_json
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
-from tasks.mechanisms.core.post_processing import loss_paid_by_parent
-from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.approved_request import ApprovedRequest
-from tasks.release.claim import Claim, state_claim
-from tasks.release.record import Person, planned_events
+from tasks.release.claim import Claim
+from tasks.release.record import Person, claim_of_plan, planned_events
 
 DigitText = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,29})$")]
 """An integer of the ledger as text: JSON carries integers below 2**53 only."""
 
 
 class BudgetInput(Strict):
-    """A dataset's lifetime budget as the ledger has it: rho in 1e-12, delta in 1e-18."""
+    """`BudgetFacts` as they travel in a file: rho in 1e-12, delta in 1e-18."""
 
     epsilon_cap: Figure
     delta_cap: Figure
@@ -43,33 +42,42 @@ class BudgetInput(Strict):
     delta_spent: DigitText
     delta_held: DigitText
 
-    @property
-    def cap(self) -> Amount:
-        """The most that may ever be spent."""
-        return Amount(int(self.rho_cap), int(self.delta_fail_cap))
+    @classmethod
+    def of(cls, budget: BudgetFacts) -> "BudgetInput":
+        """Write a budget."""
+        claim, balance = budget.claim, budget.balance
+        return cls(
+            epsilon_cap=claim.epsilon,
+            delta_cap=claim.delta,
+            delta_conversion=str(claim.delta_conversion),
+            rho_cap=str(balance.cap.rho),
+            rho_spent=str(balance.spent.rho),
+            rho_held=str(balance.held.rho),
+            delta_fail_cap=str(balance.cap.delta),
+            delta_spent=str(balance.spent.delta),
+            delta_held=str(balance.held.delta),
+        )
 
     @property
-    def claim(self) -> LifetimeClaim:
-        """The lifetime claim in force."""
-        return LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), self.cap)
+    def facts(self) -> BudgetFacts:
+        """The budget itself, without what envelopes keep."""
+        cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
+        spent, held = (
+            Amount(int(rho), int(delta))
+            for rho, delta in ((self.rho_spent, self.delta_spent), (self.rho_held, self.delta_held))
+        )
+        taken = spent + held
+        left = Amount(max(cap.rho - taken.rho, 0), max(cap.delta - taken.delta, 0))
+        claim = LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), cap)
+        return BudgetFacts(claim, Balance(cap, spent, held, left))
 
     def refusal(self, dataset: str) -> Refused | None:
-        """Why nothing may be approved on this budget: its amounts are not those of its claim."""
+        """Return why nothing may be approved on this budget: its amounts do not follow from its claim."""
         try:
-            require_derived(f"The lifetime claim of dataset {dataset!r}", self.claim)
+            require_derived(f"The lifetime claim of dataset {dataset!r}", self.facts.claim)
         except AmountsDiffer as differs:
             return differs
         return None
-
-    @property
-    def spent(self) -> Amount:
-        """What is spent."""
-        return Amount(int(self.rho_spent), int(self.delta_spent))
-
-    @property
-    def held(self) -> Amount:
-        """What running releases have reserved."""
-        return Amount(int(self.rho_held), int(self.delta_held))
 
 
 class ViewsInput(Strict):
@@ -80,18 +88,18 @@ class ViewsInput(Strict):
 
     @property
     def sentence(self) -> str:
-        """What follows from it, in words."""
+        """The consequence, in words."""
         return ViewingRecord(self.since, self.people).sentence
 
 
 class RecordedDecision(Strict):
-    """A decision that has been taken already."""
+    """A decision that is recorded already."""
 
     by: Name
     decision: str
     reason: str
     counts: bool
-    """Whether it still counts: unexpired, not withdrawn, on what is asked now."""
+    """Whether it still counts: unexpired, not withdrawn, and for the present subject."""
 
 
 class PreviousRelease(Strict):
@@ -102,24 +110,31 @@ class PreviousRelease(Strict):
     request: dict[str, Any]
 
 
-class RequestReviewInput(Strict):
-    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+class ReviewInput(Strict):
+    """Fields that requests and proposals share."""
 
     number: int = Field(ge=1)
     state: Name
-    request: dict[str, Any]
-    requester: Person
-    expires_at: Name
     policy: Policy
     stewards: tuple[Person, ...]
     given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
     """Approvals that count now, as the database counts them."""
+    needed: Annotated[int, Field(ge=1)]
+    """Approvals that the gate needs: the most for any dataset of the account."""
     budget: BudgetInput
-    previous: PreviousRelease | None
     views: ViewsInput | None = None
+
+
+class RequestReviewInput(ReviewInput):
+    """A request at one of its gates. `policy` must be the one whose digest the request names."""
+
+    request: dict[str, Any]
+    requester: Person
+    expires_at: Name
+    previous: PreviousRelease | None
     notices: tuple[str, ...]
-    """What the ledger's machine noticed: its software, policy or data are not those of the request any more."""
+    """Differences that the ledger's machine found between the request and its present software, policy and data."""
 
     @model_validator(mode="after")
     def _names_its_policy(self) -> "RequestReviewInput":
@@ -132,13 +147,13 @@ class RequestReviewInput(Strict):
         """The canonical request, in its closed format.
 
         Raises:
-            ValidationError: it does not follow it.
+            ValidationError: it is in another format.
         """
         return ApprovedRequest.model_validate(self.request)
 
     @property
     def dataset(self) -> str:
-        """Whose budget it is."""
+        """The name of the dataset that pays."""
         return self.approved_request.dataset.name
 
     @property
@@ -148,32 +163,19 @@ class RequestReviewInput(Strict):
 
     @property
     def loss(self) -> Amount:
-        """What they cost every block they may read."""
+        """Their cost for every block that they may read."""
         return total_amount([event.loss for event in self.events])
 
     @property
     def claim(self) -> Claim | None:
-        """What the release would promise; None without protection (public data only).
+        """The claim that the release would make; None without protection (public data only).
 
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
         """
-        return claim_of(self.approved_request, self.events)
+        return claim_of_plan(self.events, self.request)
 
     @property
     def expired(self) -> bool:
-        """Whether the request waited too long."""
+        """Whether the request has expired."""
         return self.expires_at <= utc_now()
-
-
-def claim_of(request: ApprovedRequest, events: Sequence[PrivacyEvent]) -> Claim | None:
-    """What a request that invokes `events` would promise; None without protection (public data only).
-
-    Raises:
-        ClaimTooSmall: the mechanisms cost more than the request claims.
-    """
-    if any(event.mechanism in UNPROTECTED for event in events):
-        return None
-    if loss_paid_by_parent(events) == Amount():
-        return state_claim(events, 0, 0)
-    return state_claim(events, request.epsilon or 0, request.delta or 0)

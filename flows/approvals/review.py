@@ -1,4 +1,4 @@
-"""What waits for a steward, ready to be shown and signed: a digest, and sections to read in this order.
+"""Reviews of what waits for a steward: a digest to sign, and sections to read in this order.
 
 Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) builds its own sections
 from the same four parts, so the code that shows or signs a review does not depend on its kind.
@@ -16,10 +16,10 @@ from tasks.release.record import Person
 
 @dataclass(frozen=True)
 class FieldList:
-    """Names and values, one a line.
+    """Names and values, one on each line.
 
     Attributes:
-        signed: whether the signature covers it; False for what only the ledger says (balances, people, history).
+        signed: whether the signature covers it; False for content of the ledger alone (balances, people, history).
     """
 
     title: str
@@ -29,7 +29,7 @@ class FieldList:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; `empty` is said where there is none."""
+    """Rows under headings; `empty` is shown in place of no rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -40,7 +40,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts to read, such as samples; `names` says what each is about, where that is known."""
+    """Texts to read, such as samples; `names` are their topics, where known."""
 
     title: str
     texts: tuple[str, ...]
@@ -50,7 +50,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Warnings:
-    """What a steward must not overlook."""
+    """Warnings that a steward must read."""
 
     lines: tuple[str, ...]
     title: str = "Look twice"
@@ -66,12 +66,12 @@ class Review:
 
     Attributes:
         number: of the request, or of the proposal.
-        gate: where it waits.
-        dataset: whose budget or release it is; its name is what a steward types.
+        gate: the gate at which it waits.
+        dataset: the dataset of the budget or release; a steward types its name.
         state: where the request or proposal is now.
         subject_digest: what an approval binds to, computed from the content that is shown.
         policy: the policy it was made under.
-        sections: everything worth knowing first.
+        sections: everything to read first.
         stewards: who may sign, by name and key.
         payload: at the publish gate, the statement that is signed besides.
         missed_bounds: at the publish gate, the bounds of the policy that the release does not keep.
@@ -91,7 +91,7 @@ class Review:
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:
-        """Check that it may be approved, wherever that is shown, signed or recorded.
+        """Check that it may be approved.
 
         Raises:
             AmountsDiffer, AuthorisationDiffers: it can only be rejected.
@@ -101,6 +101,5 @@ class Review:
 
     @property
     def title(self) -> str:
-        """One line that names it."""
-        what = "Proposal" if self.gate == Gate.PROPOSAL else "Request"
-        return f"Dataset {self.dataset} - {what} {self.number}, {self.gate} gate"
+        """The heading of the review."""
+        return f"Dataset {self.dataset} - {self.gate.subject.capitalize()} {self.number}, {self.gate} gate"

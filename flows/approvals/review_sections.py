@@ -1,37 +1,36 @@
-"""What a steward reads before deciding on a request: warnings, cost, budget, content, change, policy, in this order."""
+"""Sections of the review of a request, in this order: warnings, cost, budget, content, change, policy."""
 
 from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from flows.approvals.request_diff import request_differences
-from flows.approvals.request_review import BudgetInput, RecordedDecision, RequestReviewInput
+from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import FieldList, ReviewSection, Table, Warnings
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.strict_model import figure
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.record import Person, ReleaseRecord
-from tasks.release.wording.card_text import bounds
+from tasks.reporting.number_format import format_small, round_up
 from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
 
 
 def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[ReviewSection, ...]:
-    """The sections at the spend gate; `viewer` is the public key of whoever looks."""
+    """Return the sections at the spend gate; `viewer` is the reader's public key."""
     return (
         *_warning_section(_request_warnings(inputs, viewer)),
         *_cost_section(inputs),
         *_content_section(inputs),
-        *_background_sections(inputs, Gate.SPEND),
+        *_background_sections(inputs),
     )
 
 
@@ -43,7 +42,7 @@ def publish_sections(
     released: ReviewSection,
     files: dict[str, dict[str, str | int]],
 ) -> tuple[ReviewSection, ...]:
-    """The sections at the publish gate: what would leave comes first, since its price is paid.
+    """Return the sections at the publish gate: the files come first, because their price is paid.
 
     Args:
         released: some of the texts, or the insights.
@@ -59,7 +58,7 @@ def publish_sections(
         ),
         *_cost_section(inputs),
         *_content_section(inputs),
-        *_background_sections(inputs, Gate.PUBLISH),
+        *_background_sections(inputs),
     )
 
 
@@ -88,7 +87,7 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if viewer == inputs.requester.public_key:
-        yield "You asked for this release yourself."
+        yield "You requested this release yourself."
     if names_by_key(inputs.stewards).get(viewer or "") in {one.by for one in inputs.given if one.counts}:
         yield "You have decided on this already."
 
@@ -116,7 +115,7 @@ def _runner_warnings(record: ReleaseRecord, viewer: str | None) -> Iterator[str]
 
 
 def missed_bounds(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...]) -> tuple[BoundCheck, ...]:
-    """The bounds of the policy that a release does not keep; internal metrics are not looked at."""
+    """Return the bounds of the policy that a release misses; internal metrics do not count."""
     required = inputs.policy.rules_for(inputs.dataset).required
     return missed(required, {one.name: one for one in metrics if one.exposure != "internal"})
 
@@ -154,11 +153,11 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     yield "relation", f"one unit more or less ({asked.relation})"
     yield (
         "replace one",
-        f"epsilon {_round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
+        f"epsilon {round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
     )
     if inputs.loss != Amount():
-        _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
-        yield "at worst", f"who must guess whether a unit is in the data is right in at most {figure(right)} % of cases"
+        _, right = claim.guessing_bounds
+        yield "at worst", f"a guess whether a unit is in the data is right in at most {figure(right)} % of cases"
     if asked.scope is not None:
         yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
     yield "blocks", f"{_blocks_read(asked)} may be read, and each is charged"
@@ -166,43 +165,44 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
 
 
 def _blocks_read(request: ApprovedRequest) -> str:
-    """Which blocks a request names, of a dataset with several cohorts by those."""
+    """Return the blocks that a request names, by cohort where the dataset has several."""
     if request.cohorts is None:
         return f"{len(request.plan.blocks)} of {request.blocks}"
     return f"{len(request.plan.blocks)}, {request.plan.facts.get(BLOCKS_READ, 'of some cohorts')},"
 
 
 def _lifetime_section(inputs: RequestReviewInput) -> Table:
-    budget, after, share = inputs.budget, _claim_after_release(inputs), _percent_text(_spent_share_after(inputs))
+    budget, after, share = inputs.budget.facts, _claim_after_release(inputs), _percent_text(_spent_share_after(inputs))
     rows = [_balance_row("after" if inputs.state in UNRUN_STATES else "spent", budget, after)]
     if inputs.state in UNRUN_STATES:
         rows.insert(0, _balance_row("before", budget, budget.spent))
-    if budget.held != Amount():
-        rows.append(("held by runs", "", _rho_text(budget.held), _failure_text(budget.held)))
-    rows.append(("cap", budget.epsilon_cap, _rho_text(budget.cap), _failure_text(budget.cap)))
+    held = budget.balance.held
+    if held != Amount():
+        rows.append(("held by runs", "", held.rho_text, format_small(held.delta_text)))
+    rows.append(("cap", budget.claim.epsilon, budget.cap.rho_text, format_small(budget.cap.delta_text)))
     used = f"{share} used afterwards" if inputs.state in UNRUN_STATES else f"{share} used; nothing more is charged"
     asked = inputs.approved_request
     part = asked.rotate_over is not None or asked.cohorts is not None
     whose = f"{inputs.dataset}, of the blocks it reads" if part else inputs.dataset
     return Table(
-        f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.delta_cap)}: {used}",
+        f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.claim.delta)}: {used}",
         ("", "epsilon", "rho", "failure delta"),
         tuple(rows),
         signed=False,
     )
 
 
-def _balance_row(name: str, budget: BudgetInput, amount: Amount) -> tuple[str, ...]:
-    return name, lifetime_epsilon(amount, int(budget.delta_conversion)), _rho_text(amount), _failure_text(amount)
+def _balance_row(name: str, budget: BudgetFacts, amount: Amount) -> tuple[str, ...]:
+    return name, budget.epsilon_of(amount), amount.rho_text, format_small(amount.delta_text)
 
 
 def mechanism_rows(events: list[PrivacyEvent]) -> Table:
-    """What is charged, how often, with which parameters."""
+    """Return what is charged, how often, with which parameters."""
     rows = tuple(
         (
             event.mechanism,
             str(event.count),
-            _rho_text(event.loss) + (f", delta {_failure_text(event.loss)}" if event.loss.delta else ""),
+            event.loss.rho_text + (f", delta {format_small(event.loss.delta_text)}" if event.loss.delta else ""),
             ", ".join(f"{name} {value}" for name, value in event.parameters.items()),
         )
         for event in events
@@ -226,7 +226,7 @@ def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
 
 
 def _group_sections(inputs: RequestReviewInput) -> Iterator[Table]:
-    """Of summaries, what they are about: each group gets a text, and the model is told these words of it."""
+    """Yield the groups of a request for summaries: each gets a text, and the model sees these words about it."""
     if groups := inputs.approved_request.groups:
         rows = tuple((group.id, group.shown) for group in groups)
         yield Table("What is summarised: one text for each group", ("group", "as the model is told of it"), rows)
@@ -249,9 +249,8 @@ def _difference_section(inputs: RequestReviewInput) -> Table:
     )
 
 
-def _background_sections(inputs: RequestReviewInput, gate: str) -> tuple[ReviewSection, ...]:
+def _background_sections(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
     policy, rules = inputs.policy, inputs.policy.rules_for(inputs.dataset)
-    needed = rules.spend if gate is Gate.SPEND else rules.publish
     rows = (
         ("separate roles", "no: one person may ask, approve and run" if policy.several_roles else
          "yes: nobody approves what they asked for or ran"),
@@ -261,7 +260,7 @@ def _background_sections(inputs: RequestReviewInput, gate: str) -> tuple[ReviewS
     )  # fmt: skip
     return (
         FieldList("Policy it was asked under", rows),
-        FieldList("Who", tuple(_people_section(inputs, needed)), signed=False),
+        FieldList("Who", tuple(_people_section(inputs)), signed=False),
     )
 
 
@@ -282,15 +281,15 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
         yield "pacing", f"{rules.pacing.share} of the lifetime budget in one {rules.pacing.every}"
 
 
-def _people_section(inputs: RequestReviewInput, needed: int) -> Iterator[tuple[str, str]]:
+def _people_section(inputs: RequestReviewInput) -> Iterator[tuple[str, str]]:
     yield "asked for by", inputs.requester.name
-    yield from decision_rows(inputs.given, inputs.counted, needed)
+    yield from decision_rows(inputs)
 
 
-def decision_rows(given: Iterable[RecordedDecision], counted: int, needed: int) -> Iterator[tuple[str, str]]:
-    """Who has decided what, and how many approvals are still needed."""
-    yield "approved so far", f"{counted} of {needed}"
-    for one in given:
+def decision_rows(inputs: ReviewInput) -> Iterator[tuple[str, str]]:
+    """Yield the number of approvals so far, and each decision."""
+    yield "approved so far", f"{inputs.counted} of {inputs.needed}"
+    for one in inputs.given:
         word = {"approve": "approved", "reject": "rejected"}.get(one.decision, one.decision)
         yield one.by, f"{word}{'' if one.counts else ' (no longer counts)'}: {one.reason}"
 
@@ -305,20 +304,19 @@ def _file_rows(files: dict[str, dict[str, str | int]]) -> tuple[tuple[str, ...],
 
 
 def _claim_after_release(inputs: RequestReviewInput) -> Amount:
-    spent = inputs.budget.spent
+    spent = inputs.budget.facts.spent
     return spent + inputs.loss if inputs.state in UNRUN_STATES else spent
 
 
 def _is_affordable(inputs: RequestReviewInput) -> bool:
-    held = inputs.budget.held if inputs.state in UNRUN_STATES else Amount()
-    return (_claim_after_release(inputs) + held).fits(inputs.budget.cap)
+    balance = inputs.budget.facts.balance
+    held = balance.held if inputs.state in UNRUN_STATES else Amount()
+    return (_claim_after_release(inputs) + held).fits(balance.cap)
 
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
-    """How much of the cap is gone afterwards, of rho or of the failure probability, whichever is more."""
-    after, cap = _claim_after_release(inputs), inputs.budget.cap
-    return max(Decimal(part) / whole if whole else Decimal(0)
-               for part, whole in ((after.rho, cap.rho), (after.delta, cap.delta)))  # fmt: skip
+    """Return how much of the cap is spent afterwards."""
+    return inputs.budget.facts.share_of_cap(_claim_after_release(inputs))
 
 
 def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
@@ -330,24 +328,6 @@ def _percent_text(share: Decimal) -> str:
     return f"{(share * 100).quantize(Decimal('0.1'), ROUND_CEILING)} %"
 
 
-def _round_up(epsilon: str) -> str:
-    return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))
-
-
-def _rho_text(amount: Amount) -> str:
-    return figure(Decimal(amount.rho_text))
-
-
-def _failure_text(amount: Amount) -> str:
-    return format_small(amount.delta_text)
-
-
-def format_small(value: str) -> str:
-    """A decimal as people write small ones: 1e-7."""
-    number = Decimal(value).normalize()
-    return f"{number:e}".replace("e-0", "e-") if 0 < number < Decimal("0.001") else figure(number)
-
-
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:
-    """{public key: name}"""
+    """Map public keys to names."""
     return {person.public_key: person.name for person in people}

@@ -8,9 +8,9 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from flows.dashboard.balances import format_percent
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.queries import history
+from tasks.reporting.number_format import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
 """The days whose pace the forecast goes on with, today among them."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
-from flows.dashboard.balances import BalanceFigures, figures_of, format_percent, format_rho
+from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.burn_down import BurnDown, burn_downs, most_spent
 from flows.dashboard.request_list import RequestList, request_list
 from flows.dashboard.viewer import View
@@ -19,7 +19,7 @@ from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from models_db.values.amounts import Envelope
-from tasks.reporting.number_format import format_small
+from tasks.reporting.number_format import format_percent, format_small
 
 FORECAST_DELTA = "1e-7"
 """Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
@@ -190,7 +190,7 @@ def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
     opened = {line.number: line.opened_at for line in found.cohorts if line.opened_at is not None}
     burns = burn_downs(session, dataset.account_id, opened)
     return BudgetPanel(
-        figures=figures_of(found.balance, found.claim.delta_conversion),
+        figures=figures_of(found),
         burn=most_spent(burns),
         cohorts=tuple(_cohort_figures(found, line, burns) for line in found.cohorts),
         delta=FORECAST_DELTA,
@@ -203,9 +203,9 @@ def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
 def _cohort_figures(budget: BudgetView, line: CohortLine, burns: Sequence[BurnDown]) -> CohortFigures:
     return CohortFigures(
         number=line.number,
-        opened=line.opened_at and line.opened_at[:10],
+        opened=line.opened_on,
         blocks=line.blocks,
-        figures=figures_of(line.balance, budget.claim.delta_conversion),
+        figures=figures_of(budget.of_cohort(line)),
         requests=line.readers.count,
         newest_request=line.readers.newest,
         burn=next((burn for burn in burns if burn.cohort == line.number), None),
@@ -221,7 +221,7 @@ def _forecasts_of(budget: BudgetView) -> Iterator[Forecast]:
 
 def _forecast_lines(budget: BudgetView) -> tuple[ForecastLine, ...]:
     return tuple(
-        ForecastLine(one.epsilon, format_rho(one.price), one.ever, one.now, one.after)
+        ForecastLine(one.epsilon, one.price.rho_text, one.ever, one.now, one.after)
         for one in forecast_table(budget, FORECAST_DELTA)
     )
 
@@ -231,13 +231,12 @@ def _claim_line(claim: LifetimeClaim) -> ClaimLine:
 
 
 def _envelope_line(envelope: Envelope) -> EnvelopeLine:
-    held = envelope.cap - envelope.spent - envelope.left
     return EnvelopeLine(
         envelope.name,
-        format_rho(envelope.cap),
-        format_rho(envelope.spent),
-        format_rho(held),
-        format_rho(envelope.left),
+        envelope.cap.rho_text,
+        envelope.spent.rho_text,
+        envelope.held.rho_text,
+        envelope.left.rho_text,
         format_percent(envelope.left.rho, envelope.cap.rho),
     )
 
@@ -245,10 +244,10 @@ def _envelope_line(envelope: Envelope) -> EnvelopeLine:
 def _window_line(window: PacingWindow) -> WindowLine:
     return WindowLine(
         window.period,
-        window.opens_at and window.opens_at[:10],
-        window.closes_at and window.closes_at[:10],
-        format_rho(window.cap),
-        format_rho(window.used),
-        format_rho(window.left),
+        window.opens_on,
+        window.closes_on,
+        window.cap.rho_text,
+        window.used.rho_text,
+        window.left.rho_text,
         format_percent(window.used.rho, window.cap.rho),
     )

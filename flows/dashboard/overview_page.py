@@ -8,15 +8,17 @@ from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.request_list import cohorts_in, request_cost, request_reading
 from flows.dashboard.viewer import View
+from flows.datasets.inventory import load_budgets
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue.cohorts import FIRST_COHORT
+from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import envelopes
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import lists
-from models_db.services.queries.lists import ClaimTerms
 from models_db.tables import Account, Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import in_words
 from tasks.reporting.number_format import format_small
@@ -88,7 +90,7 @@ class Overview:
 class _LedgerFacts:
     """What the ledger has on the datasets of a page, by account or dataset."""
 
-    balances: Mapping[int, Balance]
+    budgets: Mapping[int, BudgetFacts]
     cohorts: Mapping[int, Mapping[int, Balance]]
     """Of accounts with several."""
     blocks: Mapping[int, int]
@@ -96,7 +98,6 @@ class _LedgerFacts:
     """By block, of accounts whose newest request does not read them all."""
     envelopes: Mapping[int, Account]
     """The open ones, by their own id."""
-    claims: Mapping[int, ClaimTerms]
     windows: Mapping[int, Account]
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
@@ -122,12 +123,11 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
         if _reads_a_part(newest.get(one.id), several.get(one.account_id, FIRST_COHORT))
     }
     return _LedgerFacts(
-        lists.account_balances(session, accounts),
+        load_budgets(session, accounts),
         lists.cohort_balances(session, several),
         blocks,
         lists.remaining_of_blocks(session, parts),
         lists.open_envelopes(session, accounts),
-        lists.lifetime_claims(session, accounts),
         lists.open_windows(session, accounts),
         newest,
         lists.state_counts(session, ids, (*STATES_AT_A_GATE, RequestState.RUNNING)),
@@ -135,7 +135,7 @@ def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:
 
 
 def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> DatasetLine:
-    claim, balance = facts.claims[dataset.account_id], facts.balances[dataset.account_id]
+    budget = facts.budgets[dataset.account_id]
     waiting = sum(facts.states.get((dataset.id, state), 0) for state in STATES_AT_A_GATE)
     like = _repeat_request(dataset, facts) if figures else None
     cohorts = facts.cohorts.get(dataset.account_id, {})
@@ -144,19 +144,19 @@ def _dataset_line(dataset: Dataset, facts: _LedgerFacts, *, figures: bool) -> Da
         name=dataset.name,
         unit=dataset.unit_field or "record",
         governed=dataset.governed,
-        epsilon_cap=claim.epsilon,
-        delta_cap=format_small(claim.delta),
-        figures=figures_of(balance, claim.delta_conversion) if figures else None,
-        newest=_newest_cohort(cohorts, claim.delta_conversion) if figures else None,
+        epsilon_cap=budget.claim.epsilon,
+        delta_cap=format_small(budget.claim.delta),
+        figures=figures_of(budget) if figures else None,
+        newest=_newest_cohort(cohorts, budget.claim) if figures else None,
         like=like,
         waiting=waiting,
         running=facts.states.get((dataset.id, RequestState.RUNNING), 0),
-        alerts=tuple(_dataset_alerts(cohorts or {FIRST_COHORT: balance}, like, window)) if figures else (),
+        alerts=tuple(_dataset_alerts(cohorts or {FIRST_COHORT: budget.balance}, like, window)) if figures else (),
     )
 
 
-def _newest_cohort(cohorts: Mapping[int, Balance], conversion: int) -> NewestCohort | None:
-    return NewestCohort(max(cohorts), figures_of(cohorts[max(cohorts)], conversion)) if cohorts else None
+def _newest_cohort(cohorts: Mapping[int, Balance], claim: LifetimeClaim) -> NewestCohort | None:
+    return NewestCohort(max(cohorts), figures_of(BudgetFacts(claim, cohorts[max(cohorts)]))) if cohorts else None
 
 
 def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
@@ -178,7 +178,7 @@ def _repeat_request(dataset: Dataset, facts: _LedgerFacts) -> RepeatRequest | No
     elif root in facts.left:
         runs = affords(price, [facts.left[root][block] for block in read.chosen], groups)
     else:
-        runs = affords(price, [facts.balances[root].remaining])
+        runs = affords(price, [facts.budgets[root].balance.remaining])
     return RepeatRequest(newest.id, runs, read.cohorts if read.several else None, groups, enveloped)
 
 

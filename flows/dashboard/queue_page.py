@@ -1,20 +1,19 @@
 """What waits, oldest first: for stewards, for somebody who runs it, for somebody who publishes it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.approvals.propose_change import ProposalRow
-from flows.dashboard.balances import format_rho
+from flows.approvals.propose_change import describe_terms
 from flows.dashboard.request_list import cohorts_in, delta_text, request_cost
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import erasures, internal_views
+from models_db.services.catalogue import erasures
+from models_db.services.lifecycle.decidable import Decidable, GateStatus, artifacts_by_request, runners_by_request
 from models_db.services.queries import lists
-from models_db.services.queries.lists import ApprovalRules, DecidingPeople
-from models_db.tables import Approval, Artifact, Dataset, Proposal, Request
+from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
@@ -88,35 +87,22 @@ class Queue:
     next_proposals_after: int | None
 
 
-@dataclass(frozen=True)
-class _GateFacts:
-    """What decides about one thing at one gate."""
-
-    needed: int
-    several_roles: bool
-    decisions: Sequence[Approval]
-    excluded: Collection[int]
-    """Principals who took part in it, and may not decide where roles are separate."""
-    barred: frozenset[int]
-    """Principals who have seen unprotected figures of the account, where the policy bars them."""
-
-
 def queue_page(view: View, after: int = 0, proposals_after: int = 0) -> Queue:
     """Requests and proposals that wait, those after some numbers."""
     found = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
     moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, proposals_after)
-    desk = _QueueFacts.load(view, [request for request, _ in found[:ITEMS_PER_PAGE]], moved[:ITEMS_PER_PAGE])
+    facts = _QueueFacts.load(view, found[:ITEMS_PER_PAGE], moved[:ITEMS_PER_PAGE])
     return Queue(
-        tuple(desk.request(request, state) for request, state in found[:ITEMS_PER_PAGE]),
-        tuple(map(desk.proposal, moved[:ITEMS_PER_PAGE])),
+        tuple(facts.request_item(request) for request, _ in found[:ITEMS_PER_PAGE]),
+        tuple(map(facts.proposal_item, moved[:ITEMS_PER_PAGE])),
         found[ITEMS_PER_PAGE - 1][0].id if len(found) > ITEMS_PER_PAGE else None,
         moved[ITEMS_PER_PAGE - 1].id if len(moved) > ITEMS_PER_PAGE else None,
     )
 
 
 def queue_item(view: View, request: Request, state: str) -> QueueItem:
-    """One request that is in a state of WAITING."""
-    return _QueueFacts.load(view, [request], []).request(request, state)
+    """One request that is in one of WAITING_STATES."""
+    return _QueueFacts.load(view, [(request, state)], []).request_item(request)
 
 
 @dataclass(frozen=True)
@@ -127,50 +113,50 @@ class _QueueFacts:
     now: str
     names: Mapping[int, str]
     datasets: Mapping[int, Dataset]
-    people: DecidingPeople
-    rules: ApprovalRules
-    decisions: Sequence[Approval]
-    artifacts: Mapping[int, Artifact]
-    runners: Collection[tuple[int, int]]
+    requests: Mapping[int, Decidable]
+    proposals: Mapping[int, Decidable]
+    gates: GateStatus
     uses: Mapping[int, int]
     retracted: Mapping[int, int]
-    viewers: Mapping[int, frozenset[int]]
     erased: frozenset[int]
     """Versions of which nothing is left: no request that reads one is approved."""
 
     @classmethod
-    def load(cls, view: View, requests: Sequence[Request], proposals: Sequence[Proposal]) -> "_QueueFacts":
+    def load(cls, view: View, requests: Sequence[tuple[Request, str]], proposals: Sequence[Proposal]) -> "_QueueFacts":
         session = view.session
-        both: list[Request | Proposal] = [*requests, *proposals]
-        numbers, proposal_numbers = [request.id for request in requests], [proposal.id for proposal in proposals]
-        found = lists.datasets_by_id(session, {one.dataset_id for one in both})
+        numbers, proposal_numbers = [request.id for request, _ in requests], [proposal.id for proposal in proposals]
+        read = {request.dataset_id for request, _ in requests}
+        datasets = lists.datasets_by_id(session, read | {proposal.dataset_id for proposal in proposals})
+        artifacts, runners = artifacts_by_request(session, numbers), runners_by_request(session, numbers)
+        decidable_requests = {
+            request.id: Decidable.of_request(
+                request, _gate_of(state), state, datasets[request.dataset_id], artifacts.get(request.id), runners
+            )
+            for request, state in requests
+        }
+        decidable_proposals = {
+            proposal.id: Decidable.of_proposal(proposal, "open", datasets[proposal.dataset_id])
+            for proposal in proposals
+        }
         publications = {proposal.publication_id for proposal in proposals if proposal.publication_id is not None}
         return cls(
             viewer=view.actor.id,
             now=utc_now(),
             names=lists.principal_names(session),
-            datasets=found,
-            people=lists.deciding_people(session),
-            rules=lists.load_approval_rules(
-                session,
-                {one.policy_id for one in both},
-                {dataset.account_id for dataset in found.values()},
-            ),
-            decisions=lists.possibly_counting_decisions(session, numbers, proposal_numbers),
-            artifacts=lists.artifacts_by_request(session, numbers),
-            runners=lists.runners_by_request(session, numbers),
+            datasets=datasets,
+            requests=decidable_requests,
+            proposals=decidable_proposals,
+            gates=GateStatus.load(session, [*decidable_requests.values(), *decidable_proposals.values()]),
             uses=lists.use_counts(session, proposal_numbers),
             retracted=lists.requests_of_publications(session, publications),
             erased=erasures.erased_versions(session),
-            viewers=internal_views.list_viewers(session, {dataset.account_id for dataset in found.values()}),
         )
 
-    def request(self, request: Request, state: str) -> QueueItem:
+    def request_item(self, request: Request) -> QueueItem:
         """A request at its gate, or past it."""
-        gate, body, early = self._gate_of(request, state), request_body(request), state in UNRUN_STATES
-        counting = self._counting_people(gate, request.dataset_id)
-        passed = len(counting) >= gate.needed and not any(one.decision == "reject" for one in gate.decisions)
-        step = _STEP.get(state, "deliver" if passed else Gate.PUBLISH)
+        subject, body = self.requests[request.id], request_body(request)
+        early = subject.gate is Gate.SPEND
+        step = _STEP.get(subject.state, "deliver" if self.gates.is_passed(subject) else Gate.PUBLISH)
         price, expired = request_cost(request) if early else None, early and request.expires_at <= self.now
         return QueueItem(
             what="request",
@@ -180,47 +166,35 @@ class _QueueFacts:
             asks=_request_phrase(body),
             epsilon=body.get("epsilon"),
             delta=delta_text(body),
-            price=None if price is None else format_rho(price),
+            price=None if price is None else price.rho_text,
             by=self.names[request.requester_id],
             since=request.created_at,
             days=_days_between(request.created_at, self.now),
             expires_at=request.expires_at,
             standing=request.standing_id,
             expired=expired,
-            approvals=self._approvals(
-                gate, counting, request.dataset_id, asked=self._may_be_decided(request, step, expired)
-            ),
+            approvals=self._approvals(subject, decidable=self._may_be_decided(request, step, expired)),
             command=None if expired else _next_command(request.id, step),
         )
 
-    def proposal(self, proposal: Proposal) -> QueueItem:
+    def proposal_item(self, proposal: Proposal) -> QueueItem:
         """A proposal at its gate; each that is listed is open."""
-        dataset = self.datasets[proposal.dataset_id]
-        gate = _GateFacts(
-            self.rules.required_approvals(proposal.policy_id, dataset.account_id, Gate.PROPOSAL),
-            self.rules.policies[proposal.policy_id].several_roles,
-            [one for one in self.decisions if one.proposal_id == proposal.id],
-            (proposal.proposer_id,),
-            self._barred(proposal.policy_id, dataset.account_id),
-        )
         return QueueItem(
             what="proposal",
             number=proposal.id,
             step="proposal",
-            dataset=dataset.name,
+            dataset=self.datasets[proposal.dataset_id].name,
             asks=self._proposal_phrase(proposal),
             epsilon=proposal.epsilon,
             delta=None if proposal.delta is None else format_small(proposal.delta),
-            price=format_rho(Amount(proposal.rho))
-            if proposal.kind == "standing" and proposal.rho is not None
-            else None,
+            price=Amount(proposal.rho).rho_text if proposal.kind == "standing" and proposal.rho is not None else None,
             by=self.names[proposal.proposer_id],
             since=proposal.created_at,
             days=_days_between(proposal.created_at, self.now),
             expires_at=proposal.expires_at,
             standing=None,
             expired=False,
-            approvals=self._approvals(gate, self._counting_people(gate, dataset.id), dataset.id, asked=True),
+            approvals=self._approvals(self.proposals[proposal.id], decidable=True),
             command=_next_command(proposal.id, "proposal"),
         )
 
@@ -228,49 +202,13 @@ class _QueueFacts:
         erased = step == Gate.SPEND and request.version_id in self.erased
         return step in _GATES and not expired and not erased
 
-    def _gate_of(self, request: Request, state: str) -> _GateFacts:
-        name = Gate.SPEND if state in UNRUN_STATES else Gate.PUBLISH
-        made = self.artifacts.get(request.id)
-        subject = request.digest if name == Gate.SPEND or made is None else made.digest
-        decided = [
-            one for one in self.decisions
-            if (one.request_id, one.gate, one.subject_digest) == (request.id, name, subject)
-        ]  # fmt: skip
-        ran = (person for number, person in self.runners if number == request.id)
-        policy, account = self.rules.policies[request.policy_id], self.datasets[request.dataset_id].account_id
-        needed = self.rules.required_approvals(policy.id, account, name)
-        barred = self._barred(policy.id, account)
-        return _GateFacts(needed, policy.several_roles, decided, (request.requester_id, *ran), barred)
-
-    def _barred(self, policy_id: int, account_id: int) -> frozenset[int]:
-        seen = self.viewers.get(account_id, frozenset())
-        return seen if seen and self.rules.bars_viewers(policy_id, account_id) else frozenset()
-
-    def _counting_people(self, gate: _GateFacts, dataset_id: int) -> frozenset[int]:
-        """The people whose approvals count: whoever acts for somebody is that somebody."""
-        given = (one for one in gate.decisions if one.decision == "approve" and self.people.may_count(one, dataset_id))
-        return frozenset(one.on_behalf_of or one.approver_id for one in given)
-
-    def _deciders(self, gate: _GateFacts, dataset_id: int) -> Iterator[int]:
-        """As the guards of the database have it (`approval_...`)."""
-        given = [one for one in gate.decisions if one.decision == "approve"]
-        if len(given) < len(gate.decisions):
-            return  # one rejection is enough
-        taken = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
-        taken |= gate.barred
-        barred = taken if gate.several_roles else taken | {*gate.excluded} | self.people.admins
-        yield from (
-            taker
-            for taker, giver in self.people.deciders_with_principals(dataset_id)
-            if barred.isdisjoint((taker, giver))
-        )
-
-    def _approvals(self, gate: _GateFacts, counting: frozenset[int], dataset_id: int, *, asked: bool) -> ApprovalStatus:
-        deciders = {*self._deciders(gate, dataset_id)} if asked else set()
+    def _approvals(self, subject: Decidable, *, decidable: bool) -> ApprovalStatus:
+        approvers = self.gates.approvers(subject)
+        deciders = self.gates.deciders(subject) if decidable else frozenset[int]()
         return ApprovalStatus(
-            len(counting),
-            gate.needed,
-            self._sorted_names(counting),
+            len(approvers),
+            self.gates.needed(subject),
+            self._sorted_names(approvers),
             self._sorted_names(deciders),
             self.viewer in deciders,
         )
@@ -280,11 +218,13 @@ class _QueueFacts:
 
     def _proposal_phrase(self, proposal: Proposal) -> str:
         used, retracted = self.uses.get(proposal.id, 0), self.retracted.get(proposal.publication_id or 0)
-        return ProposalRow(
-            number=proposal.id, kind=proposal.kind, dataset="", state="open", proposer="", reason="", proposed_at="",
-            expires_at="", given=0, needed=0, epsilon=proposal.epsilon, delta=proposal.delta, runs=proposal.runs,
-            used=used, until=proposal.until, request_id=retracted,
-        ).content  # fmt: skip
+        return describe_terms(
+            proposal.kind, proposal.epsilon, proposal.delta, used, proposal.runs, proposal.until, retracted
+        )
+
+
+def _gate_of(state: str) -> Gate:
+    return Gate.SPEND if state in UNRUN_STATES else Gate.PUBLISH
 
 
 def _request_phrase(body: Mapping[str, Any]) -> str:

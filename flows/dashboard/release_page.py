@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 
 from pydantic import ValidationError
 
 from flows.approvals.request_diff import flatten_fields
-from flows.approvals.request_review import claim_of
 from flows.approvals.review_sections import mechanism_rows
 from flows.dashboard.documents import readable_documents
 from flows.dashboard.queue_page import WAITING_STATES, QueueItem, queue_item
@@ -19,11 +17,11 @@ from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
+from models_db.values.gates import REQUEST_GATES
 from tasks.common.strict_model import figure
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
-from tasks.release.record import planned_events
-from tasks.release.wording.card_text import bounds
+from tasks.release.record import claim_of_plan, planned_events
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.number_format import format_small
 
@@ -134,7 +132,7 @@ def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[R
 
 
 def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
-    for given, by in gates.request_decisions(view.session, number):
+    for given, by in gates.decisions_on(view.session, number, *REQUEST_GATES):
         giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
         yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
 
@@ -144,7 +142,7 @@ def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tupl
     body = request_body(request)
     try:
         asked, events = ApprovedRequest.model_validate(body), planned_events(body)
-        claim, invoked = claim_of(asked, events), mechanism_rows(events).rows
+        claim, invoked = claim_of_plan(events, body), mechanism_rows(events).rows
     except (ValidationError, AlmonerError, KeyError, TypeError):
         return None, "This request is not in a form that this version of almoner reads; its fields are below.", ()
     if claim is None:
@@ -153,7 +151,7 @@ def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tupl
 
 
 def _claim_view(claim: Claim, request: ApprovedRequest) -> ClaimView:
-    _, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    _, right = claim.guessing_bounds
     return ClaimView(
         claim.epsilon, format_small(claim.delta), claim.rho, request.unit, request.relation, claim.replace_one.epsilon,
         format_small(claim.replace_one.delta), figure(right),

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.dashboard.balances import format_rho
 from flows.dashboard.viewer import View
 from models_db.errors import UsageError
 from models_db.services.audit.stored_text import request_body
@@ -92,7 +91,7 @@ def request_line(
         submitted_at=request.created_at,
         standing=request.standing_id,
         cohorts=cohorts_in(body),
-        rho_spent=None if spent is None else format_rho(spent),
+        rho_spent=None if spent is None else spent.rho_text,
     )
 
 

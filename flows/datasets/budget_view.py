@@ -25,6 +25,7 @@ from models_db.tables import Account, Dataset
 from models_db.values.amounts import Amount, Envelope
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.names import require_plain_name
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, runs
 
@@ -46,6 +47,16 @@ class PacingWindow:
         """What may still be reserved."""
         return self.cap - self.used
 
+    @property
+    def opens_on(self) -> str | None:
+        """The first day."""
+        return self.opens_at and self.opens_at[:10]
+
+    @property
+    def closes_on(self) -> str | None:
+        """The last day."""
+        return self.closes_at and self.closes_at[:10]
+
 
 @dataclass(frozen=True)
 class CohortLine:
@@ -57,15 +68,19 @@ class CohortLine:
     balance: Balance
     readers: BlockReaders
 
+    @property
+    def opened_on(self) -> str | None:
+        """The day on which it was opened."""
+        return self.opened_at and self.opened_at[:10]
+
 
 @dataclass(frozen=True)
-class BudgetView:
-    """The budget of a dataset and everything that narrows it.
+class BudgetView(BudgetFacts):
+    """The budget of a dataset and everything that narrows it; the balance is for requests without an envelope.
 
     Attributes:
         sharing: the datasets that draw on it.
         claims: every lifetime claim it has had, the one in force last.
-        balance: `left` is for requests without an envelope.
         envelopes: the open ones.
         window: the one in which something would be reserved now, if the policy paces.
         cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
@@ -75,16 +90,10 @@ class BudgetView:
     sharing: tuple[str, ...]
     blocks: int
     claims: tuple[LifetimeClaim, ...]
-    balance: Balance
     envelopes: tuple[Envelope, ...]
     window: PacingWindow | None
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
-
-    @property
-    def claim(self) -> LifetimeClaim:
-        """The lifetime claim in force."""
-        return self.claims[-1]
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """The same as releases have it that read one cohort alone."""
@@ -123,11 +132,13 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
     )
+    claims = claims_of(session, dataset)
     return BudgetView(
+        claim=claims[-1],
+        balance=ledger.balance(session, root, blocks),
         sharing=datasets_on_account(session, dataset),
         blocks=each,
-        claims=claims_of(session, dataset),
-        balance=ledger.balance(session, root, blocks),
+        claims=claims,
         envelopes=tuple(envelopes.priced_envelope(scope) for scope in envelopes.open_envelopes(session, root)),
         window=_pacing_window(session, root),
         cohorts=_cohort_lines(session, dataset),

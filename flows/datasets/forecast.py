@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from flows.datasets.budget_view import BudgetView
 from models_db.values.amounts import Amount
-from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
 
 FORECAST_EPSILONS = ("0.5", "1", "2", "3", "4", "6", "8", "10")
@@ -63,4 +62,4 @@ def exceeds_window(budget: BudgetView, price: Amount) -> bool:
 
 def epsilon_after(budget: BudgetView, asked: Amount) -> str:
     """The lifetime epsilon once `asked` is spent, too."""
-    return lifetime_epsilon(budget.balance.spent + asked, budget.claim.delta_conversion)
+    return budget.epsilon_of(budget.spent + asked)

@@ -1,18 +1,15 @@
 """Datasets with their claims and budgets, as lists and pages of one show them: some statements for hundreds at once."""
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
 from models_db.services.queries import lists
 from models_db.tables import Dataset
 from models_db.values.requests import PublicMetadata, model_to_json
-from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.accounting.budget_facts import BudgetFacts
 
 DATASETS_PER_QUERY = 500
-
-_epsilon = lru_cache(maxsize=4096)(lifetime_epsilon)  # it searches, and most datasets of a list have spent the same
 
 
 def list_datasets(session: Session) -> Iterator[dict[str, object]]:
@@ -27,23 +24,22 @@ def list_datasets(session: Session) -> Iterator[dict[str, object]]:
 def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
     """Each dataset with its claim in force and what is left, in the same order."""
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
-    claims, balances = lists.lifetime_claims(session, accounts), lists.account_balances(session, accounts)
-    cohorts = lists.cohort_counts(session, accounts)
+    budgets, cohorts = load_budgets(session, accounts), lists.cohort_counts(session, accounts)
     blocks, versions = lists.block_counts(session, accounts), lists.version_counts(session, ids)
     found: list[dict[str, object]] = []
     for dataset in datasets:
-        claim, balance = claims[dataset.account_id], balances[dataset.account_id]
+        budget = budgets[dataset.account_id]
         found.append(
             {
                 "name": dataset.name,
                 "unit": dataset.unit_field or "record",
                 "relation": dataset.relation,
                 "governed": dataset.governed,
-                "epsilon_cap": claim.epsilon,
-                "delta_cap": claim.delta,
-                "rho_cap": balance.cap.rho_text,
-                "epsilon_spent": _epsilon(balance.spent, claim.delta_conversion),
-                "rho_left": balance.remaining.rho_text,
+                "epsilon_cap": budget.claim.epsilon,
+                "delta_cap": budget.claim.delta,
+                "rho_cap": budget.cap.rho_text,
+                "epsilon_spent": budget.epsilon_spent,
+                "rho_left": budget.balance.remaining.rho_text,
                 "blocks": blocks[dataset.account_id],
                 "cohorts": cohorts.get(dataset.account_id, 1),
                 "population": dataset.population,
@@ -53,3 +49,9 @@ def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dic
             }
         )
     return found
+
+
+def load_budgets(session: Session, accounts: Collection[int]) -> dict[int, BudgetFacts]:
+    """The budgets of root accounts, each over all its blocks."""
+    claims, balances = lists.lifetime_claims(session, accounts), lists.account_balances(session, accounts)
+    return {account: BudgetFacts(claims[account], balances[account]) for account in accounts}

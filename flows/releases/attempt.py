@@ -238,7 +238,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         policy = policy_of_request(session, request)
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
-    require_policy(policy, body, facts.balance.cap)
+    require_policy(policy, body, facts.budget.cap)
     return CheckedRequest(workspace, request_id, _reprice_request(workspace, request_id, facts, body), body, scheme)
 
 

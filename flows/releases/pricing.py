@@ -13,6 +13,7 @@ from models_db.services.queries import lists
 from models_db.tables import Account, Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.requests import PublicMetadata, ReleaseRequest
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
 from tasks.planning.block_rotation import next_turn
@@ -70,7 +71,7 @@ def dataset_facts(
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.
     """
-    cap, scheme = lifetime_of(session, dataset), datasets.find_partition(session, dataset)
+    scheme = datasets.find_partition(session, dataset)
     read = reading or Reading(scheme.blocks)
     return DatasetFacts(
         name=dataset.name,
@@ -81,10 +82,7 @@ def dataset_facts(
         blocks=scheme.blocks,
         version=version.number,
         version_uid=version.uid,
-        epsilon_cap=cap.epsilon,
-        delta_cap=cap.delta,
-        delta_conversion=cap.delta_conversion,
-        balance=ledger.balance(session, dataset.account_id, read.blocks),
+        budget=BudgetFacts(lifetime_of(session, dataset), ledger.balance(session, dataset.account_id, read.blocks)),
         envelope=None if scope is None else envelopes.priced_envelope(scope),
         public=PublicMetadata.stored(dataset.public_metadata),
         reading=read,

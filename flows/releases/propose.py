@@ -101,7 +101,7 @@ def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int 
         require_in_force(session, workspace)
     require_not_barred(workspace, request.dataset, "requesting")
     priced = price_request(workspace, request)
-    require_policy(workspace.policy, priced.body, priced.dataset.balance.cap)
+    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
     load_values(workspace, priced.body)
     _require_labels(workspace, priced)
     if standing is not None:

@@ -37,7 +37,7 @@ from tasks.values.release_kinds import ReleaseKind
 def report_facts(
     workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, seen: bool = False
 ) -> tuple[AudienceFact, ...]:
-    """Everything there is to tell of what a request produced; `tasks.reporting` leaves out what a version may not tell.
+    """Collect all facts about what a request produced; `tasks.reporting` leaves out those that a version may not show.
 
     Args:
         drawn: with the map of texts, which takes an embedder.
@@ -47,7 +47,7 @@ def report_facts(
     Raises:
         WrongState: nothing was produced, or the internal version of governed data before the publish decision.
         ReleaseUndecided: the internal version, while a release of the account is running or waits at the publish gate.
-        BalancesWithheld: the policy keeps balances from whoever asks; the public version has none.
+        BalancesWithheld: the policy withholds balances from the actor; the public version has none.
         ArtifactChanged: the files are not those that were produced.
     """
     artifact = find_artifact(workspace, request_id)
@@ -68,15 +68,15 @@ def report_facts(
 
 
 def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[AudienceFact]) -> None:
-    """Whoever is shown stored internal figures, of whichever release of the dataset, has seen them (PRIVACY §10.3)."""
-    said = [fact.said for fact in facts if fact.exposure == "internal"]
-    if any(isinstance(one, Measured | PolicyRequirement | Point) for one in said):
+    """Record that the actor sees stored internal figures of a release of the dataset (PRIVACY §10.3)."""
+    sections = [fact.said for fact in facts if fact.exposure == "internal"]
+    if any(isinstance(one, Measured | PolicyRequirement | Point) for one in sections):
         with workspace.database.write() as session:
             internal_views.record_view(session, workspace.actor, artifact, "shown")
 
 
 def bundle_facts(folder: Path) -> Iterator[AudienceFact]:
-    """What the files of a draft tell, and nothing that a reader of the bundle could not tell again."""
+    """Collect the facts in the files of a draft: those that a reader of the bundle can collect again."""
     metrics = read_metrics(read_document(folder / EVALUATION))
     yield from release_facts(_read_record(folder), metrics, _read_texts(folder))
 
@@ -85,27 +85,27 @@ def _ledger_facts(
     workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool
 ) -> Iterator[AudienceFact]:
     record, texts = _read_record(draft), _read_texts(draft)
-    asked = load_request_review(session, artifact.request_id, Gate.PUBLISH)
-    matter = build_publish_review(asked, draft, files_of(artifact), workspace.key.public_key)
+    inputs = load_request_review(session, artifact.request_id, Gate.PUBLISH)
+    review = build_publish_review(inputs, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
     # The ledger has what the run measured and what was measured after the decision, with the exposure of each.
     stored = newest_results(session, artifact)
     yield from release_facts(record, stored, texts)
     yield from earlier_points(session, artifact, required)
-    yield from _attack_results(workspace, asked.request)
+    yield from _attack_results(workspace, inputs.request)
     if drawn and (texts_drawn := _text_map(texts)):
         yield AudienceFact("public", texts_drawn)
     spent = ledger.spent_by(session, artifact.request_id)
     before = load_request_review(session, artifact.request_id, Gate.SPEND).given
-    yield from (AudienceFact("ledger", said) for said in ledger_parts(asked, matter, spent, before))
+    yield from (AudienceFact("ledger", section) for section in ledger_parts(inputs, review, spent, before))
 
 
 def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[AudienceFact]:
-    """What attacks on a public twin of the request's configuration found; those by the same software first."""
-    found = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
-    if found:
-        yield from TwinAttacks.of(found[0], request["code"]).facts()
+    """Yield the results of attacks on a public twin of the request's configuration; those of the same code first."""
+    results = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
+    if results:
+        yield from TwinAttacks.of(results[0], request["code"]).facts()
 
 
 def _read_record(folder: Path) -> ReleaseRecord:
@@ -118,7 +118,7 @@ def _read_texts(folder: Path) -> list[Text]:
 
 
 def _text_map(texts: list[Text]) -> Map | None:
-    """The texts on a plane; None without an embedder on this machine, or where there are too few."""
+    """Return the texts on a plane; None without an embedder on this machine, or for too few texts."""
     if len(texts) < LEAST:
         return None
     from tasks.inference.embeddings.encoder import load_embedder  # it knows torch

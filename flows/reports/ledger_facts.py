@@ -1,26 +1,26 @@
-"""What only the ledger can tell a report: balances, warnings, decisions, and how earlier releases measured."""
+"""Sections of a report from the ledger: balances, warnings, decisions, and metrics of earlier releases."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.request_review import BudgetInput, RecordedDecision, RequestReviewInput
-from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
+from flows.approvals.request_review import RecordedDecision, RequestReviewInput
+from flows.approvals.review import FieldList, Review, ReviewSection, Warnings
+from flows.approvals.review import Table as ReviewTable
 from models_db.policies.policy import EffectiveRules
 from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.lifecycle import artifacts
 from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
-from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.common.strict_model import figure
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.evaluation.bound_override import overridden_bounds
-from tasks.reporting import sections as parts
 from tasks.reporting.audience_filter import AudienceFact, Section
-from tasks.reporting.number_format import format_small, number
+from tasks.reporting.number_format import format_percent, format_small, number
 from tasks.reporting.release_sections import figures
+from tasks.reporting.sections import Budget, Decision, Gate, Point, Table, WarningLine
 from tasks.values.metric_result import MetricResult
 
 SECTIONS_SHOWN_ELSEWHERE = (
@@ -43,46 +43,44 @@ PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.vali
 def ledger_parts(
     inputs: RequestReviewInput, review: Review, spent: Amount, earlier_decisions: Sequence[RecordedDecision]
 ) -> Iterator[Section]:
-    """Budget, warnings, decisions and the gate.
+    """Yield budget, warnings, decisions and the gate.
 
     Args:
-        spent: what the release has, in all its attempts.
+        spent: the spending of the release, in all its attempts.
         earlier_decisions: the decisions at the spend gate.
     """
-    yield budget_part(inputs.budget, spent)
+    yield budget_part(inputs.budget.facts, spent)
     yield from _report_fields(review.sections)
     yield from (_decision_fact("spend", one) for one in earlier_decisions)
     yield from (_decision_fact("publish", one) for one in inputs.given)
     yield _gate_fact(inputs, review)
 
 
-def budget_part(budget: BudgetInput, release: Amount) -> parts.Budget:
-    """The balance, with one release's part of it."""
-    cap, spent, held = budget.cap, budget.spent, budget.held
+def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
+    """Return the balance, with one release's part of it."""
+    cap, spent, held, left = budget.cap, budget.spent, budget.balance.held, budget.balance.remaining
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
-    left = Amount(max(cap.rho - spent.rho - held.rho, 0))
-    conversion = int(budget.delta_conversion)
-    return parts.Budget(
-        delta_cap=format_small(budget.delta_cap),
-        cap=_rho_text(cap),
-        before=_rho_text(before),
-        release=_rho_text(release),
-        held=_rho_text(held),
-        after=_rho_text(spent),
-        before_percent=_percent_text(before, cap),
-        release_percent=_percent_text(release, cap),
-        held_percent=_percent_text(held, cap),
-        left_percent=_percent_text(left, cap, ROUND_FLOOR),
-        used_percent=_percent_text(spent, cap),
-        epsilon_cap=budget.epsilon_cap,
-        epsilon_before=lifetime_epsilon(before, conversion),
-        epsilon_after=lifetime_epsilon(spent, conversion),
+    return Budget(
+        delta_cap=format_small(budget.claim.delta),
+        cap=cap.rho_text,
+        before=before.rho_text,
+        release=release.rho_text,
+        held=held.rho_text,
+        after=spent.rho_text,
+        before_percent=format_percent(before.rho, cap.rho),
+        release_percent=format_percent(release.rho, cap.rho),
+        held_percent=format_percent(held.rho, cap.rho),
+        left_percent=format_percent(left.rho, cap.rho, ROUND_FLOOR),
+        used_percent=format_percent(spent.rho, cap.rho),
+        epsilon_cap=budget.claim.epsilon,
+        epsilon_before=budget.epsilon_of(before),
+        epsilon_after=budget.epsilon_spent,
         fails=_failure_figures(spent, cap) if spent.delta else None,
     )
 
 
 def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]) -> Iterator[AudienceFact]:
-    """What the releases of the same dataset measured, beside their epsilon; the newest artifact of each request.
+    """Yield metrics of the releases of the same dataset beside their epsilon, from the newest artifact of each request.
 
     Args:
         required: names (metric.figure) that the policy bounds.
@@ -91,9 +89,9 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
     for one in history.released_metrics(session, own.dataset_id):
         if request_body(one.request)["epsilon"] is None:
             continue
-        found = Measurements(one.request, one.state, this=one.request.id == own.id)
+        measurements = Measurements(one.request, one.state, this=one.request.id == own.id)
         for result in _newest_by_metric(one.results):
-            yield from found.points(result, {*required, *PLOTTED_METRICS})
+            yield from measurements.points(result, {*required, *PLOTTED_METRICS})
 
 
 @dataclass(frozen=True)
@@ -104,26 +102,26 @@ class Measurements:
     state: str
     this: bool
 
-    def points(self, result: MetricResult, wanted: Collection[str]) -> Iterator[AudienceFact]:
-        """The figures of a metric that are wanted (metric.figure), as points that keep the metric's exposure."""
+    def points(self, result: MetricResult, names: Collection[str]) -> Iterator[AudienceFact]:
+        """Yield the figures of a metric that are in `names` (metric.figure), as points with the metric's exposure."""
         body = request_body(self.request)
         for one in figures(result.name, result.values):
-            if f"{result.name}.{one.name}" in wanted and number(one.value) is not None:
+            if f"{result.name}.{one.name}" in names and number(one.value) is not None:
                 ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
                 yield AudienceFact(
                     result.exposure,
-                    parts.Point(self.request.id, self.this, self.state, body["mechanism"], body["epsilon"],
+                    Point(self.request.id, self.this, self.state, body["mechanism"], body["epsilon"],
                                 result.name, one.name, str(one.value), *ends),
                 )  # fmt: skip
 
 
 def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
-    """The stored evaluations of an artifact, internal ones too, the newest of each metric."""
+    """Return the stored evaluations of an artifact, internal ones too, the newest of each metric."""
     return _newest_by_metric(one.result for one in artifacts.evaluations(session, artifact))
 
 
 def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
-    """The newest of each metric, of results oldest first."""
+    """Return the newest result of each metric, of results oldest first."""
     results = (MetricResult.from_json(stored_object(each, "result of an evaluation")) for each in stored)
     return list({result.name: result for result in results}.values())
 
@@ -132,25 +130,25 @@ def _report_fields(sections: Sequence[ReviewSection]) -> Iterator[Section]:
     for section in sections:
         match section:
             case Warnings(lines=lines):
-                yield from map(parts.WarningLine, lines)
+                yield from map(WarningLine, lines)
             case FieldList(title=title, rows=rows) if not title.startswith(SECTIONS_SHOWN_ELSEWHERE):
-                yield parts.Table(title, (), rows, "")
-            case Table(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(
+                yield Table(title, (), rows, "")
+            case ReviewTable(title=title, columns=columns, rows=rows, empty=empty) if not title.startswith(
                 SECTIONS_SHOWN_ELSEWHERE
             ):
-                yield parts.Table(title, columns, rows, empty)
+                yield Table(title, columns, rows, empty)
 
 
-def _decision_fact(gate: str, decision: RecordedDecision) -> parts.Decision:
-    return parts.Decision(
+def _decision_fact(gate: str, decision: RecordedDecision) -> Decision:
+    return Decision(
         gate, decision.by, None, decision.decision, decision.reason, decision.counts, overridden_bounds(decision.reason)
     )
 
 
-def _gate_fact(inputs: RequestReviewInput, review: Review) -> parts.Gate:
+def _gate_fact(inputs: RequestReviewInput, review: Review) -> Gate:
     rules = inputs.policy.rules_for(inputs.dataset)
     commands = tuple(_gate_commands(inputs.number, review, rules)) if inputs.state == "produced" else ()
-    return parts.Gate(inputs.state, review.subject_digest, inputs.counted, rules.publish, commands)
+    return Gate(inputs.state, review.subject_digest, inputs.counted, inputs.needed, commands)
 
 
 def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterator[str]:
@@ -163,12 +161,3 @@ def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterat
 def _failure_figures(spent: Amount, cap: Amount) -> str:
     spent_delta, cap_delta = format_small(spent.delta_text), format_small(cap.delta_text)
     return f"Mechanisms that can fail have spent {spent_delta} of {cap_delta} for that."
-
-
-def _rho_text(amount: Amount) -> str:
-    return figure(Decimal(amount.rho_text))
-
-
-def _percent_text(part: Amount, cap: Amount, rounding: str = ROUND_CEILING) -> str:
-    share = Decimal(part.rho) * 100 / cap.rho if cap.rho else Decimal(0)
-    return figure(share.quantize(Decimal("0.1"), rounding))

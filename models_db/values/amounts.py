@@ -68,3 +68,8 @@ class Envelope:
     cap: Amount
     spent: Amount
     left: Amount
+
+    @property
+    def held(self) -> Amount:
+        """What running releases have reserved in it."""
+        return self.cap - self.spent - self.left

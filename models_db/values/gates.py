@@ -9,3 +9,11 @@ class Gate(StrEnum):
     SPEND = "spend"
     PUBLISH = "publish"
     PROPOSAL = "proposal"
+
+    @property
+    def subject(self) -> str:
+        """What is decided on there: `request` or `proposal`."""
+        return "proposal" if self is Gate.PROPOSAL else "request"
+
+
+REQUEST_GATES = (Gate.SPEND, Gate.PUBLISH)

@@ -49,6 +49,7 @@ def require_derived(what: str, stored: LifetimeClaim) -> LifetimeClaim:
     return derived
 
 
+@lru_cache(maxsize=4096)  # it searches, and lists and pages ask for the same amounts again
 def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
     """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
     if not amount.rho:

@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from models_db.errors import UsageError
-from models_db.services.lifecycle.ledger import Balance, BudgetExceeded
+from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.values.amounts import Amount, Envelope, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
-from tasks.accounting.lifetime_claims import lifetime_epsilon
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.network import is_external
 from tasks.evaluation.registry import Metric, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
@@ -47,7 +47,7 @@ DRAWN_PER_SECOND = 90
 class DatasetFacts:
     """What a quote may know about a dataset: public facts and its budget.
 
-    `population` is that of what the request reads, `blocks` how many every cohort has, and `balance` that of the blocks
+    `population` is that of what the request reads, `blocks` how many every cohort has, and `budget` that of the blocks
     the request reads; where those are of several cohorts, `left_by_cohort` is what each of these has left.
     """
 
@@ -59,10 +59,7 @@ class DatasetFacts:
     blocks: int
     version: int
     version_uid: str
-    epsilon_cap: str
-    delta_cap: str
-    delta_conversion: int
-    balance: Balance
+    budget: BudgetFacts
     envelope: Envelope | None = None
     public: PublicMetadata = field(default_factory=PublicMetadata)
     reading: Reading | None = None
@@ -76,7 +73,7 @@ class DatasetFacts:
     @property
     def left(self) -> Amount:
         """What a request may still cost: of its envelope, or of what no envelope keeps."""
-        return self.envelope.left if self.envelope else self.balance.remaining
+        return self.envelope.left if self.envelope else self.budget.balance.remaining
 
 
 @dataclass(frozen=True)
@@ -188,9 +185,9 @@ class Quote:
             "public_metadata": self.body.get("public_metadata", {}),
             **self._groups(),
             "budget": {
-                "epsilon_cap": self.dataset.epsilon_cap,
-                "delta_cap": self.dataset.delta_cap,
-                "rho_cap": self.dataset.balance.cap.rho_text,
+                "epsilon_cap": self.dataset.budget.claim.epsilon,
+                "delta_cap": self.dataset.budget.claim.delta,
+                "rho_cap": self.dataset.budget.cap.rho_text,
                 **(self._balance() if with_balance else {}),
                 "affordable": self.affordable,
             },
@@ -211,20 +208,20 @@ class Quote:
         return {"groups": {group.id: group.shown for group in groups}} if groups else {}
 
     def _balance(self) -> dict[str, Json]:
-        loss, balance, left = self.plan.loss, self.dataset.balance, self.dataset.left
+        loss, budget, left = self.plan.loss, self.dataset.budget, self.dataset.left
         after = left - loss if self.affordable else None
         return {
             **self._envelope(),
-            "rho_spent": balance.spent.rho_text,
-            "rho_held": balance.held.rho_text,
+            "rho_spent": budget.spent.rho_text,
+            "rho_held": budget.balance.held.rho_text,
             "rho_left_before": left.rho_text,
             "rho_left_after": after.rho_text if after else None,
-            "epsilon_spent_before": self.lifetime_epsilon(balance.spent),
-            "epsilon_spent_after": self.lifetime_epsilon(balance.spent + loss),
+            "epsilon_spent_before": budget.epsilon_spent,
+            "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
         }
 
     def _envelope(self) -> dict[str, Json]:
-        envelope, reserved = self.dataset.envelope, self.dataset.balance.reserved
+        envelope, reserved = self.dataset.envelope, self.dataset.budget.balance.reserved
         if envelope is None:
             return {"rho_in_envelopes": reserved.rho_text} if reserved != Amount() else {}
         return {
@@ -232,10 +229,6 @@ class Quote:
             "envelope_rho_cap": envelope.cap.rho_text,
             "envelope_rho_spent": envelope.spent.rho_text,
         }
-
-    def lifetime_epsilon(self, amount: Amount) -> str:
-        """The lifetime epsilon that `amount` means at the dataset's delta, rounded up to four places."""
-        return lifetime_epsilon(amount, self.dataset.delta_conversion)
 
 
 def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:

@@ -1,7 +1,7 @@
 """The claim of a release, stated from its events before data is touched, and stated again by whoever verifies it."""
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from models_db.errors import Refused
@@ -16,6 +16,9 @@ from tasks.mechanisms.replace_one import replace_one_losses
 CONVERSION = (
     "rho-zCDP to (epsilon, delta) at delta minus delta_fail: Canonne, Kamath, Steinke, arXiv 2004.00010, Proposition 12"
 )
+
+_EXACT = Context(prec=30, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
+_SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
 
 
 class ReplaceOne(Strict):
@@ -43,6 +46,16 @@ class Claim(Strict):
     delta_fail: Figure
     replace_one: ReplaceOne
     conversion: str
+
+    @property
+    def charges_nothing(self) -> bool:
+        """Whether no private text had a part in the release."""
+        return self.rho == self.delta_fail == "0"
+
+    @property
+    def guessing_bounds(self) -> tuple[Decimal, Decimal]:
+        """See the function of that name."""
+        return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta))
 
 
 def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
@@ -92,6 +105,17 @@ def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fractio
     return ReplaceOne(
         epsilon=figure(terminating(2 * epsilon)), delta=figure(decimal_above(doubled, DELTA_PLACES)), rho=None
     )
+
+
+def guessing_bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
+    """e^epsilon, and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
+
+    Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
+    e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
+    """
+    factor = _EXACT.exp(epsilon)
+    wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
+    return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))
 
 
 class ClaimTooSmall(Refused):

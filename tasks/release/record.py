@@ -365,9 +365,13 @@ def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
 
 
 def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
-    """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection."""
+    """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection.
+
+    Raises:
+        ClaimTooSmall: the events cost more than the request claims.
+    """
     if any(event.mechanism in UNPROTECTED for event in events):
         return None
     if loss_paid_by_parent(events) == Amount():
         return state_claim(events, 0, 0)
-    return state_claim(events, request["epsilon"], request["delta"])
+    return state_claim(events, request["epsilon"] or 0, request["delta"] or 0)

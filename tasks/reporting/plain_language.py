@@ -1,14 +1,14 @@
 """The claim in sentences that need no mathematics; the promises are those of the card."""
 
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import Final
 
 from tasks.common.strict_model import figure
 from tasks.release import claim as claims
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
-from tasks.reporting.number_format import format_small
+from tasks.reporting.number_format import format_small, round_up
 from tasks.reporting.sections import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
@@ -20,8 +20,7 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
     found = record.claim
     if found is None:
         return NoClaim((card_text.NO_CLAIM, card_text.PUBLIC_DATA))
-    free = found.rho == found.delta_fail == "0"
-    times, right = (None, None) if free else _bounds(found)
+    times, right = (None, None) if found.charges_nothing else _bounds(found)
     return Claim(
         protects=protects(record),
         sentences=(*_sentences(found, times, right), *_extends(record)),
@@ -68,7 +67,7 @@ def _headed(point: str) -> tuple[str, str]:
 
 
 def _bounds(found: claims.Claim) -> tuple[str, str]:
-    factor, right = card_text.bounds(Decimal(found.epsilon), Decimal(found.delta))
+    factor, right = found.guessing_bounds
     return (figure(factor) if factor < _SAYABLE else "more than a million"), figure(right)
 
 
@@ -116,8 +115,3 @@ def _opinion(found: SecondOpinion) -> str:
         f"{found.library} ({found.accountant} accountant), from the stored events alone: epsilon {found.epsilon} at"
         f" delta {format_small(found.delta)}. {card_text.OPINION}"
     )
-
-
-def round_up(epsilon: str) -> str:
-    """An epsilon to four places, never less than it is."""
-    return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))

@@ -9,16 +9,18 @@ from sqlalchemy.orm import Session
 from flows.dashboard.queue_page import QueueItem, queue_page
 from flows.dashboard.viewer import View
 from flows.datasets import inventory as inventory_module
+from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets, principals, requests
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle.decidable import Decidable, GateStatus, count_approvals, find_decidable
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists
 from models_db.services.queries.history import BlockReaders
-from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Proposal, Publication
-from models_db.values.gates import Gate
+from models_db.tables import Account, Approval, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
+from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import LEGAL_TRANSITIONS
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.planning.block_selection import Reading
@@ -46,9 +48,7 @@ def test_accounts(town: Town) -> None:
         windows = lists.open_windows(session, accounts)
         for dataset in every:
             assert found[dataset.account_id] == ledger.balance(session, dataset.account_id)
-            claim, lifetime = claims[dataset.account_id], datasets.lifetime_claim(session, dataset)
-            assert (claim.epsilon, claim.delta) == (lifetime.epsilon, lifetime.delta)
-            assert claim.delta_conversion == lifetime.delta_conversion
+            assert claims[dataset.account_id] == datasets.lifetime_claim(session, dataset)
             assert windows.get(dataset.account_id) == envelopes.current_window(session, dataset.account_id)
             shared = [other.name for other in every if other.account_id == dataset.account_id]
             assert lists.datasets_on_account(session, dataset.account_id) == tuple(shared)
@@ -101,11 +101,9 @@ def test_requests_and_their_states(town: Town) -> None:
         assert [request.id for request, _ in found] == [request.id for request in every][::-1]
         assert len({state for _, state in found}) >= 7
         spent = lists.spent_by_request(session, [request.id for request in every])
-        made = lists.artifacts_by_request(session, [request.id for request in every])
         for request, state in found:
             assert state == requests.state_of(session, request.id)
             assert spent.get(request.id, ledger.ZERO_AMOUNT) == ledger.spent_by(session, request.id)
-            assert made.get(request.id) == artifacts.artifact_of(session, request.id)
         counted = lists.state_counts(session, {one.dataset_id for one in every}, STATES)
         assert sum(counted.values()) == len(every)
         for (dataset, state), count in counted.items():
@@ -129,40 +127,41 @@ def test_pages_of_requests_lose_and_repeat_none(town: Town) -> None:
         assert all(requests.state_of(session, request.id) == "produced" for request, _ in waiting)
 
 
-def test_decisions_count_as_at_the_gates(town: Town) -> None:
+def every_decidable(session: Session) -> list[Decidable]:
+    return [
+        *(find_decidable(session, one.id, gate) for one in requests.list_all(session) for gate in REQUEST_GATES),
+        *(find_decidable(session, one.id, Gate.PROPOSAL) for one in proposals.list_all(session)),
+    ]
+
+
+def counted_one_by_one(session: Session, subject: Decidable) -> int:
+    delegated = {(one.from_id, one.to_id, one.dataset_id) for one in principals.open_delegations(session)}
+    withdrawn = set(session.scalars(select(Withdrawal.approval_id)))
+    people = set()
+    for one, _ in gates.decisions_on(session, subject.number, subject.gate):
+        giver = one.on_behalf_of or one.approver_id
+        if (
+            (one.subject_digest, one.decision) == (subject.subject_digest, "approve")
+            and one.expires_at > utc_now()
+            and one.id not in withdrawn
+            and "steward" in principals.roles_of(session, giver)
+            and (one.on_behalf_of is None or (giver, one.approver_id, subject.dataset_id) in delegated)
+        ):
+            people.add(giver)
+    return len(people)
+
+
+def test_decisions_count_for_many_as_for_one(town: Town) -> None:
     with town.world.database.read() as session:
-        every = requests.list_all(session)
-        moved = proposals.list_all(session)
-        deciders = lists.deciding_people(session)
-        given = lists.possibly_counting_decisions(session, [one.id for one in every], [one.id for one in moved])
-        accounts = {one.account_id for one in datasets.list_all(session)}
-        rules = lists.load_approval_rules(session, {one.policy_id for one in (*every, *moved)}, accounts)
-        of = {dataset.id: dataset.account_id for dataset in datasets.list_all(session)}
+        every = every_decidable(session)
+        status = GateStatus.load(session, every)
         seen = 0
-        for request in every:
-            for gate in ("spend", "publish"):
-                made = artifacts.artifact_of(session, request.id)
-                subject = request.digest if gate == "spend" or made is None else made.digest
-                standing = {
-                    one.on_behalf_of or one.approver_id
-                    for one in given
-                    if (one.request_id, one.gate, one.subject_digest, one.decision)
-                    == (request.id, gate, subject, "approve")
-                    and deciders.may_count(one, request.dataset_id)
-                }
-                needed = rules.required_approvals(request.policy_id, of[request.dataset_id], gate)
-                assert (len(standing), needed) == gates.count_approvals(session, request, gate, subject)
-                seen += len(standing)
-        for proposal in moved:
-            standing = {
-                one.on_behalf_of or one.approver_id
-                for one in given
-                if one.proposal_id == proposal.id
-                and one.decision == "approve"
-                and deciders.may_count(one, proposal.dataset_id)
-            }
-            needed = rules.required_approvals(proposal.policy_id, of[proposal.dataset_id], "proposal")
-            assert (len(standing), needed) == gates.count_proposal_approvals(session, proposal)
+        for one in every:
+            counted = counted_one_by_one(session, one)
+            assert (len(status.approvers(one)), status.needed(one)) == count_approvals(session, one)
+            assert len(status.approvers(one)) == counted
+            assert status.deciders(one) == GateStatus.load(session, [one]).deciders(one)
+            seen += counted
         assert seen > 5
         assert session.scalars(select(Approval).where(Approval.on_behalf_of.is_not(None))).first() is not None
 
@@ -260,12 +259,12 @@ def test_as_many_statements_for_many_as_for_one(town: Town) -> None:
     engine = town.world.database.engine
     event.listen(engine, "before_cursor_execute", lambda *told: counted.append(told[2]))
     with town.world.database.read() as session:
-        numbers = [request.id for request in requests.list_all(session)]
-        for asked in (numbers[:1], numbers):
+        every = every_decidable(session)
+        for asked in (every[:1], every):
             counted.clear()
-            lists.spent_by_request(session, asked)
-            lists.possibly_counting_decisions(session, asked)
-            assert len(counted) == 2
+            lists.spent_by_request(session, [one.number for one in asked])
+            GateStatus.load(session, asked)
+            assert len(counted) == 8
 
 
 class Back(Exception):
@@ -297,9 +296,9 @@ def test_the_queue_names_whom_the_database_would_let_decide(town: Town) -> None:
         looked = queue_page(View(session, world.steward, frozenset({"steward"}), figures=True, doubt=""))
         everybody = [Actor(person.id, person.name) for person in principals.list_all(session)]
         rejected = {
-            one.request_id
-            for one in lists.possibly_counting_decisions(session, [*range(100)])
-            if one.decision == "reject"
+            one.number
+            for one in every_decidable(session)
+            if one.gate is not Gate.PROPOSAL and GateStatus.load(session, [one]).is_rejected(one)
         }
     asked = [one for one in (*looked.requests, *looked.proposals) if one.step in tuple(Gate) and not one.expired]
     assert {one.step for one in asked} == {*Gate}

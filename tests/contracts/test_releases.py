@@ -18,6 +18,7 @@ from models_db.services.lifecycle.gates import GateClosed, GateDecision
 from models_db.services.lifecycle.ledger import Attempt
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
+from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from tests.conftest import Ledgers
 from tests.support import LATE, SOON, World, fetch, later, planned, snapshot
@@ -46,8 +47,8 @@ def test_the_whole_life(world: World) -> None:
     attempt = world.published()
     with world.database.read() as session:
         steps = [(s.from_state, s.to_state) for s in releases.history(session, attempt.request_id)]
-        decisions = [(a.gate, p.name) for a, p in gates.request_decisions(session, attempt.request_id)]
-        spend_only = gates.request_decisions(session, attempt.request_id, "spend")
+        decisions = [(a.gate, p.name) for a, p in gates.decisions_on(session, attempt.request_id, *REQUEST_GATES)]
+        spend_only = gates.decisions_on(session, attempt.request_id, Gate.SPEND)
         kinds = [link.kind for link in log.stream_links(session, log.LogFilter(request_id=attempt.request_id))]
         assert verify_chain.verify_chain(session).holds
     assert steps == [

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from flows.approvals import decide as deciding
+from flows.approvals import decide
 from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.services.catalogue import datasets, policies
@@ -45,8 +45,8 @@ def propose(workspace: Workspace, claim: LifetimeClaim = LIE) -> int:
 def force(workspace: Workspace, claim: LifetimeClaim = LIE) -> None:
     """A cap that took effect without any check of its amounts."""
     number = propose(workspace, claim)
-    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
-    decision = deciding._gate_decision(asked, "approve", "agreed", None)
+    asked = replace(decide.load_review(workspace, number, "proposal"), refusal=None)
+    decision = decide._gate_decision(asked, "approve", "agreed", None)
     with workspace.database.write() as session:
         assert gates.record_decision(session, workspace.actor, decision, "s", amount_check=any_amounts) == "carried"
 
@@ -101,23 +101,23 @@ def test_the_honest_cap_is_approved_and_its_growth_is_said_in_words(almoner: Alm
 
 def _sign(workspace: Workspace, number: int) -> object:
     """The screen is bypassed."""
-    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
-    return deciding.decide(workspace, asked, "approve", "agreed")
+    asked = replace(decide.load_review(workspace, number, "proposal"), refusal=None)
+    return decide.decide(workspace, asked, "approve", "agreed")
 
 
 def _bring(workspace: Workspace, number: int) -> object:
     """The screen is bypassed here and where it was signed."""
-    asked = replace(deciding.load_review(workspace, number, "proposal"), refusal=None)
-    return deciding.import_approval(workspace, asked, deciding.sign_offline(workspace.key, asked, "agreed"))
+    asked = replace(decide.load_review(workspace, number, "proposal"), refusal=None)
+    return decide.import_approval(workspace, asked, decide.sign_offline(workspace.key, asked, "agreed"))
 
 
 def _sign_elsewhere(workspace: Workspace, number: int) -> object:
-    return deciding.sign_offline(workspace.key, deciding.load_review(workspace, number, "proposal"), "agreed")
+    return decide.sign_offline(workspace.key, decide.load_review(workspace, number, "proposal"), "agreed")
 
 
 def _record(workspace: Workspace, number: int) -> object:
     """The flow is bypassed, too."""
-    decision = deciding._gate_decision(deciding.load_review(workspace, number, "proposal"), "approve", "agreed", None)
+    decision = decide._gate_decision(decide.load_review(workspace, number, "proposal"), "approve", "agreed", None)
     with workspace.database.write() as session:
         return gates.record_decision(session, workspace.actor, decision, "s", amount_check=require_proposal_amounts)
 
@@ -142,8 +142,8 @@ def test_each_signature_and_the_application_derive_the_amounts_themselves(
 
 
 def test_nothing_takes_effect_without_a_check(workspace: Workspace) -> None:
-    decision = deciding._gate_decision(
-        deciding.load_review(workspace, propose(workspace), "proposal"), "approve", "agreed", None
+    decision = decide._gate_decision(
+        decide.load_review(workspace, propose(workspace), "proposal"), "approve", "agreed", None
     )
     with pytest.raises(ValueError, match="nothing derives them"), workspace.database.write() as session:
         gates.record_decision(session, workspace.actor, decision, "s")
@@ -169,9 +169,9 @@ def test_a_cap_in_force_that_does_not_follow_stops_everything_that_rests_on_it(
     ):
         refused(almoner, line)
     refused(almoner, 'approve 3 --gate spend --reason "agreed"', piped="clinic\n")
-    asked = replace(deciding.load_review(workspace, 3, "spend"), refusal=None)
+    asked = replace(decide.load_review(workspace, 3, "spend"), refusal=None)
     with pytest.raises(AmountsDiffer):
-        deciding.decide(workspace, asked, "approve", "agreed")
+        decide.decide(workspace, asked, "approve", "agreed")
     found = almoner.ask("doctor", expected=3)["findings"]
     assert [f["check"] for f in found if not f["ok"]] == ["amounts"]
     almoner.type('reject 3 --reason "not on this budget"')

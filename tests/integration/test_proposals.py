@@ -1,6 +1,7 @@
 """What stewards decide besides releases, as people type it: caps, schedules, envelopes, retractions."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -64,6 +65,28 @@ def released(almoner: Almoner, number: int) -> Path:
 
 
 # --- caps
+
+
+def test_an_approval_that_was_taken_back_is_shown_as_such(team: Team) -> None:
+    root = team.root
+    root.type('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"')
+    root.ask('approve 1 --gate proposal --reason "agreed"', piped="clinic\n")
+    assert "no longer counts" not in root.type("proposal show 1").out
+    root.type('withdraw-approval 1 --gate proposal --reason "too much"')
+    shown = root.type("proposal show 1").out
+    assert "approved (no longer counts): agreed" in shown
+    assert "0 of 2" in shown
+
+
+def test_the_screen_asks_for_as_many_approvals_as_the_gate(team: Team) -> None:
+    """The strictest dataset of the account decides how many, also where another one is decided on."""
+    root = team.root
+    root.type("dataset register --shares-account-with clinic --unit patient_id -- ward")
+    text = root.home.policy.read_text() + "datasets: {ward: {approvals: {proposal: 3}}}\n"
+    root.type(f"policy adopt {root.write('three.yaml', text)}")
+    root.type('dataset cap clinic --epsilon 9 --delta 1e-6 --reason "one more study"')
+    assert root.ask("proposal show 1")["needed"] == 3
+    assert re.search(r"approved so far\W+0 of 3", root.type("proposal show 1").out)
 
 
 def test_a_cap_is_raised_by_two_and_every_later_card_shows_it(team: Team) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from cli.framework import progress
 from flows.schedules import serve
-from flows.schedules import slots as deciding
 from flows.schedules.poller import Poller, PollerSettings
-from flows.schedules.slots import UNFINISHED_RUN_REASON
+from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_slot, list_due_slots
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
@@ -168,10 +167,10 @@ def test_a_run_that_is_not_finished_skips_the_next(almoner: Almoner) -> None:
     authorised(almoner)
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
-    (due,) = deciding.list_due_slots(workspace, now - timedelta(minutes=2))
-    assert deciding.decide_slot(workspace, due).request_id == 1
-    (later,) = deciding.list_due_slots(workspace, now)
-    decided = deciding.decide_slot(workspace, later)
+    (due,) = list_due_slots(workspace, now - timedelta(minutes=2))
+    assert decide_slot(workspace, due).request_id == 1
+    (later,) = list_due_slots(workspace, now)
+    decided = decide_slot(workspace, later)
     assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]

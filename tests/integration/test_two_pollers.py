@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from flows.releases.propose import price_for_home
-from flows.schedules import slots as deciding
-from flows.schedules.slots import UNFINISHED_RUN_REASON
+from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_slot, list_due_slots, run_slot
 from flows.workspace.workspace import open_workspace
 from models_db.services.catalogue import schedules
 from tests.integration.story import Almoner
@@ -28,7 +27,7 @@ def test_what_another_poller_gave_up_meanwhile_is_not_run(almoner: Almoner, monk
         with workspace.database.read() as session:
             (waiting,) = schedules.unfinished_slots(session)
         assert [run["outcome"] for run in look(almoner)["runs"]] == ["given up"]
-    assert deciding.run_slot(workspace, waiting) is None
+    assert run_slot(workspace, waiting) is None
     assert almoner.ask("schedule list")[0]["used"] == 0
     assert almoner.ask("schedule show 1")["slots"][0]["state"] == "given up"
     almoner.type("run 1")  # a person still may
@@ -43,17 +42,17 @@ def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
     (first,), (later,) = (
-        deciding.list_due_slots(workspace, now - timedelta(minutes=2)),
-        deciding.list_due_slots(workspace, now),
+        list_due_slots(workspace, now - timedelta(minutes=2)),
+        list_due_slots(workspace, now),
     )
     real = price_for_home
 
     def slowly(*given: Any) -> Any:
-        monkeypatch.setattr(deciding, "price_for_home", real)
-        assert deciding.decide_slot(workspace, first).request_id == 1
+        monkeypatch.setattr("flows.schedules.slots.price_for_home", real)
+        assert decide_slot(workspace, first).request_id == 1
         return real(*given)
 
-    monkeypatch.setattr(deciding, "price_for_home", slowly)
-    decided = deciding.decide_slot(workspace, later)
+    monkeypatch.setattr("flows.schedules.slots.price_for_home", slowly)
+    decided = decide_slot(workspace, later)
     assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]

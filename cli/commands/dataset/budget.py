@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from cli.commands.dataset import envelope as scopes
+from cli.commands.dataset import envelope
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.tables import fact_list, table
@@ -20,11 +20,10 @@ from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import format_decimal
-from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.accounting.zcdp import release_amount
 
 app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
-app.add_typer(scopes.app, name="scope")
+app.add_typer(envelope.app, name="scope")
 
 Cohorts = Annotated[
     str | None, typer.Option(metavar="newest|N,N", help="As releases have it that read these cohorts alone.")
@@ -47,7 +46,7 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         "blocks": found.blocks,
         "epsilon_cap": claim.epsilon,
         "delta_cap": claim.delta,
-        "epsilon_spent": lifetime_epsilon(balance.spent, claim.delta_conversion),
+        "epsilon_spent": found.epsilon_spent,
         "rho_cap": balance.cap.rho_text,
         "rho_spent": balance.spent.rho_text,
         "rho_held": balance.held.rho_text,
@@ -60,7 +59,7 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
     spent_by = _spent_by_request(workspace, found)
     more: dict[str, Json] = {
         "cohorts": [_cohort_row(found, line) for line in found.cohorts],
-        "envelopes": [scopes.envelope_to_json(envelope) for envelope in found.envelopes],
+        "envelopes": list(map(envelope.envelope_to_json, found.envelopes)),
         "window": None if found.window is None else _window_to_json(found.window),
         "cap_changes": _claim_changes(found),
         "spent_by": spent_by,
@@ -100,11 +99,11 @@ def _claim_changes(budget: BudgetView) -> list[Json]:
 def _cohort_row(budget: BudgetView, line: CohortLine) -> dict[str, Json]:
     return {
         "cohort": line.number,
-        "opened": line.opened_at[:10] if line.opened_at else "from the beginning",
+        "opened": line.opened_on or "from the beginning",
         "blocks": line.blocks,
         "rho_spent": line.balance.spent.rho_text,
         "rho_left": line.balance.remaining.rho_text,
-        "epsilon_spent": lifetime_epsilon(line.balance.spent, budget.claim.delta_conversion),
+        "epsilon_spent": budget.of_cohort(line).epsilon_spent,
         "requests": line.readers.count,
         "newest_request": line.readers.newest,
     }
@@ -125,7 +124,7 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
             rows.append([*figures, _readers_text(line)])
         shown.append(table(heads, rows, "Cohorts: each has the whole budget, and a unit stays in its own"))
     if budget.envelopes:
-        shown.append(scopes.envelope_table(budget.envelopes))
+        shown.append(envelope.envelope_table(budget.envelopes))
     if budget.window:
         shown.append(fact_list(_window_to_json(budget.window), title="What may be reserved in one window of time"))
     if changes := _claim_changes(budget):
@@ -136,11 +135,10 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
 
 
 def _window_to_json(window: PacingWindow) -> dict[str, Json]:
-    opens = window.opens_at[:10] if window.opens_at else "with the next release"
     return {
         "period": window.period,
-        "opens": opens,
-        "closes": window.closes_at[:10] if window.closes_at else None,
+        "opens": window.opens_on or "with the next release",
+        "closes": window.closes_on,
         "rho_cap": window.cap.rho_text,
         "rho_used": window.used.rho_text,
         "rho_left": window.left.rho_text,

@@ -65,7 +65,7 @@ def envelope_to_json(envelope: Envelope) -> dict[str, Json]:
         "scope": envelope.name,
         "rho_cap": envelope.cap.rho_text,
         "rho_spent": envelope.spent.rho_text,
-        "rho_held": (envelope.cap - envelope.spent - envelope.left).rho_text,
+        "rho_held": envelope.held.rho_text,
         "rho_left": envelope.left.rho_text,
         "delta_fail_left": envelope.left.delta_text,
     }

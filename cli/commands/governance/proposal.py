@@ -42,7 +42,8 @@ def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResul
     with workspace.database.read() as session:
         found = proposal_row(session, proposals.find_proposal(session, proposal))
         decisions = [
-            (a.at, a.decision, p.name, a.reason, a.expires_at) for a, p in gates.proposal_decisions(session, proposal)
+            (a.at, a.decision, p.name, a.reason, a.expires_at)
+            for a, p in gates.decisions_on(session, proposal, Gate.PROPOSAL)
         ]
     names = ("at", "decision", "by", "reason", "expires_at")
     given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]

@@ -10,7 +10,7 @@ from cli.framework.command import CommandContext, CommandResult, command, print_
 from cli.framework.prompts import confirm
 from cli.framework.review_screen import render_review
 from cli.framework.tables import plain_text
-from flows.approvals import decide as decisions
+from flows.approvals import decide
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
 from flows.workspace.workspace import open_workspace, signing_key_path
@@ -166,26 +166,25 @@ def withdraw_approval(
     if not reason.strip():
         raise DecisionReasonMissing
     workspace = open_workspace(context.home)
-    state = decisions.withdraw(workspace, request, gate.value, reason.strip())
+    state = decide.withdraw(workspace, request, gate, reason.strip())
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
-    what = "proposal" if gate is Gate.PROPOSAL else "request"
-    said = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {what} is {state}."
-    return CommandResult(data, [said])
+    line = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {gate.subject} is {state}."
+    return CommandResult(data, [line])
 
 
 def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult:
     number, gate = _required_number(options), _required_gate(options)
     _given_reason(options)
     workspace = open_workspace(context.home)
-    asked = decisions.load_review(workspace, number, gate)
+    asked = decide.load_review(workspace, number, gate)
     reason = _signed_reason(options, asked)
     if verdict == "approve":
-        decisions.require_waiting(asked)
-        decisions.rehearse_decision(workspace, asked, verdict, reason, options.on_behalf_of)
+        decide.require_waiting(asked)
+        decide.rehearse_decision(workspace, asked, verdict, reason, options.on_behalf_of)
         _show_and_confirm(context, asked, reason, options.confirm)
     else:
         context.print_progress(*render_review(asked))
-    state = decisions.decide(workspace, asked, verdict, reason, options.on_behalf_of)
+    state = decide.decide(workspace, asked, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
     return _decision_result(asked, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
 
@@ -193,7 +192,7 @@ def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdic
 def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult:
     options.require(("number", "gate", "export"))
     workspace, path = open_workspace(context.home), _required_path(options.export)
-    asked = decisions.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
+    asked = decide.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
     private = "It holds unpublished texts: keep it as private as them." if asked.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
@@ -207,10 +206,10 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     key = SigningKey.load(signing_key_path(home))
     asked = import_review(_required_path(options.ask), key.public_key, home.root)
     reason = _signed_reason(options, asked)
-    decisions.require_waiting(asked)
-    decisions.require_steward(asked, key)
+    decide.require_waiting(asked)
+    decide.require_steward(asked, key)
     _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
-    made = decisions.sign_offline(key, asked, reason, options.on_behalf_of)
+    made = decide.sign_offline(key, asked, reason, options.on_behalf_of)
     write_approval(path, made)
     data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
             "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
@@ -226,22 +225,22 @@ def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandRes
     workspace = open_workspace(context.home)
     asked = import_review(_required_path(options.ask), workspace.key.public_key, context.home.root)
     reason = _signed_reason(options, asked)
-    decisions.require_waiting(asked)
-    decisions.require_steward(asked, workspace.key)
-    decisions.rehearse_decision(workspace, asked, "approve", reason, options.on_behalf_of)
+    decide.require_waiting(asked)
+    decide.require_steward(asked, workspace.key)
+    decide.rehearse_decision(workspace, asked, "approve", reason, options.on_behalf_of)
     _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
-    state = decisions.decide(workspace, asked, "approve", reason, options.on_behalf_of)
+    state = decide.decide(workspace, asked, "approve", reason, options.on_behalf_of)
     return _decision_result(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
 
 def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult:
     options.require(("number", "gate", "signed"), ("confirm",))
     workspace, signed = open_workspace(context.home), read_approval(_required_path(options.signed))
-    asked = decisions.load_review(workspace, _required_number(options), _required_gate(options))
-    decisions.require_waiting(asked)
-    decisions.check_signed_approval(asked, signed)
+    asked = decide.load_review(workspace, _required_number(options), _required_gate(options))
+    decide.require_waiting(asked)
+    decide.check_signed_approval(asked, signed)
     _show_and_confirm(context, asked, signed.reason, options.confirm)
-    state = decisions.import_approval(workspace, asked, signed)
+    state = decide.import_approval(workspace, asked, signed)
     said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
     return _decision_result(asked, "approve", state, signed.approver, said)
 
@@ -257,7 +256,7 @@ def _show_and_confirm(
 
 
 def _decision_result(asked: Review, verdict: str, state: str, by: str, said: str) -> CommandResult:
-    what = "proposal" if asked.gate is Gate.PROPOSAL else "request"
+    what = asked.gate.subject
     data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
             "subject_sha256": asked.subject_digest}  # fmt: skip
     lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
@@ -298,7 +297,7 @@ def _signed_reason(options: ApproveOptions, asked: Review) -> str:
     return (
         _given_reason(options)
         if options.override is None
-        else decisions.override_reason_for(asked, _given_reason(options))
+        else decide.override_reason_for(asked, _given_reason(options))
     )
 
 

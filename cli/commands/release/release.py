@@ -20,7 +20,7 @@ from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.tables import Request
 from models_db.values.canonical_json import Json
-from models_db.values.gates import Gate
+from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE
 from models_db.values.requests import ReleaseRequest
 
@@ -118,7 +118,7 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
         steps = [(s.at, s.from_state, s.to_state, s.detail) for s in requests.history(session, request)]
         decisions = [
             (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
-            for a, p in gates.request_decisions(session, request)
+            for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
         data = {
             **_request_summary(session, found),

@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
 from models_db.services.audit.chain import Actor
-from models_db.tables import Artifact, Dataset, InternalView, PolicyRule, PolicyVersion, Principal, Request, Transition
+from models_db.services.catalogue import policies
+from models_db.tables import Artifact, Dataset, InternalView, PolicyVersion, Principal, Request, Transition
 from models_db.values.internal_view import ReleaseUndecided, ViewerExcluded, ViewingRecord
 from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row
@@ -82,20 +83,15 @@ def require_not_barred(
     Raises:
         ViewerExcluded: one has seen unprotected figures of its account, and the policy bars whoever has.
     """
-    if policy is None or not _strictest_bar(session, policy, dataset.account_id):
+    if policy is None:
+        return
+    rules = policies.load_approval_rules(session, [policy.id], [dataset.account_id])
+    if not rules.bars_viewers(policy.id, dataset.account_id):
         return
     barred = [one for one in people if one is not None and has_seen(session, dataset.account_id, one)]
     if barred:
         names = [session.get_one(Principal, one).name for one in dict.fromkeys(barred)]
         raise ViewerExcluded(names, dataset.name, step)
-
-
-def _strictest_bar(session: Session, policy: PolicyVersion, account_id: int) -> bool:
-    """The strictest rule for any dataset of the account: they protect the same people."""
-    names = session.scalars(select(Dataset.name).where(Dataset.account_id == account_id)).all()
-    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == policy.id)).all()
-    own = {rule.dataset: rule.bars_viewers for rule in rules}
-    return any(bool(policy.bars_viewers if own.get(name) is None else own[name]) for name in names)
 
 
 def _require_between_releases(session: Session, account_id: int) -> None:

@@ -1,7 +1,8 @@
 """Policies: recorded once, adopted by an admin, the last adopted one in force."""
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,7 +11,7 @@ from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms, PolicyTerms
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import principals
-from models_db.tables import PolicyAdoption, PolicyRule, PolicyVersion
+from models_db.tables import Dataset, PolicyAdoption, PolicyRule, PolicyVersion
 from models_db.writes.insert import insert_row, insert_rows
 
 
@@ -85,3 +86,42 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
     ]
     insert_rows(session, rules)
     return version
+
+
+@dataclass(frozen=True)
+class ApprovalRules:
+    """What policies ask of the datasets of an account; the strictest rule holds, because they protect the same people.
+
+    The guards of the database apply the same rule (`migrations.schema.conditions`).
+    """
+
+    policies: Mapping[int, PolicyVersion]
+    rules: Mapping[tuple[int, str], PolicyRule]
+    sharing: Mapping[int, Sequence[str]]
+    """Names of the datasets of an account."""
+
+    def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
+        """How many stewards a policy asks for at a gate: the most for any dataset of the account."""
+        return max(map(int, self._values(policy_id, account_id, f"{gate}_approvals")))
+
+    def bars_viewers(self, policy_id: int, account_id: int) -> bool:
+        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
+        return any(map(bool, self._values(policy_id, account_id, "bars_viewers")))
+
+    def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
+        """A rule for each dataset of the account: its own, or else that of the policy."""
+        for name in self.sharing[account_id]:
+            own = getattr(self.rules.get((policy_id, name)), column, None)
+            yield getattr(self.policies[policy_id], column) if own is None else own
+
+
+def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
+    """What some policies ask of the datasets of some accounts."""
+    versions = set(policy_ids)
+    policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(versions)))
+    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(versions)))
+    query = select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(set(accounts)))
+    sharing: dict[int, list[str]] = {}
+    for account, name in session.execute(query):
+        sharing.setdefault(account, []).append(name)
+    return ApprovalRules({p.id: p for p in policies}, {(r.policy_id, r.dataset): r for r in rules}, sharing)

@@ -11,6 +11,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.audit.link_body import parse_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import attempts, gates, ledger
+from models_db.services.lifecycle.decidable import artifacts_by_request
 from models_db.tables import (
     Artifact,
     AuditLink,
@@ -111,8 +112,7 @@ def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluati
 
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
     """What the request's last successful attempt produced."""
-    query = select(Artifact).where(Artifact.request_id == request_id).order_by(Artifact.attempt.desc()).limit(1)
-    return session.scalars(query).one_or_none()
+    return artifacts_by_request(session, [request_id]).get(request_id)
 
 
 def values_of(session: Session, artifact: Artifact) -> str | None:
@@ -153,7 +153,7 @@ def require_publishable(session: Session, request_id: int) -> tuple[Request, Art
     if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED):
         raise requests.WrongState(request_id, state, "produced")
     if state == "produced":
-        gates.require_gate(session, request, Gate.PUBLISH, artifact.digest)
+        gates.require_gate(session, request_id, Gate.PUBLISH)
     return request, artifact
 
 

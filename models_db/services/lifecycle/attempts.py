@@ -53,7 +53,7 @@ def require_startable(session: Session, request_id: int) -> Request:
         raise requests.WrongState(request_id, state, RequestState.APPROVED)
     erasures.require_not_erased(session, request.version_id)
     if request.standing_id is None:
-        gates.require_gate(session, request, Gate.SPEND, request.digest)
+        gates.require_gate(session, request_id, Gate.SPEND)
     if request.expires_at <= utc_now():
         raise requests.WrongState(
             request_id, "expired", "unexpired", "Submit it again: `almoner release request FILE`."

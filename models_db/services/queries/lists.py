@@ -4,14 +4,15 @@ The services beside this one answer for one request, dataset or proposal. Whatev
 (`tests/contracts/test_listings.py` compares them row by row).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from models_db.database.base import utc_now
+from models_db.services.catalogue import datasets
 from models_db.services.catalogue.cohorts import COHORT_NUMBER, FIRST_COHORT, PARTITION_OF_ROOT
+from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle.ledger import Balance
 from models_db.tables import (
     Account,
@@ -22,35 +23,19 @@ from models_db.tables import (
     Cohort,
     Dataset,
     DatasetVersion,
-    Delegation,
-    DelegationEnd,
     Entry,
     Hold,
     Invocation,
     PartitionScheme,
-    PolicyRule,
-    PolicyVersion,
     Principal,
     Proposal,
     Publication,
     Request,
-    RoleGrant,
-    RoleRevocation,
     ScopeEnd,
     StandingUse,
     Transition,
-    Withdrawal,
 )
 from models_db.values.amounts import Amount
-
-
-@dataclass(frozen=True)
-class ClaimTerms:
-    """The lifetime claim of an account, without its caps in units."""
-
-    epsilon: str
-    delta: str
-    delta_conversion: int
 
 
 def principal_names(session: Session) -> dict[int, str]:
@@ -149,20 +134,23 @@ def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
     return and_(Account.parent_id.in_(accounts), Account.kind == "scope", Account.id.not_in(ended))
 
 
-def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, ClaimTerms]:
+def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
     """The lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
-    first = session.scalars(select(Cap).where(Cap.account_id.in_(accounts)))
-    found = {cap.account_id: ClaimTerms(cap.epsilon, cap.delta, cap.delta_conversion) for cap in first}
-    carried = (
-        select(Dataset.account_id, Proposal.epsilon, Proposal.delta, Proposal.delta_conversion)
+    first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))
+    claims = {
+        cap.account_id: LifetimeClaim(
+            cap.epsilon, cap.delta, cap.delta_conversion, Amount(account.rho_cap, account.delta_cap)
+        )
+        for cap, account in session.execute(first)
+    }
+    applied = (
+        select(Dataset.account_id, Proposal)
         .join(Proposal, Proposal.dataset_id == Dataset.id)
         .join(AppliedProposal, AppliedProposal.proposal_id == Proposal.id)
         .where(Dataset.account_id.in_(accounts), Proposal.kind == "cap")
         .order_by(AppliedProposal.id)
     )
-    for account, epsilon, delta, conversion in session.execute(carried):
-        found[account] = ClaimTerms(str(epsilon), str(delta), conversion or 0)
-    return found
+    return claims | {account: datasets.claim_of(proposal) for account, proposal in session.execute(applied)}
 
 
 def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
@@ -260,111 +248,7 @@ def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int
     return most
 
 
-def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
-    """The newest artifact of each request that has one; see `artifacts.artifact_of`."""
-    query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
-    return {artifact.request_id: artifact for artifact in session.scalars(query)}
-
-
-def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
-    """Who has run something of which request: (request, principal)."""
-    query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
-    return {(row[0], row[1]) for row in session.execute(query.distinct())}
-
-
-# --- decisions -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DecidingPeople:
-    """Who is a steward or an admin now, and who decides for whom on which dataset."""
-
-    stewards: frozenset[int]
-    admins: frozenset[int]
-    delegated: frozenset[tuple[int, int, int]]
-    """(giver, taker, dataset)"""
-
-    def may_count(self, approval: Approval, dataset_id: int) -> bool:
-        """Whether an approval's giver may still give it."""
-        giver, taker = approval.on_behalf_of, approval.approver_id
-        if giver is None:
-            return taker in self.stewards
-        return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
-
-    def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
-        """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
-        yield from ((steward, steward) for steward in self.stewards)
-        for giver, taker, dataset in self.delegated:
-            if dataset == dataset_id and giver in self.stewards:
-                yield taker, giver
-
-
-def deciding_people(session: Session) -> DecidingPeople:
-    """Everybody who may decide on something now."""
-    now = utc_now()
-    granted = select(RoleGrant.role, RoleGrant.principal_id).where(
-        RoleGrant.role.in_(("steward", "admin")),
-        RoleGrant.valid_from <= now,
-        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
-        RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
-    )
-    given = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
-        Delegation.valid_from <= now,
-        Delegation.valid_to > now,
-        Delegation.id.not_in(select(DelegationEnd.delegation_id)),
-    )
-    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(given))
-    held: dict[str, set[int]] = {"steward": set(), "admin": set()}
-    for role, principal in session.execute(granted):
-        held[role].add(principal)
-    return DecidingPeople(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
-
-
-def possibly_counting_decisions(
-    session: Session, request_ids: Collection[int], proposal_ids: Collection[int] = ()
-) -> list[Approval]:
-    """The decisions on some requests and proposals that may count: not withdrawn, and approvals not expired."""
-    query = select(Approval).where(
-        or_(Approval.request_id.in_(request_ids), Approval.proposal_id.in_(proposal_ids)),
-        or_(Approval.decision == "reject", Approval.expires_at > utc_now()),
-        Approval.id.not_in(select(Withdrawal.approval_id)),
-    )
-    return list(session.scalars(query.order_by(Approval.id)))
-
-
-@dataclass(frozen=True)
-class ApprovalRules:
-    """The numbers of approvals that policies ask for, and which datasets protect the same people."""
-
-    policies: Mapping[int, PolicyVersion]
-    rules: Mapping[tuple[int, str], PolicyRule]
-    sharing: Mapping[int, Sequence[str]]
-    """Names of the datasets of an account."""
-
-    def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
-        """How many stewards a policy asks for at a gate; see `gates.required_approvals`."""
-        column = f"{gate}_approvals"
-        of_all = getattr(self.policies[policy_id], column)
-        own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
-        asked = [None if rule is None else getattr(rule, column) for rule in own]
-        return max(of_all if number is None else int(number) for number in asked)
-
-    def bars_viewers(self, policy_id: int, account_id: int) -> bool:
-        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
-        own = (self.rules.get((policy_id, name)) for name in self.sharing[account_id])
-        said = [None if rule is None else rule.bars_viewers for rule in own]
-        return any(bool(self.policies[policy_id].bars_viewers if bars is None else bars) for bars in said)
-
-
-def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
-    """What some policies ask of the datasets of some accounts."""
-    wanted, among = set(policy_ids), set(accounts)
-    policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(wanted)))
-    rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(wanted)))
-    sharing: dict[int, list[str]] = {}
-    for account, name in session.execute(select(Dataset.account_id, Dataset.name).where(Dataset.account_id.in_(among))):
-        sharing.setdefault(account, []).append(name)
-    return ApprovalRules({p.id: p for p in policies}, {(r.policy_id, r.dataset): r for r in rules}, sharing)
+# --- proposals -----------------------------------------------------------------------------------------------
 
 
 def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Proposal]:

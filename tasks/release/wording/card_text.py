@@ -1,6 +1,6 @@
 """The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
 
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from typing import Final
 
 from models_db.values.internal_view import CONDITIONAL_CLAIM
@@ -179,8 +179,6 @@ RANDOMNESS: Final = {
     "deterministic-not-private": "Random numbers: a repeatable test generator. **NOT PRIVATE.**",
 }
 
-_EXACT = Context(prec=30, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
-_SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
 _MILLION = Decimal(10**6)
 
 
@@ -192,7 +190,7 @@ def unprotected_figures(since: str, people: int) -> str:
 
 def describe_blocks(claim: Claim) -> str:
     """What epsilon and delta mean for an attacker."""
-    if claim.rho == claim.delta_fail == "0":
+    if claim.charges_nothing:
         return "No private text had a part in it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
     return (
@@ -208,18 +206,7 @@ def describe_blocks(claim: Claim) -> str:
 
 
 def describe_bounds(claim: Claim) -> tuple[str, str]:
-    """`bounds` of a claim in words: how many times as likely, and how often right, in percent."""
-    factor, right = bounds(Decimal(claim.epsilon), Decimal(claim.delta))
+    """`Claim.guessing_bounds` in words: how many times as likely, and how often right, in percent."""
+    factor, right = claim.guessing_bounds
     times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
     return times, figure(right)
-
-
-def bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
-    """e^epsilon, and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
-
-    Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
-    e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).
-    """
-    factor = _EXACT.exp(epsilon)
-    wrong = (1 - delta) / (1 + factor.next_plus(_EXACT))  # rounded by the default context: 28 digits
-    return _SHOWN.plus(factor), min(_SHOWN.plus(100 * (1 - wrong)), Decimal(100))

@@ -42,6 +42,7 @@ def a_question(*stewards: Person, budget: dict[str, str] | None = None, **change
             "stewards": stewards,
             "given": (),
             "counted": 0,
+            "needed": 1,
             "budget": BUDGET | (budget or {}),
             "previous": None,
             "notices": (),

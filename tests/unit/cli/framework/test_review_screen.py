@@ -7,6 +7,7 @@ from cli.framework.review_screen import UNSIGNED_NOTE, render_review
 from flows.approvals.build_review import build_spend_review
 from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
 from models_db.policies.policy import Policy
+from models_db.values.gates import Gate
 from tests.unit.flows.asking import a_question, text_of
 
 
@@ -19,7 +20,7 @@ def shown(asked: Review, width: int = 100, *, elsewhere: bool = False) -> str:
 
 
 def with_sections(*sections: ReviewSection) -> Review:
-    return Review(1, "spend", "clinic", "submitted", "ab" * 32, Policy(), sections)
+    return Review(1, Gate.SPEND, "clinic", "submitted", "ab" * 32, Policy(), sections)
 
 
 @pytest.mark.parametrize("width", [80, 100, 150])

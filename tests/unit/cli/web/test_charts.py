@@ -9,8 +9,10 @@ import pytest
 from cli.web.charts import MOST_LINES, MOST_ROWS, NAME_SPACING, budget_bar, burn_chart, burn_rows, visible_series
 from flows.dashboard.balances import BalanceFigures, figures_of
 from flows.dashboard.burn_down import BurnDown, burn_down_of
+from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle.ledger import Balance
 from models_db.values.amounts import Amount
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.svg_axes import TOP
 
 TODAY = date(2026, 11, 21)
@@ -19,7 +21,8 @@ CAP = Amount(1000, 1000)
 
 def figures(spent: int, held: int = 0, reserved: int = 0) -> BalanceFigures:
     left = CAP - Amount(spent) - Amount(held) - Amount(reserved)
-    return figures_of(Balance(CAP, Amount(spent), Amount(held), left, Amount(reserved)), 9 * 10**11)
+    balance = Balance(CAP, Amount(spent), Amount(held), left, Amount(reserved))
+    return figures_of(BudgetFacts(LifetimeClaim("8", "1e-6", 9 * 10**11, CAP), balance))
 
 
 def burn(days: int, each: int = 10) -> BurnDown:

@@ -309,7 +309,7 @@ def test_an_approval_of_another_request_is_refused(key, question, asked):
     with pytest.raises(ApprovalUnusable, match="for number 2"):
         check_signed_approval(asked, sign_offline(key, second, "fine"))
     changed = build_spend_review(a_question(steward(key), request=a_request(nonce="88" * 16)), None)
-    with pytest.raises(ApprovalUnusable, match="something else"):
+    with pytest.raises(ApprovalUnusable, match="another content"):
         check_signed_approval(asked, sign_offline(key, changed, "fine"))
 
 

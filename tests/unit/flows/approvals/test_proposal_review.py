@@ -76,6 +76,7 @@ def a_proposal(
             "stewards": stewards,
             "given": (),
             "counted": 0,
+            "needed": 2,
             "budget": BUDGET,
             "release": {"number": 1, "state": "published", "request": a_request()} if kind == "retraction" else None,
         }
@@ -128,7 +129,7 @@ def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> N
 
 
 def test_ones_own_proposal_is_pointed_out() -> None:
-    assert "You proposed this proposal yourself." in text_of(
+    assert "You made this proposal yourself." in text_of(
         build_proposal_review(a_proposal("retraction"), ANA.public_key)
     )
 

@@ -18,9 +18,10 @@ from models_db.services.lifecycle.envelopes import EnvelopeUnknown
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.values.amounts import Amount, Envelope
+from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.accounting.zcdp import lifetime_cap
-from tests.unit.tasks.pricing.test_quote import facts, priced
+from tests.unit.tasks.pricing.test_quote import CLAIM, facts, priced
 
 
 def test_the_last_day_counts_to_its_end() -> None:
@@ -59,7 +60,7 @@ def test_a_raise_is_more_of_anything(epsilon: str, delta: str, raises: bool) -> 
 
 @pytest.mark.parametrize(("runs", "left", "fitting"), [(3, 29, 2), (3, 30, 3), (3, 500, 3), (3, 9, 0)])
 def test_a_proposal_says_how_many_runs_fit_now(runs: int, left: int, fitting: int) -> None:
-    quote = priced(facts(balance=Balance(Amount(500), Amount(), Amount(), Amount(left))))
+    quote = priced(facts(budget=BudgetFacts(CLAIM, Balance(Amount(500), Amount(), Amount(), Amount(left)))))
     wanted = AuthorisationTerms({}, 10, 0, runs, "2099-12-31T23:59:59.000000Z")
     assert StandingProposal(None, 1, quote, True, wanted).affordable_runs == fitting
 
@@ -90,7 +91,7 @@ def test_a_list_says_what_is_asked_for(row: ProposalRow, said: str) -> None:
 def test_what_is_left_is_of_the_envelope_or_beside_all() -> None:
     balance = Balance(Amount(100), Amount(), Amount(), Amount(70), Amount(30))
     study = Envelope("study", Amount(40), Amount(10), Amount(30))
-    view = BudgetView(("clinic",), 1, (lifetime_claim("8", "1e-6"),), balance, (study,), None)
+    view = BudgetView(CLAIM, balance, ("clinic",), 1, (CLAIM,), (study,), None)
     assert (view.left(None), view.left("study")) == (Amount(70), Amount(30))
     with pytest.raises(EnvelopeUnknown):
         view.left("other")

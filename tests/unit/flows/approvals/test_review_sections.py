@@ -79,7 +79,7 @@ def test_a_calm_question_has_no_warning():
 
 
 def test_own_requests_are_pointed_out_to_their_author_alone():
-    assert doubts(a_question(), ANA) == ("You asked for this release yourself.",)
+    assert doubts(a_question(), ANA) == ("You requested this release yourself.",)
     assert doubts(a_question(), ROBIN) == ()
 
 
@@ -87,7 +87,7 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
     given = ({"by": "robin", "decision": "approve", "reason": "fine", "counts": True},)
     question = a_question(people().runner, given=given, counted=1)
     assert doubts(question, ROBIN) == ("You have decided on this already.",)
-    assert doubts(question, ANA) == ("You asked for this release yourself.",)
+    assert doubts(question, ANA) == ("You requested this release yourself.",)
     assert doubts(question) == ()
 
 
@@ -161,7 +161,8 @@ def test_a_policy_says_what_it_demands_of_this_dataset():
             "datasets": {"clinic": {"approvals": {"spend": 3}}},
         }
     )
-    asked = build_spend_review(a_question(policy=policy, request=a_request(policy=digest(model_to_json(policy)))), None)
+    question = a_question(policy=policy, request=a_request(policy=digest(model_to_json(policy))), needed=3)
+    asked = build_spend_review(question, None)
     rows = dict(section(asked, "Policy").rows)
     assert rows["approvals needed"] == "3 to spend, 1 to publish"
     assert rows["one release"] == "epsilon at most 4, delta at most 1e-6"
@@ -177,7 +178,7 @@ def test_another_policy_than_the_requests_is_refused():
 
 
 def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_price(tmp_path):
-    asked = produced(tmp_path, a_question())
+    asked = produced(tmp_path, a_question(needed=2))
     titles = [one.title for one in asked.sections]
     assert titles[:3] == ["What would leave", "Evaluation", "Samples"]
     said = text_of(asked)

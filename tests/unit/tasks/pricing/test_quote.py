@@ -17,6 +17,8 @@ from models_db.services.lifecycle.ledger import Balance, BudgetExceeded, Invocat
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import FileInvalid, PublicMetadata, ReleaseRequest, parse_model
+from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
@@ -30,7 +32,6 @@ from tasks.pricing.quote import (
     Envelope,
     ModelFacts,
     Quote,
-    lifetime_epsilon,
     model_facts,
     plan_json,
     quote,
@@ -43,6 +44,7 @@ pytestmark = pytest.mark.dear
 
 MODEL = ModelFacts("tiny", "1", "d" * 64, "Apache-2.0")
 LIFETIME = lifetime_cap("8", "1e-6")
+CLAIM = lifetime_claim("8", "1e-6")
 WRITTEN: dict[str, Any] = {
     "dataset": "clinic",
     "kind": "synthetic_corpus",
@@ -69,10 +71,7 @@ def facts(spent: Amount | None = None, held: Amount | None = None, *, governed: 
         "blocks": 1,
         "version": 1,
         "version_uid": "u" * 32,
-        "epsilon_cap": "8",
-        "delta_cap": "0.000001",
-        "delta_conversion": int(LIFETIME.delta_conv * 10**18),
-        "balance": balance,
+        "budget": BudgetFacts(CLAIM, balance),
     }
     return DatasetFacts(**given | changes)
 
@@ -343,7 +342,7 @@ def test_a_price_says_which_pot_it_comes_out_of() -> None:
     assert (named["rho_left_before"], named["affordable"]) == ("0.9", True)
     assert named["rho_left_after"] == (Amount(left) - priced().plan.loss).rho_text
     balance = Balance(LIFETIME.amount, Amount(), Amount(), LIFETIME.amount - Amount(5), reserved=Amount(5))
-    assert budget(priced(facts(balance=balance)))["rho_in_envelopes"] == Amount(5).rho_text
+    assert budget(priced(facts(budget=BudgetFacts(CLAIM, balance))))["rho_in_envelopes"] == Amount(5).rho_text
     assert "rho_in_envelopes" not in budget(priced())
     withheld: Any = priced(facts(envelope=study(left)), scope="study").to_json(with_balance=False)["budget"]
     assert set(withheld) == {"epsilon_cap", "delta_cap", "rho_cap", "affordable"}

@@ -186,7 +186,7 @@ class Steward:
         decision = GateDecision(number, gate, subject, "approve", "as agreed", "2026-12-31T23:59:59.000000Z")
         decision = replace(decision, **changes)
         return SignedDecision(
-            request=decision.request_id,
+            request=decision.number,
             gate=decision.gate,
             subject_sha256=decision.subject_digest,
             decision=decision.verdict,

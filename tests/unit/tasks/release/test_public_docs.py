@@ -12,9 +12,8 @@ from tasks.accounting.zcdp import lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import METRICS
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.mechanisms.tokens.exponential_mechanism import ExponentialMechanism
-from tasks.release.claim import implied_epsilon, state_claim
+from tasks.release.claim import guessing_bounds, implied_epsilon, state_claim
 from tasks.release.independent_accountant import second_opinion
-from tasks.release.wording.card_text import bounds
 from tasks.values.plan import PlanInputs
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -66,10 +65,10 @@ def test_the_figures_of_the_example():
 
 
 def test_what_an_attacker_may_reach():
-    factor, right = bounds(Decimal(4), Decimal("1e-7"))
+    factor, right = guessing_bounds(Decimal(4), Decimal("1e-7"))
     assert stated()["likelihood ratio"] == f"at most {factor:.1f}"
     assert stated()["guessing membership at even odds"] == f"right at most {right} %"
-    assert f"At epsilon 1 it is {bounds(Decimal(1), Decimal('1e-7'))[1]} %" in GUARANTEE
+    assert f"At epsilon 1 it is {guessing_bounds(Decimal(1), Decimal('1e-7'))[1]} %" in GUARANTEE
 
 
 def test_the_lifetime_of_the_example_dataset():

@@ -146,7 +146,7 @@ def _facts() -> Iterator[AudienceFact]:
 def of_the_ledger() -> Iterator[Any]:
     """What only stewards are told."""
     yield BUDGET
-    yield sections.WarningLine("You asked for this release yourself.")
+    yield sections.WarningLine("You requested this release yourself.")
     yield sections.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
     yield sections.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
     yield sections.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")

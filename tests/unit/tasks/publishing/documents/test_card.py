@@ -15,6 +15,7 @@ from models_db.values.requests import model_to_json
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
+from tasks.release.claim import guessing_bounds
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.wording.card_text import (
     CAP_CHANGES,
@@ -25,7 +26,6 @@ from tasks.release.wording.card_text import (
     SEPARATE_ROLES,
     SEVERAL_ROLES,
     STANDING,
-    bounds,
 )
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import (
@@ -207,14 +207,14 @@ def test_the_bounds_in_words_are_upper_bounds_and_close(epsilon, delta):
     with mp.workdps(50):
         factor = exp(mp.mpf(epsilon))
         right = 100 * (factor + mp.mpf(delta)) / (1 + factor)
-        shown_factor, shown_right = bounds(Decimal(epsilon), Decimal(delta))
+        shown_factor, shown_right = guessing_bounds(Decimal(epsilon), Decimal(delta))
         assert factor <= mp.mpf(str(shown_factor)) <= factor * mp.mpf("1.001")
         assert right <= mp.mpf(str(shown_right)) <= right * mp.mpf("1.001")
 
 
 @pytest.mark.parametrize("epsilon", ["14", "100", "1000000"])
 def test_an_absurd_epsilon_makes_a_short_sentence(epsilon):
-    factor, right = bounds(Decimal(epsilon), Decimal("1e-7"))
+    factor, right = guessing_bounds(Decimal(epsilon), Decimal("1e-7"))
     assert factor > 10**6
     assert right == 100
 

@@ -8,6 +8,7 @@ from models_db.services.catalogue.principals import comparable_name
 from models_db.services.catalogue.requests import configuration
 from models_db.services.lifecycle import gates
 from models_db.values.canonical_json import digest
+from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.approvals import (
     NotApproved,
@@ -298,7 +299,7 @@ def test_a_row_of_the_ledger_becomes_a_decision(sqlite_database, new_key):
     with world.database.write() as session:
         gates.record_decision(session, world.steward, decision, key.sign(decision.statement(world.steward.name)))
     with world.database.read() as session:
-        ((approval, principal),) = gates.request_decisions(session, number, "spend")
+        ((approval, principal),) = gates.decisions_on(session, number, Gate.SPEND)
         found = SignedDecision.of(approval, principal)
     assert (found.request, found.gate, found.decision, found.approver) == (number, "spend", "approve", "steward")
     assert not found.authentic  # the ledger has another key for this principal

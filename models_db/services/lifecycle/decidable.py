@@ -1,0 +1,236 @@
+"""Requests and proposals at their gates as one value, and the state of the decisions on them.
+
+Which approvals count, how many are needed and who may still decide is computed here for any number of them with the
+same few statements. The guards of the database enforce the same conditions (`migrations.schema.conditions`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from models_db.database.base import utc_now
+from models_db.services.catalogue import internal_views, requests
+from models_db.services.catalogue.policies import ApprovalRules, load_approval_rules
+from models_db.services.lifecycle import proposals
+from models_db.tables import (
+    Approval,
+    Artifact,
+    Dataset,
+    Delegation,
+    DelegationEnd,
+    Invocation,
+    Proposal,
+    Request,
+    RoleGrant,
+    RoleRevocation,
+    Withdrawal,
+)
+from models_db.values.gates import Gate
+from models_db.values.request_state import WAITS_AT
+
+DECIDABLE_STATES: Final[Mapping[Gate, tuple[str, ...]]] = {**WAITS_AT, Gate.PROPOSAL: ("open",)}
+"""The states in which decisions are taken at each gate, the one that needs them first."""
+
+
+@dataclass(frozen=True)
+class Decidable:
+    """A request or a proposal at one of its gates.
+
+    Attributes:
+        number: of the request, or of the proposal.
+        subject_digest: what an approval binds to: the digest of the request, of its artifact, or of the proposal.
+        participants: principals who took part in it; where roles are separate, they may not decide.
+        revocable: whether it is a standing authorisation in force, which one rejection ends.
+    """
+
+    gate: Gate
+    number: int
+    subject_digest: str
+    dataset_id: int
+    account_id: int
+    policy_id: int
+    state: str
+    participants: frozenset[int]
+    revocable: bool = False
+
+    @classmethod
+    def of_request(
+        cls,
+        request: Request,
+        gate: Gate,
+        state: str,
+        dataset: Dataset,
+        artifact: Artifact | None,
+        runners: Collection[tuple[int, int]],
+    ) -> "Decidable":
+        """A request at its spend or publish gate; `runners` as `runners_by_request` returns them."""
+        subject = request.digest if gate is Gate.SPEND or artifact is None else artifact.digest
+        ran = {person for number, person in runners if number == request.id}
+        return cls(gate, request.id, subject, dataset.id, dataset.account_id, request.policy_id, state,
+                   frozenset({request.requester_id, *ran}))  # fmt: skip
+
+    @classmethod
+    def of_proposal(cls, proposal: Proposal, state: str, dataset: Dataset) -> "Decidable":
+        """A proposal at its gate."""
+        revocable = (proposal.kind, state) == ("standing", "carried")
+        return cls(Gate.PROPOSAL, proposal.id, proposal.digest, dataset.id, dataset.account_id, proposal.policy_id,
+                   state, frozenset({proposal.proposer_id}), revocable)  # fmt: skip
+
+    def is_subject_of(self, approval: Approval) -> bool:
+        """Whether a decision was taken on exactly this."""
+        number = approval.proposal_id if self.gate is Gate.PROPOSAL else approval.request_id
+        return (number, approval.gate, approval.subject_digest) == (self.number, self.gate, self.subject_digest)
+
+
+def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
+    """The request or proposal with that number at a gate.
+
+    Raises:
+        RequestUnknown, ProposalUnknown: there is none.
+    """
+    if gate is Gate.PROPOSAL:
+        proposal = proposals.find_proposal(session, number)
+        state, dataset = proposals.state_of(session, proposal), session.get_one(Dataset, proposal.dataset_id)
+        return Decidable.of_proposal(proposal, state, dataset)
+    request = requests.find_request(session, number)
+    state, dataset = requests.state_of(session, number), session.get_one(Dataset, request.dataset_id)
+    artifact = artifacts_by_request(session, [number]).get(number)
+    return Decidable.of_request(request, gate, state, dataset, artifact, runners_by_request(session, [number]))
+
+
+def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
+    """What the last successful attempt of each request produced."""
+    query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
+    return {artifact.request_id: artifact for artifact in session.scalars(query)}
+
+
+def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
+    """Who has run something of which request: (request, principal)."""
+    query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
+    return {(row[0], row[1]) for row in session.execute(query.distinct())}
+
+
+@dataclass(frozen=True)
+class DecidingPeople:
+    """Who is a steward or an admin now, and who decides for whom on which dataset."""
+
+    stewards: frozenset[int]
+    admins: frozenset[int]
+    delegated: frozenset[tuple[int, int, int]]
+    """(giver, taker, dataset)"""
+
+    def may_count(self, approval: Approval, dataset_id: int) -> bool:
+        """Whether an approval's giver may still give it."""
+        giver, taker = approval.on_behalf_of, approval.approver_id
+        if giver is None:
+            return taker in self.stewards
+        return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
+
+    def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
+        """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
+        yield from ((steward, steward) for steward in self.stewards)
+        for giver, taker, dataset in self.delegated:
+            if dataset == dataset_id and giver in self.stewards:
+                yield taker, giver
+
+
+@dataclass(frozen=True)
+class GateStatus:
+    """The decisions on some decidables, and the people and rules that they depend on, as they are now."""
+
+    people: DecidingPeople
+    rules: ApprovalRules
+    decisions: Sequence[Approval]
+    viewers: Mapping[int, frozenset[int]]
+    """Principals who have seen unprotected figures, by account."""
+
+    @classmethod
+    def load(cls, session: Session, decidables: Collection[Decidable]) -> "GateStatus":
+        """Read it from the ledger."""
+        accounts = {one.account_id for one in decidables}
+        return cls(
+            _deciding_people(session),
+            load_approval_rules(session, {one.policy_id for one in decidables}, accounts),
+            _possible_decisions(session, decidables),
+            internal_views.list_viewers(session, accounts),
+        )
+
+    def needed(self, subject: Decidable) -> int:
+        """How many stewards must approve."""
+        return self.rules.required_approvals(subject.policy_id, subject.account_id, subject.gate)
+
+    def counting(self, subject: Decidable) -> list[Approval]:
+        """The decisions that count: rejections, and approvals that are unexpired, not withdrawn, by a steward still."""
+        return [
+            one
+            for one in self.decisions
+            if subject.is_subject_of(one)
+            and (one.decision == "reject" or self.people.may_count(one, subject.dataset_id))
+        ]
+
+    def approvers(self, subject: Decidable) -> frozenset[int]:
+        """The people whose approvals count: whoever acts for somebody is that somebody."""
+        given = (one for one in self.counting(subject) if one.decision == "approve")
+        return frozenset(one.on_behalf_of or one.approver_id for one in given)
+
+    def is_rejected(self, subject: Decidable) -> bool:
+        """Whether somebody has rejected it; one rejection is enough."""
+        return any(one.decision == "reject" for one in self.counting(subject))
+
+    def is_passed(self, subject: Decidable) -> bool:
+        """Whether the gate is open."""
+        return len(self.approvers(subject)) >= self.needed(subject) and not self.is_rejected(subject)
+
+    def deciders(self, subject: Decidable) -> frozenset[int]:
+        """Who could give one more approval now."""
+        if self.is_rejected(subject):
+            return frozenset()
+        given = [one for one in self.decisions if subject.is_subject_of(one)]
+        excluded = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
+        if self.rules.bars_viewers(subject.policy_id, subject.account_id):
+            excluded |= self.viewers.get(subject.account_id, frozenset())
+        if not self.rules.policies[subject.policy_id].several_roles:
+            excluded |= subject.participants | self.people.admins
+        pairs = self.people.deciders_with_principals(subject.dataset_id)
+        return frozenset(taker for taker, giver in pairs if excluded.isdisjoint((taker, giver)))
+
+
+def count_approvals(session: Session, subject: Decidable) -> tuple[int, int]:
+    """Approvals that count, and how many the policy needs."""
+    status = GateStatus.load(session, [subject])
+    return len(status.approvers(subject)), status.needed(subject)
+
+
+def _deciding_people(session: Session) -> DecidingPeople:
+    now = utc_now()
+    granted = select(RoleGrant.role, RoleGrant.principal_id).where(
+        RoleGrant.role.in_(("steward", "admin")),
+        RoleGrant.valid_from <= now,
+        or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
+        RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
+    )
+    given = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
+        Delegation.valid_from <= now,
+        Delegation.valid_to > now,
+        Delegation.id.not_in(select(DelegationEnd.delegation_id)),
+    )
+    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(given))
+    held: dict[str, set[int]] = {"steward": set(), "admin": set()}
+    for role, principal in session.execute(granted):
+        held[role].add(principal)
+    return DecidingPeople(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
+
+
+def _possible_decisions(session: Session, decidables: Collection[Decidable]) -> list[Approval]:
+    """The decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
+    proposal_ids = {one.number for one in decidables if one.gate is Gate.PROPOSAL}
+    request_ids = {one.number for one in decidables if one.gate is not Gate.PROPOSAL}
+    query = select(Approval).where(
+        or_(Approval.request_id.in_(request_ids), Approval.proposal_id.in_(proposal_ids)),
+        or_(Approval.decision == "reject", Approval.expires_at > utc_now()),
+        Approval.id.not_in(select(Withdrawal.approval_id)),
+    )
+    return list(session.scalars(query.order_by(Approval.id)))

@@ -1,0 +1,28 @@
+"""Facts of a budget: shares and epsilons of amounts."""
+
+from decimal import Decimal
+
+from models_db.services.lifecycle.ledger import Balance
+from models_db.values.amounts import Amount
+from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
+
+CLAIM = lifetime_claim("8", "1e-6")
+
+
+def facts(spent: Amount, cap: Amount = CLAIM.cap) -> BudgetFacts:
+    return BudgetFacts(CLAIM, Balance(cap, spent, Amount(), cap - spent))
+
+
+def test_the_whole_cap_is_the_epsilon_of_the_claim() -> None:
+    budget = facts(CLAIM.cap)
+    assert budget.epsilon_spent == budget.epsilon_of(CLAIM.cap) == lifetime_epsilon(CLAIM.cap, CLAIM.delta_conversion)
+    assert Decimal("7.999") < Decimal(budget.epsilon_spent) <= 8
+    assert facts(Amount()).epsilon_spent == "0"
+
+
+def test_a_share_is_of_whatever_is_scarcer() -> None:
+    budget = facts(Amount(), Amount(1000, 10))
+    assert budget.share_of_cap(Amount(250, 1)) == Decimal("0.25")
+    assert budget.share_of_cap(Amount(250, 9)) == Decimal("0.9")
+    assert facts(Amount(), Amount(1000)).share_of_cap(Amount(500)) == Decimal("0.5")
