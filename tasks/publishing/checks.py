@@ -230,7 +230,7 @@ def measurements(bundle: OpenedBundle) -> str:
         if metric.name not in METRICS or METRICS[metric.name].exposure != metric.exposure:
             raise CheckFailed(f"a metric {metric.name!r} marked {metric.exposure!r} is unknown here")
     if [metric.name for metric in found] != list(dict.fromkeys(bundle.record.request["evaluation"])):
-        raise CheckFailed("not the metrics that were asked for")
+        raise CheckFailed("not the metrics of the request")
     return f"{len(found)} metrics, all publishable"
 
 
