@@ -51,7 +51,7 @@ _FILES: Final = """\
 | --- | --- |
 | `texts.jsonl` | the {content} per line; nothing else of the corpus is included |
 | `texts.parquet` | the same rows in columns |
-| `checklist.md` | the questions of NIST SP 800-226, with the answers that the record can give |
+| `checklist.md` | the questions of NIST SP 800-226, with the answers of the record, and the ones left open |
 | `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
 | `deployment.yaml` | a draft for the OpenDP registry of deployments |
 | `report.html` | this release on one page, for a browser or a printer |
@@ -195,7 +195,7 @@ def unprotected_figures(since: str, people: int) -> str:
 def describe_blocks(claim: Claim) -> str:
     """Return the paragraphs on what epsilon and delta mean for an attacker."""
     if claim.rho == claim.delta_fail == "0":
-        return "No private text had a part in it: without the dataset it would have come out the same way."
+        return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
     return (
         "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"

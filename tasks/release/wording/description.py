@@ -112,7 +112,7 @@ def impact(record: ReleaseRecord) -> str:
     if record.claim is None:
         return NO_CLAIM
     if reads_nothing(record):
-        return "No private text had a part in it: without the dataset it would have come out the same way."
+        return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(record.claim)
     return (
         f"Any finding in the release is at most {times} as likely with a unit in the data as without it, and the other"
