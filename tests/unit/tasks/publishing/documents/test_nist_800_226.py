@@ -135,5 +135,5 @@ def test_of_summaries_it_says_in_how_many_groups_a_unit_counts(most: int, rows_s
     assert rows_said in answer("How much can one unit contribute?", record)[0]
     composed = answer("How do losses of several releases add up?", record)[0]
     assert f"for at most {most} of the groups that it wrote in" in composed
-    assert f"what one group costs is charged {charged}" in composed
+    assert f"the cost of one group is charged {charged}" in composed
     assert "batch" not in composed
