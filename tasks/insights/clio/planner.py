@@ -35,7 +35,7 @@ class SimpleClio(GeneratorDefaults):
         """
         if ask.governed:
             raise NotForGovernedData(self.name)
-        parameters = self._asked(ask.parameters)
+        parameters = self._typed_parameters(ask.parameters)
         find(parameters.embedder, "embedder")
         extracted = (ask.population or 0) if parameters.facets.extractor == "model" else 0
         clusters = parameters.clusters_of(ask.population or 0)
@@ -61,11 +61,11 @@ class SimpleClio(GeneratorDefaults):
         """
         from tasks.insights.clio.run import ClioRun  # imports torch, which pricing does not need
 
-        run = ClioRun.of(self._asked(parameters), plan, bench)
+        run = ClioRun.of(self._typed_parameters(parameters), plan, bench)
         bench.arm(0, 0)
         return run.generated()
 
-    def _asked(self, parameters: BaseModel) -> ClioParameters:
+    def _typed_parameters(self, parameters: BaseModel) -> ClioParameters:
         if not isinstance(parameters, ClioParameters):
             raise TypeError(f"parameters of {self.name} are needed, not {type(parameters).__name__}")
         return parameters

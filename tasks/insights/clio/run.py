@@ -42,7 +42,7 @@ class Members:
 class ClioRun:
     """State of a run; units are read on first use."""
 
-    wanted: ClioParameters
+    parameters: ClioParameters
     bench: RunContext
     tools: Tools
 
@@ -69,7 +69,7 @@ class ClioRun:
         points = np.asarray(self.tools.units.points[self._placed], np.float64)
         if not len(points):
             return []
-        centres = k_means(points, min(len(points), self.wanted.clusters_of(len(points))), SEED)
+        centres = k_means(points, min(len(points), self.parameters.clusters_of(len(points))), SEED)
         cluster = nearest_centre(points, centres)
         members = (self._members(points, centres[number], cluster == number) for number in range(len(centres)))
         return sorted(
@@ -79,7 +79,7 @@ class ClioRun:
     def _members(self, points: NDArray[np.float64], centre: NDArray[np.float64], inside: NDArray[np.bool_]) -> Members:
         outside = np.flatnonzero(~inside)
         distances = ((points[outside] - centre) ** 2).sum(1)
-        nearest = outside[np.argsort(distances, kind="stable")[: self.wanted.contrasting]]
+        nearest = outside[np.argsort(distances, kind="stable")[: self.parameters.contrasting]]
         return Members(np.flatnonzero(inside), nearest)
 
     @cached_property
@@ -91,14 +91,14 @@ class ClioRun:
         keywords = [self._keywords(cluster.inside) for cluster in self.clusters]
         sizes = [len(cluster.inside) for cluster in self.clusters]
         described = list(zip(self._topics(keywords), keywords, sizes, strict=True))
-        return hierarchy(described, partial(points_of, self.tools.embed), self.tools.write, self.wanted.hierarchy)
+        return hierarchy(described, partial(points_of, self.tools.embed), self.tools.write, self.parameters.hierarchy)
 
     def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
         """Describe clusters from summaries; clusters without a usable answer, from their keywords."""
         # The keyed order of the corpus has nothing to do with what units say: the first units of a cluster are a
         # random sample of it.
         statements = [
-            Statements(self._summaries(cluster.inside[: self.wanted.samples]), self._summaries(cluster.nearest))
+            Statements(self._summaries(cluster.inside[: self.parameters.samples]), self._summaries(cluster.nearest))
             for cluster in self.clusters
         ]
         topics = describe_statements(self.tools.write, statements)
@@ -115,4 +115,4 @@ class ClioRun:
         counted = Counter(
             word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
         )
-        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.wanted.keywords_of_a_cluster])
+        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.parameters.keywords_of_a_cluster])

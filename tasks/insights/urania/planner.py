@@ -56,8 +56,8 @@ class Urania:
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """Return the delta share of the keyword selection; 0 for a public set."""
-        wanted = self._asked(parameters)
-        return Fraction(wanted.delta_share) if wanted.keywords.charged else Fraction(0)
+        settings = self._typed_parameters(parameters)
+        return Fraction(settings.delta_share) if settings.keywords.charged else Fraction(0)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy all stages; each is one instalment, charged to every block.
@@ -66,18 +66,18 @@ class Urania:
             UnknownModel, WrongKind: the embedder is unknown.
             UsageError, Refused: a share of the amount buys nothing.
         """
-        wanted = self._asked(ask.parameters)
-        find(wanted.embedder, "embedder")
-        stages = Stages.of(wanted, ask.amount or Amount())
-        extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
+        settings = self._typed_parameters(ask.parameters)
+        find(settings.embedder, "embedder")
+        stages = Stages.of(settings, ask.amount or Amount())
+        extracted = (ask.population or 0) if settings.facets.extractor == "model" else 0
         return Plan(
             invocations=invoked_once(stages.events),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.clusters.count,
-            facts=_facts(wanted, stages),
-            rows=wanted.clusters.count + extracted,
-            steps=wanted.facets.max_new_tokens if extracted else wanted.max_new_tokens,
-            prompt_tokens=wanted.facets.max_text_tokens,
+            samples=settings.clusters.count,
+            facts=_facts(settings, stages),
+            rows=settings.clusters.count + extracted,
+            steps=settings.facets.max_new_tokens if extracted else settings.max_new_tokens,
+            prompt_tokens=settings.facets.max_text_tokens,
             amount=ask.amount or Amount(),
         )
 
@@ -92,12 +92,12 @@ class Urania:
         """
         from tasks.insights.urania.run import UraniaRun
 
-        wanted = self._asked(parameters)
-        stages = Stages.of(wanted, plan.amount)
+        settings = self._typed_parameters(parameters)
+        stages = Stages.of(settings, plan.amount)
         plan.require_invoking(stages.events)
-        return UraniaRun.of(wanted, stages, plan, bench).generated()
+        return UraniaRun.of(settings, stages, plan, bench).generated()
 
-    def _asked(self, parameters: BaseModel) -> UraniaParameters:
+    def _typed_parameters(self, parameters: BaseModel) -> UraniaParameters:
         if not isinstance(parameters, UraniaParameters):
             raise TypeError(f"parameters of {self.name} are needed, not {type(parameters).__name__}")
         return parameters

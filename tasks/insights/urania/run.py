@@ -40,7 +40,7 @@ from tasks.values.plan import Plan
 class UraniaRun:
     """The stages, computed on first use and released once."""
 
-    wanted: UraniaParameters
+    parameters: UraniaParameters
     stages: Stages
     plan: Plan
     bench: RunContext
@@ -77,7 +77,7 @@ class UraniaRun:
             "clusters_kept": len(self.kept),
             "descriptions_replaced": sum(is_plain(one.topic) for one in insights),
         }
-        if self.wanted.keywords.charged:
+        if self.parameters.keywords.charged:
             figures["keywords_released"] = len(self.keywords)
             figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
         texts = tuple(as_text(insight, self.bench) for insight in insights)
@@ -86,13 +86,13 @@ class UraniaRun:
     @cached_property
     def keywords(self) -> list[str]:
         """The closed set, in its public order; empty if nothing could be released."""
-        refine = refiner_for(self.wanted.keywords, self.tools.write, self.tools.embed)
+        refine = refiner_for(self.parameters.keywords, self.tools.write, self.tools.embed)
         return self.stages.keywords.draw(self._stage_budget("keywords", 0), self._facets, self.bench.rng, refine)
 
     @cached_property
     def closed(self) -> list[str]:
         """The keywords that units choose from: the released set, filled up with public topics where it is too small."""
-        missing = self.wanted.keywords.size - len(self.keywords) if self.wanted.keywords.charged else 0
+        missing = self.parameters.keywords.size - len(self.keywords) if self.parameters.keywords.charged else 0
         unused_topics = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
         return [*self.keywords, *(by_coverage(self.tools.embed)(unused_topics, missing) if missing else [])]
 
@@ -142,20 +142,20 @@ class UraniaRun:
     @property
     def kept(self) -> list[int]:
         """Numbers of the clusters that are large enough, by their noisy sizes."""
-        least = self.stages.smallest(self.wanted)
+        least = self.stages.smallest(self.parameters)
         return [number for number in range(len(self.centres)) if self.sizes[number] >= least]
 
     @property
     def _bins(self) -> ChosenKeywords:
-        return ChosenKeywords(self.wanted.clusters.count, self.wanted.keywords.size)
+        return ChosenKeywords(self.parameters.clusters.count, self.parameters.keywords.size)
 
     @property
     def keyword_lists(self) -> list[list[str]]:
         """The keywords of each kept cluster, those with most units first."""
         named, counts = self.chosen
         noisy = self._bins.table(counts, len(named))[self.kept]
-        units = noisy if self.wanted.evidence == "counts" else self._believed(noisy, named)
-        return [best(row, self.wanted.keywords_of_a_cluster, named) for row in units]
+        units = noisy if self.parameters.evidence == "counts" else self._believed(noisy, named)
+        return [best(row, self.parameters.keywords_of_a_cluster, named) for row in units]
 
     def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
         sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
@@ -165,26 +165,26 @@ class UraniaRun:
     def _insights(self) -> list[Insight]:
         lists, sizes = self.keyword_lists, [self.sizes[number] for number in self.kept]
         clusters = list(zip(describe(self.tools.write, lists), lists, sizes, strict=True))
-        return hierarchy(clusters, self.tools.embed, self.tools.write, self.wanted.hierarchy)
+        return hierarchy(clusters, self.tools.embed, self.tools.write, self.parameters.hierarchy)
 
     def _counts(self) -> list[int]:
         """Count the units of each planned cluster. PRIVATE."""
         clusters = self.clusters
-        counts: list[int] = np.bincount(clusters[clusters >= 0], minlength=self.wanted.clusters.count).tolist()
+        counts: list[int] = np.bincount(clusters[clusters >= 0], minlength=self.parameters.clusters.count).tolist()
         return counts
 
     def _choices(self) -> list[int]:
         """Count the units that chose each keyword in each cluster. PRIVATE."""
-        sampled = np.flatnonzero(self.units.sampled(self.wanted.sampled) & (self.clusters >= 0))
+        sampled = np.flatnonzero(self.units.sampled(self.parameters.sampled) & (self.clusters >= 0))
         chosen = self.choose(
             [self.units.facets[number] for number in sampled],
             self.units.points[sampled],
             self.closed,
             points_of(self.tools.embed, self.closed),
-            self.wanted.keywords_of_a_unit,
+            self.parameters.keywords_of_a_unit,
         )
         # For any assigner, the noise covers this many keywords of a unit.
-        bounded = [bound_contributions(choice, self.wanted.keywords_of_a_unit) for choice in chosen]
+        bounded = [bound_contributions(choice, self.parameters.keywords_of_a_unit) for choice in chosen]
         return self._bins.counts(self.clusters[sampled], bounded)
 
     def _facets(self) -> Sequence[Facets]:

@@ -54,21 +54,21 @@ class PrivateEvolution(GeneratorDefaults):
             LabelWithoutSample: fewer texts than labels.
             NoiseInvalid, BinsInvalid: as `Schedule.of`.
         """
-        wanted = _asked(ask.parameters)
-        find(wanted.embedder, "embedder")
-        labels_of_texts(wanted)
+        settings = _typed_parameters(ask.parameters)
+        find(settings.embedder, "embedder")
+        labels_of_texts(settings)
         amount = ask.amount or Amount()
-        schedule = Schedule.of(wanted, amount.rho)
+        schedule = Schedule.of(settings, amount.rho)
         return Plan(
             invocations=invoked_once(schedule.events),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.samples,
-            facts=_facts(wanted, schedule, ask.population),
-            rows=wanted.prompts,
-            steps=wanted.max_new_tokens,
-            prompt_tokens=_TOKENS_AROUND + (wanted.max_new_tokens if wanted.rounds > 1 else 0),
+            samples=settings.samples,
+            facts=_facts(settings, schedule, ask.population),
+            rows=settings.prompts,
+            steps=settings.max_new_tokens,
+            prompt_tokens=_TOKENS_AROUND + (settings.max_new_tokens if settings.rounds > 1 else 0),
             amount=amount,
-            prompts=wanted.prompts,
+            prompts=settings.prompts,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
@@ -84,13 +84,13 @@ class PrivateEvolution(GeneratorDefaults):
         """
         from tasks.prompted_generation.evolution.run import EvolutionRun  # imports torch, which pricing does not need
 
-        wanted = _asked(parameters)
-        schedule = Schedule.of(wanted, plan.amount.rho)
+        settings = _typed_parameters(parameters)
+        schedule = Schedule.of(settings, plan.amount.rho)
         plan.require_invoking(schedule.events)
-        return EvolutionRun.of(wanted, schedule, plan, bench).generated()
+        return EvolutionRun.of(settings, schedule, plan, bench).generated()
 
 
-def _asked(parameters: BaseModel) -> EvolutionParameters:
+def _typed_parameters(parameters: BaseModel) -> EvolutionParameters:
     if not isinstance(parameters, EvolutionParameters):
         raise TypeError(f"parameters of private evolution are needed, not {type(parameters).__name__}")
     return parameters

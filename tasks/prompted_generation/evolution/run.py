@@ -74,7 +74,7 @@ class Outcome:
 class EvolutionRun:
     """The rounds of a run, each with its vote and its selection."""
 
-    wanted: EvolutionParameters
+    parameters: EvolutionParameters
     schedule: Schedule
     plan: Plan
     bench: RunContext
@@ -82,18 +82,20 @@ class EvolutionRun:
     electorate: VoteHistogram
 
     @classmethod
-    def of(cls, wanted: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
+    def of(cls, parameters: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
             ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
         """
-        if wanted.labels:
+        if parameters.labels:
             bench.corpus.require_labels()
-        embed = load_embedder(wanted.embedder, bench.device)
-        private = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
-        return cls(wanted, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, wanted.labels, private))
+        embed = load_embedder(parameters.embedder, bench.device)
+        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device)
+        return cls(
+            parameters, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, parameters.labels, private)
+        )
 
     def generated(self) -> Generated:
         """Run all rounds and return the texts, in the public order of their labels.
@@ -104,20 +106,20 @@ class EvolutionRun:
         """
         self.bench.begin_steps(self.plan)
         candidates, outcome = self._first(), Outcome([], [])
-        for number in range(self.wanted.rounds):
-            self.bench.progress("rounds", number, self.wanted.rounds)
+        for number in range(self.parameters.rounds):
+            self.bench.progress("rounds", number, self.parameters.rounds)
             outcome = self._vote(number, candidates)
             candidates = self._next(number, candidates, outcome.selected)
-        self.bench.progress("rounds", self.wanted.rounds, self.wanted.rounds)
+        self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
         return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
 
     def _first(self) -> Candidates:
         """Return the first candidates, from public words alone."""
-        per_label = self.wanted.per_label
+        per_label = self.parameters.per_label
         texts = self._stored_texts(
-            "candidates 0", [Question(label) for label in range(self.wanted.parts) for _ in range(per_label)]
+            "candidates 0", [Question(label) for label in range(self.parameters.parts) for _ in range(per_label)]
         )
-        return [texts[label * per_label : (label + 1) * per_label] for label in range(self.wanted.parts)]
+        return [texts[label * per_label : (label + 1) * per_label] for label in range(self.parameters.parts)]
 
     def _vote(self, number: int, candidates: Candidates) -> Outcome:
         """Arm, count and draw the votes of one round, once."""
@@ -135,18 +137,24 @@ class EvolutionRun:
         return self.electorate.voters.counts(points)
 
     def _outcome(self, number: int, counts: list[int]) -> Outcome:
-        wanted, rng = self.wanted, self.bench.rng
-        noisy, per_label = self.schedule.histogram.draw(counts, rng), wanted.per_label
+        parameters, rng = self.parameters, self.bench.rng
+        noisy, per_label = self.schedule.histogram.draw(counts, rng), parameters.per_label
         selected = [
-            choose(noisy[label * per_label : (label + 1) * per_label], wanted.selection, most, wanted.threshold, rng)
-            for label, most in enumerate(wanted.selected(number))
+            choose(
+                noisy[label * per_label : (label + 1) * per_label],
+                parameters.selection,
+                most,
+                parameters.threshold,
+                rng,
+            )
+            for label, most in enumerate(parameters.selected(number))
         ]
         return Outcome(noisy, selected)
 
     def _next(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
         """Return the candidates of the next round, or the texts after the last."""
-        wanted, last = self.wanted, number == self.wanted.rounds - 1
-        totals = wanted.texts_of if last else (wanted.per_label,) * wanted.parts
+        parameters, last = self.parameters, number == self.parameters.rounds - 1
+        totals = parameters.texts_of if last else (parameters.per_label,) * parameters.parts
         families = [Lineage.of(own, total) for own, total in zip(selected, totals, strict=True)]
         questions = [
             Question(label, candidates[label][parent].text, WAYS[(number + place) % len(WAYS)])
@@ -191,11 +199,11 @@ class EvolutionRun:
 
     def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
         """Ask the questions, those with the same system message together."""
-        wanted, answers = self.wanted, dict[int, Completion]()
+        parameters, answers = self.parameters, dict[int, Completion]()
         system_messages = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
         for system in dict.fromkeys(system_messages):
             places = [place for place, own in enumerate(system_messages) if own == system]
-            sampling = Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, system)
+            sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system)
             texts = text_backend(self.bench).write(
                 [self._prompt(questions[place], shown) for place in places], sampling
             )
@@ -210,13 +218,13 @@ class EvolutionRun:
         return VARIATION.replace("{way}", question.way).replace("{text}", text)
 
     def _label(self, question: Question) -> str | None:
-        return self.wanted.labels[question.label] if self.wanted.labels else None
+        return self.parameters.labels[question.label] if self.parameters.labels else None
 
     def _texts(self, candidates: Candidates) -> tuple[GeneratedText, ...]:
         texts = [text for own in candidates for text in own]
         return tuple(
             GeneratedText(text.text, text.tokens, text.complete, label=label)
-            for text, label in zip(texts, labels_of_texts(self.wanted), strict=True)
+            for text, label in zip(texts, labels_of_texts(self.parameters), strict=True)
         )
 
     def _clear(self, outcome: Outcome) -> int:

@@ -51,10 +51,10 @@ class Schedule:
         return (self.histogram.event(),) * self.rounds
 
 
-def labels_of_texts(wanted: EvolutionParameters) -> list[str | None]:
+def labels_of_texts(parameters: EvolutionParameters) -> list[str | None]:
     """Return the label of every text, in their public order; blocks do not affect a text.
 
     Raises:
         LabelWithoutSample: there are fewer texts than labels.
     """
-    return BatchLayout(wanted.samples, 1, wanted.parts).labels_of_texts(wanted.labels)
+    return BatchLayout(parameters.samples, 1, parameters.parts).labels_of_texts(parameters.labels)

@@ -56,8 +56,8 @@ class KeyphraseSeeding:
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """Return the delta share of the vocabulary selection; 0 for a public or counted one."""
-        wanted = _asked(parameters)
-        return Fraction(wanted.delta_share) if wanted.vocabulary.method == "private" else Fraction(0)
+        settings = _typed_parameters(parameters)
+        return Fraction(settings.delta_share) if settings.vocabulary.method == "private" else Fraction(0)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy both stages; each is one instalment, charged to every block. An extension of a release buys nothing.
@@ -67,21 +67,21 @@ class KeyphraseSeeding:
             LabelWithoutSample: fewer texts than labels.
             UsageError, Refused: as `Stages.of`.
         """
-        wanted = _asked(ask.parameters)
-        find(wanted.embedder, "embedder")
+        settings = _typed_parameters(ask.parameters)
+        find(settings.embedder, "embedder")
         amount = ask.amount or Amount()
-        layout_of_texts(wanted)
-        stages = Stages.of(wanted, amount)
+        layout_of_texts(settings)
+        stages = Stages.of(settings, amount)
         return Plan(
-            invocations=invoked_once(events_of(wanted, stages)),
+            invocations=invoked_once(events_of(settings, stages)),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.samples,
-            facts=_facts(wanted, stages, amount),
-            rows=wanted.samples,
-            steps=wanted.max_new_tokens,
-            prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * wanted.phrases_per_text,
+            samples=settings.samples,
+            facts=_facts(settings, stages, amount),
+            rows=settings.samples,
+            steps=settings.max_new_tokens,
+            prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * settings.phrases_per_text,
             amount=amount,
-            prompts=1 + wanted.samples,  # the first checks that the backend answers
+            prompts=1 + settings.samples,  # the first checks that the backend answers
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
@@ -97,10 +97,10 @@ class KeyphraseSeeding:
         """
         from tasks.prompted_generation.keyphrases.run import KeyphraseRun
 
-        wanted = _asked(parameters)
-        stages = Stages.of(wanted, plan.amount)
-        plan.require_invoking(events_of(wanted, stages))
-        return KeyphraseRun.of(wanted, stages, plan, bench).generated()
+        settings = _typed_parameters(parameters)
+        stages = Stages.of(settings, plan.amount)
+        plan.require_invoking(events_of(settings, stages))
+        return KeyphraseRun.of(settings, stages, plan, bench).generated()
 
 
 def events_of(parameters: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent, ...]:
@@ -110,7 +110,7 @@ def events_of(parameters: KeyphraseParameters, stages: Stages) -> tuple[PrivacyE
     return (PostProcessing(parameters.extends.release, total_amount([event.loss for event in stages.events])).event(),)
 
 
-def _asked(parameters: BaseModel) -> KeyphraseParameters:
+def _typed_parameters(parameters: BaseModel) -> KeyphraseParameters:
     if not isinstance(parameters, KeyphraseParameters):
         raise TypeError(f"parameters of keyphrase seeding are needed, not {type(parameters).__name__}")
     return parameters

@@ -83,7 +83,7 @@ def sums_of_json(stored: Json) -> Sums:
 class KeyphraseRun:
     """The stages of a run; each is released once."""
 
-    wanted: KeyphraseParameters
+    parameters: KeyphraseParameters
     stages: Stages
     plan: Plan
     bench: RunContext
@@ -91,18 +91,18 @@ class KeyphraseRun:
     reader: PhraseReader
 
     @classmethod
-    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
+    def of(cls, parameters: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
             ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
         """
-        if wanted.labels and wanted.extends is None:
+        if parameters.labels and parameters.extends is None:
             bench.corpus.require_labels()
-        embed = load_embedder(wanted.embedder, bench.device)
-        reader = PhraseReader(wanted, bench, extractor_for(facets_of(wanted)), embed)
-        return cls(wanted, stages, plan, bench, embed, reader)
+        embed = load_embedder(parameters.embedder, bench.device)
+        reader = PhraseReader(parameters, bench, extractor_for(facets_of(parameters)), embed)
+        return cls(parameters, stages, plan, bench, embed, reader)
 
     def generated(self) -> Generated:
         """Run all stages and return the texts, in the public order of their labels.
@@ -116,18 +116,18 @@ class KeyphraseRun:
         self._require_ready()
         sequences = self.sequences  # every stage takes place before the first text, for any released values
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
-        if self.wanted.vocabulary.charged:
+        if self.parameters.vocabulary.charged:
             figures["keywords_released"] = len(self.released.vocabulary)
             figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
         values = (
-            self.released.to_json() if self.wanted.extends is None else None
+            self.released.to_json() if self.parameters.extends is None else None
         )  # a run that extends a release has its parent's values
         return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()}, values)
 
     @cached_property
     def released(self) -> ReleasedValues:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
-        if self.wanted.extends is not None:
+        if self.parameters.extends is not None:
             parent_values = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
             return ReleasedValues.from_json(cast("Mapping[str, Any]", parent_values))
         budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
@@ -141,7 +141,7 @@ class KeyphraseRun:
         A selected vocabulary below its size is filled up with public topics: a handful of phrases common to all
         units says less about a label than none.
         """
-        own, settings = self.released.vocabulary, self.wanted.vocabulary
+        own, settings = self.released.vocabulary, self.parameters.vocabulary
         full = settings.method != "private" or len(own) >= settings.size
         return own if full else tuple(sorted({*own, *PUBLIC_TOPICS}))
 
@@ -154,12 +154,12 @@ class KeyphraseRun:
 
     @cached_property
     def _labels(self) -> list[str | None]:
-        return layout_of_texts(self.wanted)
+        return layout_of_texts(self.parameters)
 
     @cached_property
     def _kernel(self) -> FourierFeatures:
         width = int(self.embed([]).shape[1])
-        return FourierFeatures.of(width, self.wanted.features, self.wanted.bandwidth)
+        return FourierFeatures.of(width, self.parameters.features, self.parameters.bandwidth)
 
     def _sums(self) -> Sums:
         sketches, rng = self.stages.sketches, self.bench.rng
@@ -173,17 +173,17 @@ class KeyphraseRun:
         return sums_of_json(released)
 
     def _drawn(self) -> Json:
-        wanted, released = self.wanted, self.released
-        numbers = {label: number for number, label in enumerate(wanted.labels)}
-        density = self.stages.sketches.density(released.sums, wanted.references)
-        noise = float(self.stages.noise(wanted))
+        parameters, released = self.parameters, self.released
+        numbers = {label: number for number, label in enumerate(parameters.labels)}
+        density = self.stages.sketches.density(released.sums, parameters.references)
+        noise = float(self.stages.noise(parameters))
         drawn_sequences = draw_sequences(
             Scorer(points_of(self.embed, self.phrases), self._kernel),
-            Drawer(noise * float(wanted.least_deviations), self.bench.rng, wanted.counting),
+            Drawer(noise * float(parameters.least_deviations), self.bench.rng, parameters.counting),
             density,
             [numbers[label] if label is not None else 0 for label in self._labels],
-            wanted.phrases_per_text,
-            wanted.subtracted,
+            parameters.phrases_per_text,
+            parameters.subtracted,
             partial(self.bench.progress, "sequences"),
         )
         return {"phrases": [list(chosen) for chosen in drawn_sequences.phrases], "unscored": drawn_sequences.unscored}
@@ -198,9 +198,9 @@ class KeyphraseRun:
             backend.require_ready([seeded(self.bench.prompt, label, ())], self._sampling(label))
 
     def _sampling(self, label: str | None) -> Sampling:
-        wanted = self.wanted
+        parameters = self.parameters
         system_message = self.bench.prompt.fill("system", label)
-        return Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, system_message)
+        return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
 
     def _texts(self) -> list[GeneratedText]:
         """Generate the texts in batches; those of one label have the same system message."""
@@ -225,7 +225,7 @@ class KeyphraseRun:
 
         Phrases are paid for before their length is known, so a context that is too short must not fail the run.
         """
-        shown = self.wanted.phrases_per_text
+        shown = self.parameters.phrases_per_text
         while True:
             try:
                 return text_backend(self.bench).write([self._prompt(number, shown) for number in texts], sampling)

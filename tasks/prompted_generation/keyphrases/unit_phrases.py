@@ -56,7 +56,7 @@ class PhraseReader:
         embed: embeds phrases.
     """
 
-    wanted: KeyphraseParameters
+    parameters: KeyphraseParameters
     bench: "RunContext"
     extract: Extractor
     embed: Embedder
@@ -68,7 +68,7 @@ class PhraseReader:
 
     def vectors(self, kernel: FourierFeatures) -> Iterator[Chunk]:
         """Yield each unit's contribution, a chunk at a time; units without phrases are left out."""
-        numbers = 2 * kernel.features * self.wanted.phrases_per_unit
+        numbers = 2 * kernel.features * self.parameters.phrases_per_unit
         for chunk in self._chunks("sketches", max(1, min(UNITS_AT_ONCE, NUMBERS_AT_ONCE // numbers))):
             phrases = self._phrases_of(chunk)
             nonempty = [(unit, own) for unit, own in zip(chunk, phrases, strict=True) if own]
@@ -77,7 +77,7 @@ class PhraseReader:
 
     def _chunks(self, stage: str, at_once: int) -> Iterator[list[Unit]]:
         bench, done = self.bench, 0
-        units = bench.corpus.each(bench.scheme, bench.scheme_id, self.wanted.labels)
+        units = bench.corpus.each(bench.scheme, bench.scheme_id, self.parameters.labels)
         total, progress = bench.corpus.unit_count(), bench.in_tenths(f"units for the {stage}")
         while chunk := list(islice(units, at_once)):
             yield chunk
@@ -87,9 +87,9 @@ class PhraseReader:
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])
         phrases = [normalise_keywords(own.keywords, MOST_PHRASES) for own in facets]
-        if self.wanted.ranked_by == "embedding":
+        if self.parameters.ranked_by == "embedding":
             phrases = self._ranked(facets, phrases)
-        return [own[: self.wanted.phrases_per_unit] for own in phrases]
+        return [own[: self.parameters.phrases_per_unit] for own in phrases]
 
     def _ranked(self, facets: Sequence[Facets], phrase_lists: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
         """Sort each unit's phrases by closeness to the unit's own point; equally near ones keep their order."""
@@ -106,12 +106,12 @@ class PhraseReader:
         """Return the contributions of units, float32 [units, positions, 2D]."""
         lengths = [len(own) for _, own in kept]
         first = np.cumsum([0, *lengths[:-1]])
-        if self.wanted.sequences == "independent":
+        if self.parameters.sequences == "independent":
             texts = [phrase for _, own in kept for phrase in own]
             return kernel.of_phrases(on_grid(points_of(self.embed, texts)), first)[:, None]
         texts = [phrase for (_, unit), own in kept for phrase in self._in_keyed_order(unit.unit, own)]
         steps = on_grid(points_of(self.embed, texts))
-        return _together(steps, first, np.array(lengths), kernel, self.wanted.positions)
+        return _together(steps, first, np.array(lengths), kernel, self.parameters.positions)
 
     def _in_keyed_order(self, unit: str, phrases: Sequence[str]) -> list[str]:
         """Order phrases by a key, so that their order does not depend on their rank."""
