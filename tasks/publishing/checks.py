@@ -91,7 +91,7 @@ def digests(bundle: OpenedBundle) -> str:
 def signature(bundle: OpenedBundle) -> str:
     """Check that the seal is a valid signature on SHA256SUMS."""
     if not bundle.seal.fits(read_document(bundle.folder / SUMS)):
-        raise CheckFailed("the signature does not verify SHA256SUMS")
+        raise CheckFailed("the signature is not valid for SHA256SUMS")
     return f"signed by the key {ed25519.fingerprint(bundle.seal.public_key)}"
 
 
@@ -194,7 +194,7 @@ def texts(bundle: OpenedBundle) -> str:
             count += 1
             row = _row(stored_line, record.kind, count, labelled=bool(labels))
             if labels and row[part(record.kind)] not in (labels[count - 1 : count] if record.claim else record.labels):
-                raise CheckFailed(f"line {count} does not have the {part(record.kind)} of its position")
+                raise CheckFailed(f"line {count} has another {part(record.kind)} than its position requires")
     if record.claim is not None and count != samples:
         raise CheckFailed(f"{count} texts, the request asks for {samples}")
     return f"{count} texts"

@@ -54,7 +54,7 @@ class SigningKey:
         """Read a key file of a home.
 
         Raises:
-            SigningKeyUnusable: the file is missing, is no Ed25519 key, or is readable by other users.
+            SigningKeyUnusable: the file is missing, is no Ed25519 key, or is accessible to other users.
         """
         pem = _secret(path)
         try:
@@ -70,7 +70,7 @@ class SigningKey:
         """Read a private key that `ssh-keygen -t ed25519` made; `passphrase` is called once, if the file is encrypted.
 
         Raises:
-            SigningKeyUnusable: the file is missing, or readable by other users.
+            SigningKeyUnusable: the file is missing, or accessible to other users.
             OpenSSHKeyUnfit: another type, another format, or a wrong passphrase.
         """
         data = _secret(path)
@@ -187,7 +187,7 @@ def _secret(path: Path) -> bytes:
     except OSError as error:
         raise SigningKeyUnusable(path, f"cannot be read: {error.strerror}") from None
     if mode & 0o077:
-        raise SigningKeyUnusable(path, f"is readable by other users (mode {mode:04o})")
+        raise SigningKeyUnusable(path, f"is accessible to other users (mode {mode:04o})")
     return data
 
 
