@@ -1,4 +1,7 @@
-"""Attack: make a release from a copy of a public corpus, and attack it. Never on governed data (PRIVACY §7)."""
+"""Attacks on a public twin: makes a release from a copy of a public corpus and attacks it.
+
+Never on governed data (PRIVACY §7).
+"""
 
 import json
 import secrets
@@ -35,16 +38,16 @@ _ANY_SCHEME = "attack"
 
 @private_task
 def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
-    """One document for each unit of a public corpus; with declared labels, of each unit that carries one of them.
+    """Return one document for each unit of a public corpus; with declared labels, of each unit that carries one.
 
     Without declared labels a unit of one document keeps that document's label, if the corpus has labels.
     """
-    everything = PartitionScheme(secrets.token_bytes(32), 1)
-    places = [(0, number, 0) for number in range(max(1, len(labels)))]
-    rows = corpus.batches(everything, _ANY_SCHEME, 1, places, labels)
-    known = dict(corpus.labelled()) if not labels and corpus.label_field() is not None else {}
+    scheme = PartitionScheme(secrets.token_bytes(32), 1)
+    positions = [(0, number, 0) for number in range(max(1, len(labels)))]
+    rows = corpus.batches(scheme, _ANY_SCHEME, 1, positions, labels)
+    label_by_text = dict(corpus.labelled()) if not labels and corpus.label_field() is not None else {}
     return [
-        CorpusDocument(row.unit, row.text, labels[number] if labels else known.get(row.text))
+        CorpusDocument(row.unit, row.text, labels[number] if labels else label_by_text.get(row.text))
         for (_, number, _), members in sorted(rows.items())
         for row in members
     ]
@@ -52,25 +55,25 @@ def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
 
 @contextmanager
 def copied(home: ProjectHome, stage: TwinSplit, labels: Sequence[str]) -> Iterator[Corpus]:
-    """The members and the canaries as a corpus of their own, for as long as the block lasts."""
+    """Open a temporary corpus of the members and the canaries; it is removed when the `with` block ends."""
     with TemporaryDirectory(prefix="attack-", dir=home.scratch) as folder:
-        beside = ProjectHome(Path(folder) / "home")
-        beside.create()
+        twin_home = ProjectHome(Path(folder) / "home")
+        twin_home.create()
         source = Path(folder) / "members.jsonl"
-        with source.open("x", encoding="utf-8") as out:
+        with source.open("x", encoding="utf-8") as file:
             for document in stage.corpus(labels):
                 line = {"unit": document.unit, "text": document.text, "label": document.label}
-                out.write(json.dumps({name: value for name, value in line.items() if value is not None}) + "\n")
-        made = ingest(
-            beside, source, "unit", secrets.token_bytes(32), label_field="label" if labels else None,
+                file.write(json.dumps({name: value for name, value in line.items() if value is not None}) + "\n")
+        version = ingest(
+            twin_home, source, "unit", secrets.token_bytes(32), label_field="label" if labels else None,
             progress=lambda done, total: report("copying the twin", done, total),
         )  # fmt: skip
-        yield open_corpus(beside, made.uid)
+        yield open_corpus(twin_home, version.uid)
 
 
 @private_task
 def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, what: str) -> list[str]:
-    """The texts that a priced request makes of a public corpus; nothing is charged, because nothing is claimed."""
+    """Return the texts that a priced request generates from a public corpus; with no claim, nothing is charged."""
     from tasks.inference.engine.engine import Engine
 
     bench = RunContext(
@@ -98,8 +101,8 @@ class Tools:
 
 
 def tools_at_hand(model: "LanguageModel") -> Tools:
-    """The public tools of this machine; one that is missing is told of, and its attacks are left out."""
-    from tasks.evaluate import embedder, scorer, tagger  # they know torch
+    """Return the public tools of this machine; reports a missing one, whose attacks are left out."""
+    from tasks.evaluate import embedder, scorer, tagger  # they import torch
 
     embed, tag = None, None
     try:
@@ -115,9 +118,9 @@ def tools_at_hand(model: "LanguageModel") -> Tools:
 
 @private_task
 def attack_release(stage: TwinSplit, released: Sequence[str], what: str, tools: Tools) -> tuple[AttackResult, ...]:
-    """Every attack that the tools allow, on texts that were made from the stage's members; its results are public."""
+    """Run every attack that the tools allow on texts made from the split's members; the results are public."""
     labels = [[document.label or "" for document in side] for side in (stage.members, stage.nonmembers)]
-    scene = AttackInput(
+    attack_input = AttackInput(
         released=released,
         members=[document.text for document in stage.members],
         nonmembers=[document.text for document in stage.nonmembers],
@@ -129,14 +132,14 @@ def attack_release(stage: TwinSplit, released: Sequence[str], what: str, tools: 
         embed=tools.embed,
         tag=tools.tag,
     )
-    attacks, found = possible(scene), []
+    attacks, results = possible(attack_input), []
     for number, attack in enumerate(attacks):
         report(f"attacking {what}", number, len(attacks))
-        found.append(attack.compute(scene))
+        results.append(attack.compute(attack_input))
     report(f"attacking {what}", len(attacks), len(attacks))
-    return tuple(found)
+    return tuple(results)
 
 
 def everything_there_is(stage: TwinSplit) -> list[str]:
-    """The worst release: the corpus itself, canaries and all. An attack that fails on it cannot win at all."""
+    """Return the worst release: the corpus itself with its canaries. An attack that fails on it cannot win at all."""
     return [document.text for document in stage.corpus()]

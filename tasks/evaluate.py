@@ -1,4 +1,4 @@
-"""Evaluate: metrics of released texts; the internal ones also read the corpus."""
+"""Evaluation of released texts: computes metrics; internal ones also read the corpus."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +26,11 @@ SCORER = "smollm2-135m-instruct"
 
 
 def require_tools(metrics: Iterable[Metric]) -> None:
-    """Check that what `metrics` compute with is on this machine, before anything is spent.
+    """Check that this machine has the models that `metrics` compute with, before anything is spent.
 
     Raises:
-        ModelNotPulled: the embedder is not.
-        TaggerChanged: the tagger is not, or is another.
+        ModelNotPulled: the embedder is missing.
+        TaggerChanged: the tagger is missing, or is another one.
     """
     if any("tagger" in metric.needs for metric in metrics):
         require_tagger()
@@ -51,14 +51,14 @@ def evaluate_texts(
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
-    `schema` is the public one that a release of records declares, `charged` draws charged metrics. The embedder is
-    loaded only if a metric needs it. Without a model, the figures of metrics that need one are null.
+    `schema` is the public schema that a release of records declares, `charged` draws charged metrics. The embedder is
+    loaded only if a metric needs it. Without a model, the values of metrics that need one are null.
 
     Args:
         by_another: the texts were written by a model behind an API, and not by `model`; the metrics say so.
 
     Raises:
-        ModelNotPulled: the embedder is needed and not on this machine.
+        ModelNotPulled: the embedder is needed and is not on this machine.
     """
 
     def documents() -> Iterable[str]:
@@ -88,40 +88,40 @@ def _with_another(
     subject: EvaluationInput,
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None,
 ) -> MetricResult:
-    """A metric of texts that `model` has not written."""
+    """Compute a metric of texts that another model than `model` has written, and say so in its method."""
     if "model" not in metric.needs:
         return evaluate([metric], subject, charged)[0]
     if model is None:
         return not_measured(metric)
-    found = evaluate([metric], subject, charged)[0]
-    return replace(found, method=f"{found.method}; the public model is {model.name}, which has not written the texts")
+    result = evaluate([metric], subject, charged)[0]
+    return replace(result, method=f"{result.method}; the public model is {model.name}, which has not written the texts")
 
 
 def not_measured(metric: Metric) -> MetricResult:
-    """A metric that needs a model, where none is at hand: what it says of no text at all."""
-    nothing = EvaluationInput((), score=lambda texts: [], documents=lambda: ())
-    return replace(metric.compute(nothing), line="not measured: no language model is on this machine")
+    """Return the result of a metric whose model is missing: its values for an empty set of texts."""
+    no_texts = EvaluationInput((), score=lambda texts: [], documents=lambda: ())
+    return replace(metric.compute(no_texts), line="not measured: no language model is on this machine")
 
 
 def scorer(model: LanguageModel) -> Scorer:
-    """The model's log-likelihoods; each text is scored once for all metrics, because that takes longest."""
-    known: dict[str, tuple[float, int]] = {}
+    """Return a scorer of log-likelihoods under `model`; it scores each text once for all metrics, the slowest step."""
+    scores: dict[str, tuple[float, int]] = {}
 
-    def score(wanted: Sequence[str]) -> list[tuple[float, int]]:
-        missing = [text for text in dict.fromkeys(wanted) if text not in known]
-        if missing:
-            found = log_likelihoods(model, missing, partial(report, "scoring"))
-            known.update(zip(missing, found, strict=True))
-        return [known[text] for text in wanted]
+    def score(texts: Sequence[str]) -> list[tuple[float, int]]:
+        new_texts = [text for text in dict.fromkeys(texts) if text not in scores]
+        if new_texts:
+            new_scores = log_likelihoods(model, new_texts, partial(report, "scoring"))
+            scores.update(zip(new_texts, new_scores, strict=True))
+        return [scores[text] for text in texts]
 
     return score
 
 
 def embedder(model: LanguageModel | None) -> CachedEmbedder:
-    """On the device of the language model, if there is one; its bar counts the texts that no metric before has read.
+    """Load the embedder on the language model's device, if there is one; its progress counts texts not embedded before.
 
     Raises:
-        ModelNotPulled: it is not on this machine.
+        ModelNotPulled: the embedder is not on this machine.
     """
     return CachedEmbedder(
         load_embedder(device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
@@ -129,9 +129,9 @@ def embedder(model: LanguageModel | None) -> CachedEmbedder:
 
 
 def tagger() -> Tagger:
-    """The pinned tagger, which tells how far it is.
+    """Load the pinned tagger, which reports its progress.
 
     Raises:
-        TaggerChanged: it is not on this machine, or is another.
+        TaggerChanged: it is not on this machine, or is another one.
     """
     return load_tagger(partial(report, "tagging"))

@@ -1,4 +1,4 @@
-"""Generate: the texts of a release, by whatever system the request names."""
+"""Generation of a release's texts by the system that the request names."""
 
 from pydantic import BaseModel
 

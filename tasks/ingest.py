@@ -1,4 +1,4 @@
-"""Ingest: the store writes the version, the ledger records it, both or neither."""
+"""Ingestion of a dataset version: the store writes it and the ledger records it, both or neither."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class RecordedVersion:
     """A version in the ledger; the counts are private, for the person at the keyboard alone.
 
     Attributes:
-        left_out: how many documents belong to units that were erased, and were not taken in.
+        left_out: how many documents were skipped because they belong to erased units.
     """
 
     number: int
@@ -31,17 +31,17 @@ class RecordedVersion:
     left_out: int = 0
 
 
-def _is_kept(database: Database, uid: str, unheard: OutcomeUnknown) -> bool:
-    """Whether the ledger has recorded a version, of which it has said nothing.
+def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:
+    """Whether the ledger has recorded a version whose commit it has not confirmed.
 
     Raises:
-        OutcomeUnknown: it still says nothing.
+        OutcomeUnknown: it still does not answer.
     """
     try:
-        with database.write() as session:  # one that still commits is waited for
+        with database.write() as session:  # waits for a transaction that is still committing
             return datasets.has_version(session, uid)
     except AlmonerError:
-        raise unheard from None
+        raise unconfirmed from None
 
 
 @private_task
@@ -58,16 +58,17 @@ def ingest_version(
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
-    With several cohorts the ledger is asked beforehand of which one each unit is, and once more when it records them.
-    If it does not answer then, it is asked whether it has: the texts of a version that it knows must not be removed.
+    With several cohorts the ledger is asked for the cohort of each unit beforehand, and again when it records them. If
+    it does not answer then, it is asked whether it has recorded the version: texts of a recorded one must not be
+    removed.
 
     Raises:
         As `tasks.corpus.ingest.ingest` and `datasets.add_version`.
-        OutcomeUnknown: the ledger stays away; the version lies in the home until `almoner run sweep` asks it.
+        OutcomeUnknown: the ledger stays unreachable; the version stays in the home until `almoner run sweep` checks it.
     """
-    recorded: list[int] = []
+    version_numbers: list[int] = []
 
-    def known(marks: Sequence[bytes]) -> Mapping[bytes, int]:
+    def cohorts_of_marks(marks: Sequence[bytes]) -> Mapping[bytes, int]:
         with database.read() as session:
             return cohorts.cohorts_by_unit(session, dataset.account_id, marks)
 
@@ -79,15 +80,15 @@ def ingest_version(
                     uid=version.uid, source_mark=version.source_mark, manifest_mark=version.manifest_mark,
                     units=iter_marks(home, version.uid), cohort_plan=growth, erased=erased,
                 )  # fmt: skip
-                recorded.append(row.number)
-        except OutcomeUnknown as unheard:
-            if not _is_kept(database, version.uid, unheard):
-                raise LedgerUnreachable(str(unheard.facts["database"])) from None
+                version_numbers.append(row.number)
+        except OutcomeUnknown as unconfirmed:
+            if not _is_kept(database, version.uid, unconfirmed):
+                raise LedgerUnreachable(str(unconfirmed.facts["database"])) from None
 
-    made = ingest(
+    ingested = ingest(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
-        cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, known),
+        cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, cohorts_of_marks),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
         erased=erased,
     )  # fmt: skip
-    return RecordedVersion(recorded[0], made.documents, made.left_out)
+    return RecordedVersion(version_numbers[0], ingested.documents, ingested.left_out)

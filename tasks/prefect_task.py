@@ -1,11 +1,11 @@
-"""How a plain function becomes a Prefect task when, and only when, it is called inside a Prefect flow run.
+"""Decorator that runs a plain function as a Prefect task when, and only when, a Prefect flow run calls it.
 
 Everything works without Prefect: outside a flow run the function is simply called, and Prefect is not even imported.
 Inside one, the task never retries, never caches and never stores its result: a retry would charge twice, and a
 stored result or a captured print would put private text into Prefect's database.
 
-Whatever goes wrong inside, other than an error of ours, may quote private text; it leaves as a `TaskFailed` that
-names only its type and place.
+An exception that is not an `AlmonerError` may quote private text; it is replaced by a `TaskFailed` that names only its
+type and place.
 """
 
 import functools
@@ -21,17 +21,17 @@ Result = TypeVar("Result")
 
 
 def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`function` as a task of the current flow run, if there is one; with scrubbed errors in any case."""
+    """Wrap `function` as a task of the current flow run, if there is one; errors are scrubbed in any case."""
 
     @functools.wraps(function)
     def scrubbed(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return function(*args, **kwargs)
         except AlmonerError as problem:
-            raise problem from None  # what led to it may quote private text, and a traceback would print it
+            raise problem from None  # its cause may quote private text, and a traceback would print it
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as problem:  # noqa: BLE001 - no message gets through, not even a Rust panic's
+        except BaseException as problem:  # noqa: BLE001 - no message passes, not even a Rust panic's
             failed = TaskFailed.of(function.__name__, problem)
         raise failed
 

@@ -1,4 +1,4 @@
-"""Publish: the quarantined draft, checked against what was approved, becomes a signed bundle."""
+"""Publication of a quarantined draft: checks it against its approvals and delivers it as a signed bundle."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 @dataclass(frozen=True)
 class DeliveredBundle:
-    """A bundle in place, and the checkpoint that travels with it."""
+    """A delivered bundle, and the checkpoint inside it."""
 
     place: Place
     digest: str
@@ -28,33 +28,37 @@ Decisions = Sequence[tuple[Approval, Principal]]
 
 
 @private_task
-def require_publishable(folder: Path, artifact: Artifact, papers: bundle.BundleDocuments, key: SigningKey) -> None:
-    """Check, before anything is recorded, that the draft is what was produced and that its approvals are genuine."""
+def require_publishable(folder: Path, artifact: Artifact, documents: bundle.BundleDocuments, key: SigningKey) -> None:
+    """Check, before anything is recorded, that the draft is as its run produced it and its approvals are genuine."""
     draft.rehash(folder, json.loads(artifact.files))
-    bundle.require_decided(folder, json.loads(artifact.files), papers, key)
+    bundle.require_decided(folder, json.loads(artifact.files), documents, key)
 
 
 @private_task
 def deliver(
-    folder: Path, artifact: Artifact, papers: bundle.BundleDocuments, key: SigningKey, destination: Path | BundlePrefix
+    folder: Path,
+    artifact: Artifact,
+    documents: bundle.BundleDocuments,
+    key: SigningKey,
+    destination: Path | BundlePrefix,
 ) -> DeliveredBundle:
-    """Write the bundle below `destination`, a folder or a place in a store, and verify it there."""
+    """Write the bundle below `destination`, a folder or a prefix in an object store, and verify it there."""
     files = json.loads(artifact.files)
     if isinstance(destination, BundlePrefix):
-        made = upload_bundle(folder, files, papers, key, destination)
+        written = upload_bundle(folder, files, documents, key, destination)
     else:
-        made = bundle.write_bundle(folder, files, papers, key, destination)
-    return DeliveredBundle(made.place or made.folder, made.digest, made.checkpoint)
+        written = bundle.write_bundle(folder, files, documents, key, destination)
+    return DeliveredBundle(written.place or written.folder, written.digest, written.checkpoint)
 
 
 def documents_of_release(
     artifact: Artifact, decisions: Decisions, names: Mapping[int, str], ledger_head: str, revoked: Sequence[str]
 ) -> bundle.BundleDocuments:
-    """What the ledger has on an artifact, as a bundle carries it.
+    """Return what the ledger holds on an artifact, in the form of a bundle.
 
     Args:
-        decisions: on its request, oldest first, without those withdrawn.
-        names: of principals, by id; of those on whose behalf somebody decided.
+        decisions: those on its request, oldest first, without withdrawn ones.
+        names: of the principals on whose behalf somebody decided, by id.
     """
     newest = {(a.gate, a.subject_digest, a.approver_id, a.decision): (a, principal) for a, principal in decisions}
     approvals = [

@@ -1,1 +1,1 @@
-"""Analyses of texts: facets, keywords, clusters."""
+"""Analyses of texts: facets, keywords and clusters."""

@@ -1,13 +1,13 @@
 """Names and descriptions of clusters, written by a public model from released keywords and nothing else.
 
-After Urania, appendix G.4, and for the reference without privacy appendix G.2; the wording is our own. The keywords are
-what a mechanism released and the model is public: this is post-processing and costs nothing (PRIVACY §5).
+After Urania, appendix G.4, and for the reference without privacy appendix G.2; the wording is our own. The keywords
+were released by a mechanism and the model is public: this is post-processing and costs nothing (PRIVACY §5).
 
 A prompt shows five answers before it asks, because a small model follows an example better than an instruction; in the
-examples descriptions come first and repeat their keywords. An answer is kept if it speaks of what it was asked about
-and does not go round in circles: what is fluent and about something else would be worse than no name. What is not kept
-is asked for once more, with its lines in reverse order, and what fails again has the plain form: the first keywords
-for a name and a sentence that lists them. Such a topic says so (`Described.plain`).
+examples descriptions come first and repeat their keywords. An answer is kept if it mentions its lines and
+does not repeat itself: a fluent answer about something else would be worse than no name. Otherwise the model is asked
+once more, with the lines in reverse order, and a second failure gives the plain form: the first keywords for a name
+and a sentence that lists them. `Described.plain` marks such a topic.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,21 +29,21 @@ from tasks.text.output_cleaning import (
 from tasks.values.insight import Topic
 
 MOST_WORDS = 10
-"""Words of a name."""
+"""Most words of a name."""
 LONGEST_NAME = 70
-"""Characters of a name as the model writes it."""
+"""Most characters of a name that the model writes."""
 MOST_SENTENCES = 2
-"""Sentences of a description."""
+"""Most sentences of a description."""
 MOST_KEYWORDS = 20
-"""Keywords of one cluster that the model is told."""
+"""Most keywords of one cluster in the prompt."""
 LONGEST_KEYWORD = 80
-"""Characters of one keyword that the model is told."""
+"""Most characters of one keyword in the prompt."""
 LONGEST_STATEMENT = 100
-"""Characters of one statement that the model is told."""
+"""Most characters of one statement in the prompt."""
 IN_PLAIN_NAME = 3
-"""Keywords in the name of a plain form, at most."""
+"""Most keywords in the name of a plain form."""
 NOTHING = "Without keywords"
-"""The name of a cluster that nothing was released about."""
+"""The name of a cluster without released keywords."""
 
 TOPIC: Schema = {
     "type": "object",
@@ -54,24 +54,24 @@ TOPIC: Schema = {
     "required": ["description", "name"],
     "additionalProperties": False,
 }
-"""What the model writes. The description comes first, so that the name is drawn from it."""
+"""Schema of an answer. The description comes first, so that the name follows from it."""
 SCHEMAS: tuple[Schema, ...] = (TOPIC,)
-"""Everything that is asked for here: a `Writer` is made for it."""
+"""All schemas of this module, for which a `Writer` is prepared."""
 
 
 @dataclass(frozen=True)
 class Described(Topic):
-    """A topic that knows whether the model wrote it.
+    """A topic with a mark whether the model wrote it.
 
     Attributes:
-        plain: True for the plain form: two answers of the model were of no use.
+        plain: True for the plain form: two answers of the model were unusable.
     """
 
     plain: bool = False
 
 
 def is_plain(topic: Topic) -> bool:
-    """Whether the model's answers about it were of no use."""
+    """Whether the topic has the plain form, because the model's answers were unusable."""
     return isinstance(topic, Described) and topic.plain
 
 
@@ -80,8 +80,8 @@ class Statements:
     """Summaries of units, without any protection: for public data alone.
 
     Attributes:
-        inside: of the group.
-        outside: near the group, to tell it from.
+        inside: of units in the group.
+        outside: of units near the group, as a contrast.
     """
 
     inside: tuple[str, ...]
@@ -89,21 +89,21 @@ class Statements:
 
 
 def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Wording = DEFAULT) -> list[Topic]:
-    """A name of at most ten words and a description of at most two sentences for each list of keywords.
+    """Write a name of at most ten words and a description of at most two sentences for each list of keywords.
 
-    A list without keywords is not asked about: its topic has the plain form.
+    A list without keywords gets the plain form without a prompt.
 
     Args:
-        keyword_lists: released, the most frequent first. The model is told of the first 20 of each.
+        keyword_lists: released, the most frequent first. The prompt has the first 20 of each.
     """
-    told = [mentioned_keywords(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
-    return topics(write, told, lambda _, keywords: of_keywords(wording, keywords), plain_topic)
+    prompt_lines = [mentioned_keywords(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
+    return topics(write, prompt_lines, lambda _, keywords: of_keywords(wording, keywords), plain_topic)
 
 
 def describe_statements(write: Write, groups: Sequence[Statements], wording: Wording = DEFAULT) -> list[Topic]:
-    """As `describe`, from statements of each group and, to tell it from its neighbours, some of theirs (G.2).
+    """As `describe`, from statements of each group and, as a contrast, some of its neighbours' (G.2).
 
-    A topic must be about two of a group's statements: what one of them says is not the group's. Statements are private,
+    A topic must mention two of a group's statements: one statement does not represent it. Statements are private,
     so this is for public data alone. A group's plain form is its first statement, cut.
     """
     inside = [mentioned_keywords(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
@@ -113,28 +113,28 @@ def describe_statements(write: Write, groups: Sequence[Statements], wording: Wor
 
 def topics(
     write: Write,
-    told: Sequence[Sequence[str]],
+    line_lists: Sequence[Sequence[str]],
     prompt: Callable[[int, Sequence[str]], str],
     plain: Callable[[Sequence[str]], Topic],
     least: int = 1,
 ) -> list[Topic]:
-    """A topic for each list of lines; one without lines is not asked about, and has its plain form.
+    """Write a topic for each list of lines; a list without lines gets the plain form without a prompt.
 
     Args:
-        prompt: of a list's number and its lines, in the order in which they are shown.
-        least: how many lines a name has to speak of, if there are so many.
+        prompt: builds the prompt from a list's number and its lines, in the order in which they are shown.
+        least: how many lines a name has to mention, if there are so many.
     """
-    asked = [number for number, lines in enumerate(told) if lines]
-    rounds = [[prompt(number, told[number][::way]) for number in asked] for way in (1, -1)]
-    found = answers(write, rounds, TOPIC, lambda place, record: topic_in(record, told[asked[place]], least))
-    written = dict(zip(asked, found, strict=True))
-    return [written.get(number) or plain(lines) for number, lines in enumerate(told)]
+    prompted = [number for number, lines in enumerate(line_lists) if lines]
+    rounds = [[prompt(number, line_lists[number][::way]) for number in prompted] for way in (1, -1)]
+    parsed = answers(write, rounds, TOPIC, lambda place, record: topic_in(record, line_lists[prompted[place]], least))
+    topic_by_number = dict(zip(prompted, parsed, strict=True))
+    return [topic_by_number.get(number) or plain(lines) for number, lines in enumerate(line_lists)]
 
 
 def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | None:
-    """The topic that an answer holds; None if it is none, goes round in circles, or speaks of something else.
+    """Parse the topic of an answer; None if it is empty, repeats itself, or does not mention its lines.
 
-    What repeats a sentence of an example speaks of the example.
+    An answer that repeats a sentence of an example is rejected too.
     """
     name = line(record.get("name")).strip(" .,;:-\"'")
     name = first_words(whole_words(name, LONGEST_NAME), MOST_WORDS)
@@ -147,9 +147,9 @@ def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | No
 
 
 def mentions(name: str, description: str, lines: Sequence[str], least: int = 1) -> bool:
-    """Whether a topic is about `lines`: its name has words of so many, or its description words of a third of them.
+    """Whether a topic mentions `lines`: its name has words of `least` of them, or its description of a third of them.
 
-    So a name may be wider than all of them. Of an example's name, half of the words must be theirs.
+    So a name may be wider than all lines. A name from an example must have half of its words in the lines.
     """
     if plain_text(name) in SHOWN:
         words = name.split()
@@ -159,7 +159,7 @@ def mentions(name: str, description: str, lines: Sequence[str], least: int = 1) 
 
 
 def plain_topic(keywords: Sequence[str]) -> Topic:
-    """The plain form of a cluster of which no answer was of use."""
+    """Return the plain form of a cluster without a usable answer."""
     if not keywords:
         return Described(NOTHING, "No keyword of this group was released.", plain=True)
     name = first_words(", ".join(keywords[:IN_PLAIN_NAME]), MOST_WORDS)
@@ -167,7 +167,7 @@ def plain_topic(keywords: Sequence[str]) -> Topic:
 
 
 def mentioned_keywords(lines: Sequence[str], most: int, longest: int) -> tuple[str, ...]:
-    """What of `lines` the model is told: the first of them, each on one line, cut, without empty ones."""
+    """Return the `lines` of a prompt: the first `most`, each on one line, cut, without empty ones."""
     plain = (line(text, longest) for text in lines[:most])
     return tuple(text for text in plain if text)
 

@@ -1,4 +1,4 @@
-"""How clusters are put under wider topics; all of it is public."""
+"""Settings of the hierarchy above clusters; all of them are public."""
 
 from typing import Annotated
 
@@ -11,9 +11,9 @@ class HierarchySettings(RequestModel):
     """`hierarchy:` of a request.
 
     Attributes:
-        levels: how many there are, the clusters among them; 1 leaves them as they are. A level that would have one
-            group alone, or a group for each of its nodes, is not made.
-        branching: about how many nodes a group holds.
+        levels: number of levels, the clusters included; 1 adds none. A level that would have a single group, or a group
+            for each of its nodes, is left out.
+        branching: approximate number of nodes per group.
     """
 
     levels: Annotated[int, Field(ge=1, le=6)] = 2

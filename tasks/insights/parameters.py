@@ -1,4 +1,4 @@
-"""What requests of insights say, whichever system makes them; all of it is public."""
+"""Parameters common to all insights systems; all of them are public."""
 
 from decimal import Decimal
 from typing import Annotated
@@ -11,15 +11,15 @@ from tasks.insights.hierarchy_parameters import HierarchySettings
 
 
 class InsightParameters(RequestModel):
-    """`parameters:` that every system of insights knows.
+    """`parameters:` of every system of insights.
 
     Attributes:
-        facets: what is extracted from each unit.
-        embedder: the public model that puts units, keywords and descriptions into a space.
-        hierarchy: what is above the clusters.
-        max_new_tokens: tokens of a description with its name, as the model writes them.
-        temperature, top_k: how public texts are drawn, the likeliest token each time where a request says nothing;
-            nothing is charged for them.
+        facets: extracted from each unit.
+        embedder: the public model that embeds units, keywords and descriptions.
+        hierarchy: the groups above the clusters.
+        max_new_tokens: most tokens of a description with its name.
+        temperature, top_k: sampling of public texts, the likeliest token each time by default; nothing is charged for
+            them.
     """
 
     facets: FacetSettings = FacetSettings()

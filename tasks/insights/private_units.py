@@ -1,7 +1,7 @@
-"""The units of a release of insights, and what is worked out of each by itself. Private, all of it.
+"""Private units of a release of insights, with values computed from each unit alone. All of it is private.
 
-Nothing is read before somebody asks, which must be after the first step was armed (PRIVACY §6). What is worked out of a
-unit is a function of that unit and of public things alone: its facets, its point, whether it is sampled.
+Units are read on first use, which must be after the first step was armed (PRIVACY §6). The values of a unit are
+functions of that unit and of public values alone: its facets, its point, whether it is sampled.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ class PrivateUnits:
     """Every unit of the blocks that the release is eligible to read, in keyed order.
 
     Attributes:
-        blocks: their numbers.
-        extract: makes facets.
-        embed: makes points.
+        blocks: numbers of the eligible blocks.
+        extract: computes facets.
+        embed: computes points.
     """
 
     bench: RunContext
@@ -42,12 +42,12 @@ class PrivateUnits:
 
     @cached_property
     def rows(self) -> list[UnitDocuments]:
-        """One a unit, with its documents."""
+        """One row per unit, with its documents."""
         return [unit for _, unit in self.bench.units(self.blocks)]
 
     @cached_property
     def facets(self) -> list[Facets]:
-        """One a unit; whose text nothing can be made of has none."""
+        """Facets of each unit; empty where its text has none."""
         texts = [row.text for row in self.rows]
         if isinstance(self.extract, CachedExtractor):
             return self.extract.of_units([row.unit for row in self.rows], texts)
@@ -55,18 +55,18 @@ class PrivateUnits:
 
     @cached_property
     def points(self) -> NDArray[np.float32]:
-        """float32 [units, width], of what is embedded of each unit; NaN where there is nothing to embed."""
+        """float32 [units, width], the embedding of each unit's summary; NaN where the summary is empty."""
         points = points_of(self.embed, [unit.summary for unit in self.facets])
         points[[not unit.summary.strip() for unit in self.facets]] = np.nan
         return points
 
     def sampled(self, share: Decimal) -> NDArray[np.bool_]:
-        """Whether each unit is in a sample that takes each with this probability, independently of the others.
+        """Return whether each unit is in a sample that takes each with this probability, independently of the others.
 
-        It is the same however often it is asked for. A sample of fixed size would not do: one unit more would push
-        another one out, and that counts twice (PRIVACY §5).
+        Repeated calls give the same sample. A sample of fixed size is not allowed: one unit more would push another
+        one out, and that counts twice (PRIVACY §5).
         """
         key, name = self.bench.scheme.key, self.bench.scheme_id
         limit = int(_WHOLE * Fraction(share))
-        taken = [int.from_bytes(keyed_hash(key, "insights", name, row.unit), "big") < limit for row in self.rows]
-        return np.array(taken, np.bool_).reshape(len(self.rows))
+        in_sample = [int.from_bytes(keyed_hash(key, "insights", name, row.unit), "big") < limit for row in self.rows]
+        return np.array(in_sample, np.bool_).reshape(len(self.rows))

@@ -1,7 +1,7 @@
-"""What a public model is asked: our own wording after Urania, appendices G.2, G.4 and H.1.
+"""Prompts for names and descriptions of clusters: our own wording after Urania, appendices G.2, G.4 and H.1.
 
-A small model follows an example better than an instruction, so answers are shown before one is asked for. In them the
-description comes first and repeats what it is about.
+A small model follows an example better than an instruction, so prompts show answers first. In them the description
+comes first and repeats its keywords.
 """
 
 import json
@@ -37,7 +37,7 @@ _BY_KEYWORDS = (
         "Divorce and custody of children",
     ),
 )
-"""Keywords, what a description says after "are about", and a name."""
+"""Keywords, the description after "are about", and a name."""
 _BY_STATEMENTS = (
     (
         (
@@ -66,7 +66,7 @@ _BY_STATEMENTS = (
         "Laptop hardware problems",
     ),
 )
-"""Statements inside a group and near it, what a description says after "are about", and a name."""
+"""Statements inside a group and near it, the description after "are about", and a name."""
 _BY_NAMES = (
     (
         "Growing tomatoes; Pruning fruit trees; Soil and compost",
@@ -84,10 +84,10 @@ _BY_NAMES = (
         "Law of families, tenants and taxes",
     ),
 )
-"""Names, what a description says after "are about", and a wider name."""
+"""Names, the description after "are about", and a wider name."""
 
 SHOWN = frozenset(plain_text(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
-"""The names of all examples, by their words alone."""
+"""The names of all examples, as plain text."""
 _SENTENCES = frozenset(
     plain_text(sentence)
     for about in (*(e[1] for e in _BY_KEYWORDS), *(e[1] for e in _BY_NAMES), *(e[2] for e in _BY_STATEMENTS))
@@ -96,17 +96,17 @@ _SENTENCES = frozenset(
 
 
 def is_borrowed(description: str) -> bool:
-    """Whether a description has a sentence of an example's."""
+    """Whether a description repeats a sentence of an example."""
     words = plain_text(description)
     return any(sentence in words for sentence in _SENTENCES)
 
 
 @dataclass(frozen=True)
 class Wording:
-    """What may differ from release to release in what the model is told.
+    """The part of the prompts that may differ between releases.
 
     Attributes:
-        kind: what the texts are, one plain word in the plural.
+        kind: the kind of texts, one plain word in the plural.
     """
 
     kind: str = "texts"
@@ -116,7 +116,7 @@ DEFAULT = Wording()
 
 
 def of_keywords(wording: Wording, keywords: Sequence[str]) -> str:
-    """The prompt for a list of keywords."""
+    """Return the prompt for a list of keywords."""
     lines = [f"Say what groups of {wording.kind} are about, from their keywords alone.", ""]
     for example, about, name in _BY_KEYWORDS:
         lines += [f"Keywords: {example}", _answer(wording, about, name)]
@@ -124,7 +124,7 @@ def of_keywords(wording: Wording, keywords: Sequence[str]) -> str:
 
 
 def of_statements(wording: Wording, inside: Sequence[str], outside: Sequence[str]) -> str:
-    """The prompt for statements of a group, and of others near it if there are any."""
+    """Return the prompt for statements of a group, and of others near it if there are any."""
     lines = [f"Say what the {wording.kind} of each group have in common, which other {wording.kind} do not have.", ""]
     for own, others, about, name in _BY_STATEMENTS:
         lines += [*_definition_statements(own, others if outside else ()), _answer(wording, about, name), ""]
@@ -132,7 +132,7 @@ def of_statements(wording: Wording, inside: Sequence[str], outside: Sequence[str
 
 
 def _answer(wording: Wording, about: str, name: str) -> str:
-    """An example's answer, as a prompt shows it."""
+    """Return an example's answer in the form of a prompt."""
     return "Answer: " + json.dumps({"description": f"These {wording.kind} are about {about}", "name": name})
 
 
@@ -141,7 +141,7 @@ def _definition_statements(inside: Sequence[str], outside: Sequence[str]) -> lis
 
 
 def of_names(names: Sequence[str]) -> str:
-    """The prompt for the wider topic of names."""
+    """Return the prompt for the wider topic of names."""
     lines = ["Find the wider topic of topics that belong together.", ""]
     for example, about, name in _BY_NAMES:
         lines += [f"Topics: {example}", _answer(DEFAULT, about, name)]

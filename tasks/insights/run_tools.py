@@ -1,4 +1,4 @@
-"""What a run of insights works with: public models, made before anything is spent, and the units they look at."""
+"""Tools of an insights run: public models, loaded before anything is spent, and the private units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from tasks.values.insight import Insight
 
 @dataclass(frozen=True)
 class Tools:
-    """Public models at work.
+    """Public models of a run, with its units.
 
     Attributes:
-        embed: makes points of public texts.
-        write: names what was released.
-        units: the units, which nobody has read yet.
+        embed: embeds public texts.
+        write: names released values.
+        units: the units, not read yet.
     """
 
     embed: Embedder
@@ -34,37 +34,37 @@ class Tools:
 
     @classmethod
     def of(
-        cls, wanted: InsightParameters, blocks: Sequence[int], bench: RunContext, schemas: Sequence[Schema]
+        cls, parameters: InsightParameters, blocks: Sequence[int], bench: RunContext, schemas: Sequence[Schema]
     ) -> "Tools":
-        """What the request asks for; whatever a model lacks is refused here.
+        """Load the tools of a request; a model that cannot do its part is refused here.
 
         Args:
             blocks: the blocks that the release is eligible to read.
-            schemas: everything that `write` is asked for.
+            schemas: all schemas of `write`.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
+            ModelNotPulled: the embedder is not on this machine.
             ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
         """
-        embed = load_embedder(wanted.embedder, str(bench.engine.model.device))
-        extract = extractor_with_progress(wanted, bench)
-        write = Writer.of(bench, schemas, wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        points = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
+        embed = load_embedder(parameters.embedder, str(bench.engine.model.device))
+        extract = extractor_with_progress(parameters, bench)
+        write = Writer.of(bench, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
+        points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device)
         return cls(embed, write, PrivateUnits(bench, blocks, extract, points))
 
 
-def extractor_with_progress(wanted: InsightParameters, bench: RunContext) -> Extractor:
-    """It tells how far it is with all units, and not with each batch: how many batches there are is private."""
-    told = bench.in_tenths("facets")
-    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, wanted.facets)
+def extractor_with_progress(parameters: InsightParameters, bench: RunContext) -> Extractor:
+    """Return the extractor; it reports progress over all units, not per batch: the number of batches is private."""
+    progress = bench.in_tenths("facets")
+    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, parameters.facets)
     if bench.cache is None:
-        return extractor(told)
-    at_once = BATCH * (len(bench.workers.places) if bench.workers else 1)
-    return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, told, at_once)
+        return extractor(progress)
+    texts_per_batch = BATCH * (len(bench.workers.places) if bench.workers else 1)
+    return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, progress, texts_per_batch)
 
 
 def as_text(insight: Insight, bench: RunContext) -> GeneratedText:
-    """An insight as a text of the release: its description."""
+    """Return an insight as a text of the release: its description."""
     description = insight.topic.description
     tokens = len(bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
     return GeneratedText(description, tokens, complete=True, insight=insight)

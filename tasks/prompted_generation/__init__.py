@@ -1,1 +1,1 @@
-"""Systems that prompt a model with private statistics."""
+"""Systems that generate text from prompts with released private statistics."""

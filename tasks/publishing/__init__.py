@@ -1,1 +1,1 @@
-"""What leaves the house: card, bundle, signature, and the offline check of all three."""
+"""Publication of a release: card, bundle, signatures, delivery, and the offline check of all of them."""

@@ -1,8 +1,8 @@
-"""Publishing: from an approved draft to a signed folder that anyone may check, all or nothing.
+"""Signed bundle from an approved draft, a folder that anybody can check; written completely or not at all.
 
-The bundle is built beside its place under another name, verified there as a stranger would verify it, and renamed. A
-crash leaves only the half-built folder, which the next call removes. It tells neither when nor after how many attempts
-the release was made.
+The bundle is built beside its destination under another name, verified there as a stranger would verify it, and
+renamed. A crash leaves only the half-built folder, which the next call removes. A bundle shows neither when nor after
+how many attempts the release was made.
 """
 
 import fcntl
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WrittenBundle:
-    """A bundle in place; `digest` is the SHA-256 of its SHA256SUMS, which names every byte of it.
+    """A finished bundle; `digest` is the SHA-256 of its SHA256SUMS, which covers every byte of it.
 
     Attributes:
-        folder: where it was built; there it stays, unless it was taken to `place`.
+        folder: where it was built, and stays unless it was uploaded to `place`.
     """
 
     folder: Path
@@ -69,12 +69,12 @@ class WrittenBundle:
 
 @dataclass(frozen=True)
 class BundleDocuments:
-    """What the ledger has on a draft.
+    """What the ledger holds on a draft.
 
     Attributes:
-        approvals: all decisions on the request, and on the standing authorisation it came under; those on other
-            requests or bytes are left out.
-        attestations: the signatures of its statement that came with the approvals of these bytes.
+        approvals: all decisions on the request, and on its standing authorisation; decisions on other requests or bytes
+            are left out.
+        attestations: the signatures of its statement, given with the approvals of these bytes.
         ledger_head: hash of the newest link of the audit chain.
         revoked: digests of all artifacts that were retracted.
     """
@@ -87,7 +87,7 @@ class BundleDocuments:
 
 @dataclass(frozen=True)
 class _Approved:
-    """An approved draft, and what is added to it on publication."""
+    """An approved draft, with the decisions and the key of its publication."""
 
     draft: Path
     files: FileTable
@@ -103,67 +103,69 @@ class _Approved:
         return envelope(payload, [*self.attestations, attest(payload, self.key)])
 
     def added(self, ledger_head: str, revoked: Revocations) -> dict[str, bytes]:
-        """Names and contents of the files that the bundle has beyond the draft's."""
-        made = {
+        """Return names and contents of the files that the bundle has beyond those of the draft."""
+        contents = {
             APPROVALS: approvals_document(self.decisions),
             CHECKPOINT: Checkpoint.signed(digest(self.files), ledger_head, self.key).to_bytes(),
             ATTESTATION: envelope_document(self.attestation),
             REVOCATIONS: revoked.to_bytes(),
         }
-        listed = {name: str(facts["sha256"]) for name, facts in self.files.items()}
-        made[SUMS] = checksum_lines(listed | {name: _sha256(data) for name, data in made.items()})
-        made[SUMS_SIGNATURE] = Seal.on(made[SUMS], self.key).to_bytes()
-        return made
+        digests = {name: str(facts["sha256"]) for name, facts in self.files.items()}
+        contents[SUMS] = checksum_lines(digests | {name: _sha256(data) for name, data in contents.items()})
+        contents[SUMS_SIGNATURE] = Seal.on(contents[SUMS], self.key).to_bytes()
+        return contents
 
 
 def write_bundle(
-    draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey, destination: Path
+    draft: Path, files: FileTable, documents: BundleDocuments, key: SigningKey, destination: Path
 ) -> WrittenBundle:
     """Publish an approved draft as `destination/<dataset>-release-<number>/` (folder 0755, files 0644).
 
-    Publishing the same draft again finds the bundle in place, and leaves it as it is.
+    Publishing the same draft again finds the existing bundle and leaves it unchanged.
 
     Args:
-        files: what the publish gate approved, as the ledger has it.
+        files: the approved table of files, from the ledger.
 
     Raises:
-        ArtifactChanged: the draft is not `files`.
-        NotApproved, NotAttested: too few approved or attested exactly this request and these bytes.
+        ArtifactChanged: the draft differs from `files`.
+        NotApproved, NotAttested: too few stewards approved or attested exactly this request and these bytes.
         Retracted: the release is on its own revocation list.
-        BundleExists: another bundle is in its place.
+        BundleExists: another bundle has its name there.
         BundleInvalid: the bundle would not verify.
-        DestinationUnusable: it cannot be written there.
+        DestinationUnusable: the destination cannot be written.
     """
     rehash(draft, files)
-    approved, revoked = require_decided(draft, files, papers, key), Revocations.of(papers.revoked)
+    approved, revoked = require_decided(draft, files, documents, key), Revocations.of(documents.revoked)
     revoked.require_valid(digest(files))
     target = destination / bundle_name(approved.record.dataset.name, approved.record.release)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with alone_in(destination):
             if not os.path.lexists(target):
-                _build(approved, approved.added(papers.ledger_head, revoked), target)
+                _build(approved, approved.added(documents.ledger_head, revoked), target)
             return _in_place(approved, target)
     except OSError as error:
         raise DestinationUnusable(destination, error) from None
 
 
-def require_decided(draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey) -> _Approved:
-    """The draft with the decisions on exactly its request and these bytes, to be published with `key`.
+def require_decided(draft: Path, files: FileTable, documents: BundleDocuments, key: SigningKey) -> _Approved:
+    """Return the draft with the decisions on exactly its request and these bytes, to be published with `key`.
 
     Raises:
-        NotApproved: they do not open both gates, or one is not genuine.
-        NotAttested: too few who approved it signed its statement, or somebody else did.
+        NotApproved: the decisions do not open both gates, or one is not genuine.
+        NotAttested: too few of its approvers signed its statement, or another person did.
     """
     record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
     subjects = {(gate, subject) for gate, (_, subject) in subjects_of(record, digest(files)).items()}
-    decisions = tuple(one for one in papers.approvals if (one.gate, one.subject_sha256) in subjects)
+    decisions = tuple(
+        decision for decision in documents.approvals if (decision.gate, decision.subject_sha256) in subjects
+    )
     require_approved(decisions, record, digest(files))
-    approved = _Approved(draft, files, record, decisions, tuple(papers.attestations), key)
+    approved = _Approved(draft, files, record, decisions, tuple(documents.attestations), key)
     require_attested(
         approved.attestation,
         statement(record, files),
-        stewards=[one.public_key for one in decisions if one.gate == "publish"],
+        stewards=[decision.public_key for decision in decisions if decision.gate == "publish"],
         threshold=required_approvals(record)["publish"],
         publisher=key.public_key,
         voices=counted_approvals(decisions, "publish"),
@@ -190,18 +192,18 @@ def _build(approved: _Approved, added: Mapping[str, bytes], target: Path) -> Non
 
 
 def _in_place(approved: _Approved, target: Path) -> WrittenBundle:
-    """The bundle at `target`, if it is this release's; chain and revocations may have grown since it was written."""
+    """Return the bundle at `target` if it is this release; chain and revocations may have grown since its delivery."""
     try:
-        there = OpenedBundle(target)
-        added = approved.added(there.checkpoint.ledger_head, there.revocations)
+        existing = OpenedBundle(target)
+        added = approved.added(existing.checkpoint.ledger_head, existing.revocations)
         expected = {name: str(facts["sha256"]) for name, facts in approved.files.items()}
         expected |= {name: _sha256(data) for name, data in added.items()}
-        found = {name: str(measure(target / name)["sha256"]) for name in os.listdir(target)}
+        digests = {name: str(measure(target / name)["sha256"]) for name in os.listdir(target)}
     except (FileUnfit, NotADirectoryError):
         raise BundleExists(target) from None
-    if target.is_symlink() or found != expected:
+    if target.is_symlink() or digests != expected:
         raise BundleExists(target)
-    return WrittenBundle(target, expected[SUMS], there.checkpoint)
+    return WrittenBundle(target, expected[SUMS], existing.checkpoint)
 
 
 @contextmanager
@@ -227,22 +229,22 @@ def _sha256(data: bytes) -> str:
 
 
 class BundleExists(Refused):
-    """Something else is where the bundle belongs."""
+    """The name of the bundle is taken by other content."""
 
     def __init__(self, target: Place) -> None:
         super().__init__(
-            f"There is something else at {target}, and a published bundle is never overwritten.",
-            "Publish to another place, or find out who changed what is there.",
+            f"Refused: {target} holds other content, and a published bundle is never overwritten.",
+            "Publish to another destination, or find out who changed its content.",
             {"bundle": str(target)},
         )
 
 
 class BundleInvalid(Refused):
-    """A bundle that would not verify is not delivered."""
+    """A bundle that does not verify; it is not delivered."""
 
     def __init__(self, failures: list[str]) -> None:
         super().__init__(
-            f"The bundle would not verify: {'; '.join(failures)}.",
+            f"The bundle does not verify: {'; '.join(failures)}.",
             "Nothing was delivered. Report this: the run produced a release that contradicts itself.",
             {"failures": failures},
         )

@@ -1,6 +1,6 @@
-"""The files of a bundle that follow from its record, its measurements and its texts: one maker each.
+"""Derived files of a bundle: they follow from its record, its measurements and its texts; one maker each.
 
-Whoever verifies a bundle makes them again and compares every byte. To add one: its name in `file_names.DRAFT_FILES` (or
+Verification of a bundle makes them again and compares every byte. To add one: its name in `file_names.DRAFT_FILES` (or
 in `format_versions`, where one kind alone has it), its maker here, its row in `card_text` and in docs/bundle.md.
 """
 
@@ -29,7 +29,7 @@ MAKERS: Final[Mapping[str, Callable[[PublicContent], str]]] = {
 
 
 def derived_files(release: PublicContent) -> dict[str, bytes]:
-    """Names and contents of the generated files that the record's kind of release has."""
+    """Return names and contents of the generated files for the record's kind of release."""
     names = drafted_files(release.record.kind)
     return {name: make(release).encode() for name, make in MAKERS.items() if name in names}
 

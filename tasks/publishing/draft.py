@@ -1,4 +1,4 @@
-"""What a run produces, in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
+"""Draft of a release in quarantine: texts, measurements, record and card, and the digests that a steward approves."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -44,14 +44,14 @@ def write_draft(
 
     Args:
         labels: the label of every text, where the request declares labels.
-        insights: of a release of insights, the nodes that the texts describe; the rows are made of these alone.
+        insights: for a release of insights, the nodes that the texts describe; the rows are made from these alone.
 
     Returns:
         {name: {"sha256", "bytes"}}; the digest of its canonical JSON is what the publish gate approves.
 
     Raises:
         UnpublishableMetric: an internal metric of governed data.
-        DraftUnwritable: the folder is there already (each attempt has its own), or cannot be written.
+        DraftUnwritable: the folder exists already (each attempt has its own), or cannot be written.
     """
     refuse_internal(metrics, record)
     named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
@@ -84,23 +84,23 @@ def _facts_of_all(data: Mapping[str, bytes]) -> FileTable:
 
 
 def rehash(folder: Path, files: Mapping[str, Mapping[str, str | int]]) -> None:
-    """Check that a draft is, byte for byte, what `files` says.
+    """Check that a draft matches `files` byte for byte.
 
     Raises:
-        ArtifactChanged: a file is missing, other, a link, or one too many.
+        ArtifactChanged: a file is missing, changed, a link, or unexpected.
     """
     try:
         present = set(os.listdir(folder))
     except OSError:
         raise ArtifactChanged("the folder", "cannot be read") from None
-    if strangers := sorted(present ^ set(files)):
-        raise ArtifactChanged(strangers[0], "is missing or one too many")
+    if differences := sorted(present ^ set(files)):
+        raise ArtifactChanged(differences[0], "is missing or unexpected")
     for name, expected in sorted(files.items()):
         try:
-            same = measure(folder / name) == dict(expected)
-        except FileUnfit as unfit:
-            raise ArtifactChanged(name, unfit.reason) from None
-        if not same:
+            is_unchanged = measure(folder / name) == dict(expected)
+        except FileUnfit as error:
+            raise ArtifactChanged(name, error.reason) from None
+        if not is_unchanged:
             raise ArtifactChanged(name, "has other content")
 
 
@@ -108,7 +108,7 @@ def read_metrics(data: bytes) -> list[MetricResult]:
     """Read `evaluation.json`.
 
     Raises:
-        FileUnfit: it is not one of ours.
+        FileUnfit: it is not in almoner's format.
     """
     stored = decode_json(data, EVALUATION)
     if not isinstance(stored, dict) or set(stored) != {"format", "metrics"} or not isinstance(stored["metrics"], list):
@@ -116,22 +116,22 @@ def read_metrics(data: bytes) -> list[MetricResult]:
     if stored["format"] != EVALUATION_FORMAT:
         raise FileUnfit(EVALUATION, "has another format")
     try:
-        return [MetricResult.from_json(one) for one in stored["metrics"]]
-    except ValueError as unfit:
-        raise FileUnfit(EVALUATION, f"is unfit: {unfit}") from None
+        return [MetricResult.from_json(metric) for metric in stored["metrics"]]
+    except ValueError as error:
+        raise FileUnfit(EVALUATION, f"is unfit: {error}") from None
 
 
 def _unicode(text: str) -> str:
-    """`text` with whatever UTF-8 cannot carry replaced: an odd character must not turn a paid release into none."""
+    """Return `text` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
     return text.encode("utf-8", "replace").decode()
 
 
 class DraftUnwritable(EnvironmentProblem):
-    """A draft cannot be written."""
+    """A folder for a draft that exists already or cannot be written."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
         super().__init__(
             f"The draft {folder} cannot be written: {error.strerror}.",
-            "Check that there is room and that no earlier draft is there; each attempt has a folder of its own.",
+            "Check that the disk has room and that the folder does not exist; each attempt has a folder of its own.",
             {"folder": str(folder)},
         )

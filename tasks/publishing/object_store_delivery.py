@@ -1,9 +1,9 @@
-"""A bundle in an object store, which knows no rename: its seal comes last, and until then it is none.
+"""Delivery of a bundle to an object store, which has no rename: the seal is written last and completes the bundle.
 
 The bundle is built and verified on this machine, exactly as for a folder. Then its objects are created one by one
-under a name that was free: first the signed checkpoint, which claims the name, then everything else; what arrived is
-read back and compared; last comes SHA256SUMS.sig. Whoever is killed in between is followed by another call that goes on
-under the same claim, so the bundle keeps the head of the chain that it was begun with.
+under a name that was free: first the signed checkpoint, which claims the name, then everything else; the stored objects
+are read back and compared; SHA256SUMS.sig comes last. After a kill in between, another call goes on under the same
+claim, so the bundle keeps the head of the chain that it was begun with.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ _LARGEST_CLAIM: Final = 1 << 16
 
 @dataclass(frozen=True)
 class BundlePrefix:
-    """Where in a store bundles are put, and an empty folder of this machine to build them in."""
+    """Destination of bundles in an object store, and an empty folder of this machine to build them in."""
 
     store: Store
     address: Address
     scratch: Path
 
     def require_open(self) -> None:
-        """Have the store answer once, before anything is recorded.
+        """Check that the store answers, before anything is recorded.
 
         Raises:
             StoreUnreachable, StoreDenied, BucketMissing, StoreFailed.
@@ -60,29 +60,29 @@ class BundlePrefix:
 
 
 def upload_bundle(
-    draft: Path, files: FileTable, papers: BundleDocuments, key: SigningKey, shelf: BundlePrefix
+    draft: Path, files: FileTable, documents: BundleDocuments, key: SigningKey, prefix: BundlePrefix
 ) -> WrittenBundle:
-    """Publish an approved draft below the shelf's address; doing it again finds it there, or goes on.
+    """Publish an approved draft below the address of `prefix`; a repeated call finds it there, or goes on.
 
     Args:
-        files: what the publish gate approved, as the ledger has it.
+        files: the approved table of files, from the ledger.
 
     Raises:
-        BundleExists: another bundle, or something else, has the name.
+        BundleExists: another bundle, or other objects, have the name.
         DeliveryGarbled: the store has not kept what it was sent.
-        whatever `bundle.write_bundle` and the store raise.
+        As `bundle.write_bundle` and the store.
     """
     rehash(draft, files)
-    record = require_decided(draft, files, papers, key).record
-    target = shelf.address / bundle_name(record.dataset.name, record.release)
+    record = require_decided(draft, files, documents, key).record
+    target = prefix.address / bundle_name(record.dataset.name, record.release)
     with alone_in(draft):
-        place = _Place(shelf.store, target)
+        place = _Place(prefix.store, target)
         if SUMS_SIGNATURE in place.there:
             with _not_another(target):
-                place.fetch(shelf.scratch / target.name)
-                return replace(write_bundle(draft, files, papers, key, shelf.scratch), place=target)
-        papers = place.claimed(papers, digest(files), key)
-        built = write_bundle(draft, files, papers, key, shelf.scratch)
+                place.fetch(prefix.scratch / target.name)
+                return replace(write_bundle(draft, files, documents, key, prefix.scratch), place=target)
+        documents = place.claimed(documents, digest(files), key)
+        built = write_bundle(draft, files, documents, key, prefix.scratch)
         place.fill(built.folder)
         return replace(built, place=target)
 
@@ -96,7 +96,7 @@ def _not_another(target: Address) -> Iterator[None]:
 
 
 class _Place:
-    """What lies under the name of a bundle."""
+    """The objects under the name of a bundle."""
 
     def __init__(self, store: Store, target: Address) -> None:
         self._store = store
@@ -104,23 +104,23 @@ class _Place:
         self.there = listed(store, target)
 
     def fetch(self, into: Path) -> None:
-        """Bring all of it here."""
+        """Download all of its objects into the new folder `into`."""
         fetch(self._store, self.there, self._target, into)
 
-    def claimed(self, papers: BundleDocuments, artifact: str, key: SigningKey) -> BundleDocuments:
-        """The papers with which this bundle was begun, if it was; otherwise these.
+    def claimed(self, documents: BundleDocuments, artifact: str, key: SigningKey) -> BundleDocuments:
+        """Return the documents with which this bundle was begun, if it was; otherwise these.
 
         Raises:
-            BundleExists: somebody else, or another release, has the name.
+            BundleExists: another publisher or another release has the name.
         """
         if not self.there:
-            return papers
+            return documents
         claim = self._claim()
         if claim is None or not claim.authentic or (claim.artifact_sha256, claim.public_key) != (
             artifact, key.public_key,
         ):  # fmt: skip
             raise BundleExists(self._target)
-        return replace(papers, ledger_head=claim.ledger_head)
+        return replace(documents, ledger_head=claim.ledger_head)
 
     def _claim(self) -> Checkpoint | None:
         entry = self.there.get(CHECKPOINT)
@@ -134,25 +134,25 @@ class _Place:
             return None
 
     def fill(self, built: Path) -> None:
-        """Put every file of a bundle there, the claim first and the seal last.
+        """Upload every file of a bundle, the claim first and the seal last.
 
         Raises:
-            BundleExists: the name was taken meanwhile, or something lies there that is no part of it.
-            DeliveryGarbled: what arrived is something else.
+            BundleExists: the name was taken meanwhile, or has objects that are no part of the bundle.
+            DeliveryGarbled: a stored object differs from the file.
         """
-        whole = {name: str(measure(built / name)["sha256"]) for name in os.listdir(built)}
-        if self.there.keys() - whole.keys():
+        digests = {name: str(measure(built / name)["sha256"]) for name in os.listdir(built)}
+        if self.there.keys() - digests.keys():
             raise BundleExists(self._target)
-        between = sorted(whole.keys() - {CHECKPOINT, SUMS, SUMS_SIGNATURE})
-        for name in (CHECKPOINT, *between, SUMS):
-            self._put(built / name, whole[name])
-        self._compare({name: whole[name] for name in whole if name != SUMS_SIGNATURE})
-        self._put(built / SUMS_SIGNATURE, whole[SUMS_SIGNATURE])
-        self._compare({SUMS_SIGNATURE: whole[SUMS_SIGNATURE]}, besides=whole.keys())
+        unsealed = sorted(digests.keys() - {CHECKPOINT, SUMS, SUMS_SIGNATURE})
+        for name in (CHECKPOINT, *unsealed, SUMS):
+            self._put(built / name, digests[name])
+        self._compare({name: digests[name] for name in digests if name != SUMS_SIGNATURE})
+        self._put(built / SUMS_SIGNATURE, digests[SUMS_SIGNATURE])
+        self._compare({SUMS_SIGNATURE: digests[SUMS_SIGNATURE]}, allowed=digests.keys())
 
     def _put(self, path: Path, sha256: str) -> None:
-        """Create an object. One that is there already was made by a call that was killed, or by one we heard no
-        answer of; if it is another, it is replaced, for the claim is ours and there is no seal yet."""
+        """Create an object. An existing one comes from a call that was killed or got no answer; if it differs, it is
+        replaced, because the claim is ours and there is no seal yet."""
         address = self._target / path.name
         if path.name not in self.there and self._store.create(address, path):
             return
@@ -163,83 +163,83 @@ class _Place:
             raise BundleExists(self._target)
         self._store.replace(address, path)
 
-    def _compare(self, expected: Mapping[str, str], besides: Collection[str] = ()) -> None:
-        there = listed(self._store, self._target)
-        if there.keys() - expected.keys() - set(besides):
+    def _compare(self, expected: Mapping[str, str], allowed: Collection[str] = ()) -> None:
+        objects = listed(self._store, self._target)
+        if objects.keys() - expected.keys() - set(allowed):
             raise BundleExists(self._target)
         for name, sha256 in expected.items():
-            if name not in there or measured(self._store, there[name]) != sha256:
+            if name not in objects or measured(self._store, objects[name]) != sha256:
                 raise DeliveryGarbled(self._target, name)
 
 
 def listed(store: Store, target: Address) -> dict[str, Entry]:
-    """What lies below an address, by name.
+    """Return the objects below an address, by name.
 
     Raises:
         BundleUnfit: more or other names than a bundle has.
     """
-    found = list(islice(store.below(target), _MOST_FILES + 1))
-    named = {entry.address.key.removeprefix(target.key).lstrip("/"): entry for entry in found}
-    if len(found) > _MOST_FILES or not all(map(_PLAIN.fullmatch, named)):
+    entries = list(islice(store.below(target), _MOST_FILES + 1))
+    entry_by_name = {entry.address.key.removeprefix(target.key).lstrip("/"): entry for entry in entries}
+    if len(entries) > _MOST_FILES or not all(map(_PLAIN.fullmatch, entry_by_name)):
         raise BundleUnfit(target)
-    return named
+    return entry_by_name
 
 
-def fetch(store: Store, there: Mapping[str, Entry], target: Address, into: Path) -> None:
-    """Bring a finished bundle into a new folder.
+def fetch(store: Store, objects: Mapping[str, Entry], target: Address, into: Path) -> None:
+    """Download a finished bundle into a new folder.
 
     Raises:
-        NoBundle: there is nothing.
+        NoBundle: there are no objects.
         BundleUnfinished: its seal is missing.
-        BundleUnfit: it is larger than the room that is left here.
-        ObjectChanged: it is written to.
+        BundleUnfit: it is larger than the free space of this machine.
+        ObjectChanged: an object is being written.
     """
-    if not there:
+    if not objects:
         raise NoBundle(target)
-    if SUMS_SIGNATURE not in there:
+    if SUMS_SIGNATURE not in objects:
         raise BundleUnfinished(target)
     into.mkdir(mode=0o700)
-    if sum(entry.size for entry in there.values()) > shutil.disk_usage(into).free:
+    if sum(entry.size for entry in objects.values()) > shutil.disk_usage(into).free:
         raise BundleUnfit(target)
-    for name, entry in there.items():
+    for name, entry in objects.items():
         with store.open(entry) as file, (into / name).open("xb") as copy:
             shutil.copyfileobj(file, copy, _CHUNK)
 
 
 def measured(store: Store, entry: Entry) -> str:
-    """SHA-256 of an object, read as it is now."""
+    """Return the SHA-256 of an object, read now."""
     with store.open(entry) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class BundleUnfinished(Refused):
-    """A bundle whose delivery was broken off."""
+    """A bundle whose delivery was interrupted."""
 
     def __init__(self, target: Address) -> None:
         super().__init__(
             f"The bundle at {target} is not finished: {SUMS_SIGNATURE}, which is written last, is missing.",
-            "Its publisher gives the same `almoner publish` again, which goes on. Do not rely on what is there.",
+            "Its publisher repeats the same `almoner publish`, which goes on. Do not rely on the objects there.",
             {"bundle": str(target)},
         )
 
 
 class BundleUnfit(Refused):
-    """Something that is no bundle, or too large to be looked at."""
+    """An address without a bundle, or with one too large to download."""
 
     def __init__(self, target: Address) -> None:
         super().__init__(
-            f"What lies at {target} is no bundle, or larger than the disk of this machine.",
-            "Name the address that `almoner publish` told.",
+            f"The content of {target} is not a bundle, or is larger than the free space of this machine.",
+            "Give the address that `almoner publish` printed.",
             {"bundle": str(target)},
         )
 
 
 class DeliveryGarbled(EnvironmentProblem):
-    """A store that holds something else than it was sent."""
+    """A store that holds other content than it was sent."""
 
     def __init__(self, target: Address, name: str) -> None:
         super().__init__(
-            f"{name} at {target} is not what was sent there. The bundle is not sealed, so nobody takes it for one.",
-            "Find out who else writes there, or what the store does; then publish again.",
+            f"{name} at {target} differs from the file that was sent. The bundle has no seal, so it is not valid.",
+            "Find out who else writes to that address, or what the store changes; then publish again.",
             {"bundle": str(target), "file": name},
         )

@@ -1,4 +1,4 @@
-"""A bundle as it lies in a folder, read as far as somebody asks for."""
+"""Bundle in a folder, whose files are read on first use."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class OpenedBundle:
-    """A bundle at `folder`; every reader raises FileUnfit for what cannot be read."""
+    """A bundle at `folder`; every property raises FileUnfit where its file cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def kind(self) -> str:
-        """What kind of release the record names, in whatever state it is; empty where there is no record."""
+        """The kind of release that the record names, even in an invalid record; empty where there is no record."""
         try:
             return stated_kind(read_document(self.folder / RECORD))
         except FileUnfit:
@@ -56,37 +56,37 @@ class OpenedBundle:
 
     @cached_property
     def record(self) -> ReleaseRecord:
-        """release.json."""
+        """The content of release.json."""
         return ReleaseRecord.from_bytes(read_document(self.folder / RECORD))
 
     @cached_property
     def metrics(self) -> list[MetricResult]:
-        """evaluation.json."""
+        """The content of evaluation.json."""
         return read_metrics(read_document(self.folder / EVALUATION))
 
     @cached_property
     def seal(self) -> Seal:
-        """SHA256SUMS.sig."""
+        """The content of SHA256SUMS.sig."""
         return Seal.from_bytes(read_document(self.folder / SUMS_SIGNATURE))
 
     @cached_property
     def approvals(self) -> list[SignedDecision]:
-        """approvals.json."""
+        """The content of approvals.json."""
         return read_approvals(read_document(self.folder / APPROVALS))
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """checkpoint.json."""
+        """The content of checkpoint.json."""
         return Checkpoint.from_bytes(read_document(self.folder / CHECKPOINT))
 
     @cached_property
     def attestation(self) -> "Envelope":
-        """attestation.json."""
+        """The content of attestation.json."""
         return read_envelope(read_document(self.folder / ATTESTATION))
 
     @cached_property
     def revocations(self) -> Revocations:
-        """revocations.json."""
+        """The content of revocations.json."""
         return Revocations.from_bytes(read_document(self.folder / REVOCATIONS))
 
     @cached_property
@@ -101,14 +101,14 @@ class OpenedBundle:
 
     @cached_property
     def disclosure(self) -> PublicContent:
-        """What every generated file is made from; raises UnpublishableMetric where that may not be."""
+        """The input of every generated file; raises UnpublishableMetric where a metric may not be published."""
         data = {name: facts for name, facts in self.drafted.items() if name in (TEXTS, PARQUET)}
         texts, insights = tuple(read_labelled(self.folder)), tuple(self.insights)
         return PublicContent(self.record, tuple(self.metrics), data, texts, insights)
 
     @cached_property
     def insights(self) -> list[Insight]:
-        """The nodes of texts.jsonl; none in a release of another kind."""
+        """The nodes of texts.jsonl; empty in a release of another kind."""
         return list(read_insights(self.folder)) if self.record.kind == ReleaseKind.INSIGHTS else []
 
     @property
@@ -123,5 +123,5 @@ class OpenedBundle:
 
     @property
     def vouched(self) -> Amount:
-        """What the claim rests on: the same, and what the release that it extends has paid."""
+        """The loss that the claim rests on: `spent`, and what the release that it extends has paid."""
         return loss_paid_by_parent([replace(event, loss=recompute(event)) for event in self.record.events])

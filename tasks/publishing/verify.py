@@ -17,7 +17,7 @@ from tasks.release.signatures.ed25519 import checked_public_key, fingerprint
 
 T = TypeVar("T")
 
-# A bundle comes from a stranger: whatever reading it may raise is a failed check, never a crash.
+# A bundle comes from a stranger: any exception while reading it is a failed check, never a crash.
 _MALFORMED: Final = (
     ValueError,
     TypeError,
@@ -32,7 +32,7 @@ _MALFORMED: Final = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked, and what was found."""
+    """Result of one check."""
 
     name: str
     ok: bool
@@ -41,14 +41,14 @@ class Check:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """Everything that was checked.
+    """Result of a verification.
 
     Attributes:
-        checks: in order; a check that could not be made has failed.
-        public_key: the key the bundle is signed with, if it names one.
+        checks: in order; a check that could not be carried out has failed.
+        public_key: the key that the bundle is signed with, if it names one.
         pinned: whether it was compared with a key the reader trusts.
-        release, dataset: what the record says it is.
-        artifact: the digest that was approved, and that revocation lists name.
+        release, dataset: as the record states them.
+        artifact: the approved digest, which revocation lists name.
         epsilon, delta: the claim.
         rho, recomputed_epsilon: from the mechanisms' parameters alone; None where they could not be recomputed.
     """
@@ -71,7 +71,7 @@ class VerificationReport:
 
     @property
     def conclusion(self) -> str:
-        """What a reader may rely on, in two or three sentences."""
+        """Two or three sentences on what a reader may rely on."""
         if not self.holds:
             failed = [check for check in self.checks if not check.ok]
             retracted = [check.detail for check in failed if check.name in ("revocations", "retraction")]
@@ -89,7 +89,7 @@ class VerificationReport:
         )
 
     def to_json(self) -> dict[str, Json]:
-        """The report as programs read it."""
+        """Return the report as programs read it."""
         return {
             "holds": self.holds,
             "authentic": self.holds and self.pinned,
@@ -112,26 +112,26 @@ def verify_release(folder: Path, trusted_key: str | None = None, later: Path | N
     Args:
         trusted_key: the publisher's public key from another source; without it, integrity is checked and authenticity
             stays unproven.
-        later: another bundle of the publisher, against whose revocation list this one is held.
+        later: another bundle of the publisher, whose revocation list this one is compared with.
 
     Raises:
         NoBundle: there is no such folder.
-        NotAPublicKey: the trusted key is not one.
+        NotAPublicKey: the trusted key is not a public key.
     """
-    for asked in (folder, later):
-        if asked is not None and not asked.is_dir():
-            raise NoBundle(asked)
-    bundle, todo = OpenedBundle(folder), list(CHECKS)
+    for path in (folder, later):
+        if path is not None and not path.is_dir():
+            raise NoBundle(path)
+    bundle, checks_to_run = OpenedBundle(folder), list(CHECKS)
     if trusted_key is not None:
-        todo.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
+        checks_to_run.insert(3, ("authenticity", checks.carries_key(checked_public_key(trusted_key))))
     if later is not None:
         holds = verify_release(later).holds
-        todo.append(("retraction", checks.not_retracted(OpenedBundle(later), holds=holds)))
-    done = tuple(_made(name, check, bundle) for name, check in todo)
-    return _report(bundle, done, pinned=trusted_key is not None)
+        checks_to_run.append(("retraction", checks.not_retracted(OpenedBundle(later), holds=holds)))
+    results = tuple(_run_check(name, check, bundle) for name, check in checks_to_run)
+    return _report(bundle, results, pinned=trusted_key is not None)
 
 
-def _made(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
+def _run_check(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
     try:
         return Check(name, True, check(bundle))
     except AlmonerError as problem:
@@ -140,13 +140,13 @@ def _made(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle)
         return Check(name, False, f"cannot be read ({type(problem).__name__})")
 
 
-def _report(bundle: OpenedBundle, done: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
+def _report(bundle: OpenedBundle, results: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
     record = _if_readable(lambda: bundle.record)
     claim = record.claim if record else None
-    spent = _if_readable(lambda: bundle.vouched)
-    implied = _if_readable(lambda: implied_epsilon(spent, exact(claim.delta))) if spent and claim else None
+    loss = _if_readable(lambda: bundle.vouched)
+    implied = _if_readable(lambda: implied_epsilon(loss, exact(claim.delta))) if loss and claim else None
     return VerificationReport(
-        checks=done,
+        checks=results,
         public_key=_if_readable(lambda: bundle.seal.public_key),
         pinned=pinned,
         release=record.release if record else None,
@@ -154,7 +154,7 @@ def _report(bundle: OpenedBundle, done: tuple[Check, ...], *, pinned: bool) -> V
         dataset=record.dataset.name if record else None,
         epsilon=claim.epsilon if claim else None,
         delta=claim.delta if claim else None,
-        rho=spent.rho_text if spent else None,
+        rho=loss.rho_text if loss else None,
         recomputed_epsilon=str(implied) if implied is not None else None,
     )
 
@@ -167,10 +167,12 @@ def _if_readable(read: Callable[[], T]) -> T | None:
 
 
 class NoBundle(UsageError):
-    """There is no bundle where one was looked for."""
+    """A path or address without a bundle."""
 
     def __init__(self, place: Place) -> None:
-        what = "nothing at" if isinstance(place, Address) else "no folder"
+        missing = "nothing at" if isinstance(place, Address) else "no folder"
         super().__init__(
-            f"There is {what} {place}.", "Name the bundle that `almoner publish` made.", {"bundle": str(place)}
+            f"There is {missing} {place}.",
+            "Give the path of the bundle that `almoner publish` wrote.",
+            {"bundle": str(place)},
         )

@@ -1,1 +1,1 @@
-"""A release as a value: record, claim, rows, signatures."""
+"""Values of a release: record, claim, rows, signatures."""

@@ -1,7 +1,7 @@
-"""The approved request inside a record, and the plan that its own words lead to.
+"""Approved request inside a record, and the check that its plan follows from its own fields.
 
-The format is closed, as the record's is. Whoever verifies a release plans it again from mechanism, parameters, epsilon
-and the declared facts of the dataset, as `tasks.pricing.quote` did: so no event can belong to another request.
+The format is closed, as the record's is. Verification plans the release again from mechanism, parameters, epsilon and
+the declared facts of the dataset, as `tasks.pricing.quote` did: so no event can belong to another request.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class AskedDataset(Strict):
-    """Which version of which dataset."""
+    """Dataset and version of a request."""
 
     name: Name
     version: Positive
@@ -43,7 +43,7 @@ class AskedDataset(Strict):
 
 
 class AskedModel(Strict):
-    """Which model, to the byte."""
+    """Model of a request; `sha256` fixes its bytes."""
 
     name: Name
     revision: Name
@@ -52,7 +52,7 @@ class AskedModel(Strict):
 
 
 class AskedPrompt(Strict):
-    """What the model was told: written out in full, or a description alone in the default wording."""
+    """Prompt of a request: templates written out in full, or a description alone in the default wording."""
 
     description: str
     preset: str | None = None
@@ -64,12 +64,12 @@ class AskedPrompt(Strict):
     @property
     def templates(self) -> dict[str, str]:
         """The templates that are written out; none in the default wording."""
-        asked = {name: getattr(self, name) for name in TEMPLATES}
-        return {name: text for name, text in asked.items() if text is not None}
+        templates = {name: getattr(self, name) for name in TEMPLATES}
+        return {name: text for name, text in templates.items() if text is not None}
 
 
 class AskedPlan(Strict):
-    """What was priced; its events are read by `tasks.release.record`."""
+    """Priced plan of a request; `tasks.release.record` reads its events."""
 
     blocks: list[int]
     facts: dict[str, str]
@@ -77,7 +77,7 @@ class AskedPlan(Strict):
 
 
 class ApprovedRequest(Strict):
-    """The canonical request, as `tasks.pricing.quote` makes it and the spend gate approves it."""
+    """The canonical request, as `tasks.pricing.quote` builds it and the spend gate approves it."""
 
     format: Literal["almoner-request/1"]
     dataset: AskedDataset
@@ -99,27 +99,27 @@ class ApprovedRequest(Strict):
     code: Digest
     nonce: Name
     scope: Name | None = None
-    """The envelope of the budget that it draws on; requests without one have no such field."""
+    """Envelope of the budget that the request draws on; absent where there is none."""
     evaluation_share: Figure | None = None
-    """The part of rho that charged metrics get; requests without them have no such field."""
+    """Part of rho for charged metrics; absent where there are none."""
     rotate_over: Positive | None = None
-    """Over how many groups of blocks it rotates, and `group` the one it reads; other requests have no such fields."""
+    """Number of groups of blocks of a rotation, and `group` the one that is read; both absent in other requests."""
     group: Annotated[int, Field(ge=0)] | None = None
     cohorts: list[Positive] | None = None
-    """The cohorts that it reads, with `blocks` blocks each; requests from when there was one have no such field."""
+    """Cohorts that the request reads, with `blocks` blocks each; absent where the dataset had a single cohort."""
     public_metadata: dict[str, Any] | None = None
-    """What is declared about what is published; requests of nothing declared have no such field."""
+    """Declared facts about the published data; absent where nothing is declared."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:
-        """The public groups that it summarises; none in every other kind."""
+        """The public groups that it summarises; empty for every other kind."""
         return groups_asked(self.kind, self.parameters)
 
     def require_planned(self) -> None:
-        """Check that the plan is the one that this request leads to.
+        """Check that the stated plan is the one that this request leads to.
 
         Raises:
-            PlanForeign: it is another one.
+            PlanForeign: it is another plan.
             Refused, UsageError: the mechanism is unknown or forbidden here, or its parameters do not fit it.
         """
         system = system_for(self.mechanism, self.kind)
@@ -129,48 +129,52 @@ class ApprovedRequest(Strict):
             raise PlanForeign("its parameters are not written out in full")
         require_parts_for(self.kind, parameters)
         require_schema_for(self.kind, parameters)
-        asked = self.prompt.model_dump(exclude_none=True)
-        prompt = parse_model(Prompt, asked, "`prompt`")
-        if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(asked):
+        stored_prompt = self.prompt.model_dump(exclude_none=True)
+        prompt = parse_model(Prompt, stored_prompt, "`prompt`")
+        if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(stored_prompt):
             raise PlanForeign("its prompt is not written out in full")
         if isinstance(parameters, OneShotParameters):
             self._require_adapters_own(parameters.adapter.meta)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
-        reading = self._reading()
-        if len(self.plan.blocks) != reading.size:
+        selection = self._reading()
+        if len(self.plan.blocks) != selection.size:
             raise PlanForeign("it charges other blocks than it reads")
-        ask = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
+        inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
-        plan = plan_with_metrics(system, reading.asked(ask), metrics, self._evaluation_share())
+        plan = plan_with_metrics(system, selection.asked(inputs), metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
-            raise PlanForeign("it pays for charged metrics without asking for them, or the other way round")
-        plan = with_external_fact(reading.planned(plan), self.model.name, self.model.revision)
+            raise PlanForeign("it has a share for charged metrics without naming any, or names some without a share")
+        plan = with_external_fact(selection.planned(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
 
     def _reading(self) -> Reading:
-        """Which of the dataset's blocks it reads."""
-        stated = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
+        """Return the selection of the dataset's blocks that it reads."""
+        fields = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
         try:
-            return reading_in(stated, self.blocks)
+            return reading_in(fields, self.blocks)
         except (ValueError, RotationUnfit):
             raise PlanForeign("there are no such cohorts or groups of blocks") from None
 
     def _evaluation_share(self) -> Decimal:
-        """What charged metrics get of rho; the default where there are none."""
+        """Return the share of rho for charged metrics; the default where there are none."""
         field = ReleaseRequest.model_fields["evaluation_share"]
         share: Decimal = field.default if self.evaluation_share is None else Decimal(self.evaluation_share)
         return share
 
     def _require_adapters_own(self, adapter: AdapterMeta) -> None:
-        """Model and words are the adapter's, whose digest covers them: the record may not tell of others."""
+        """Check that model and wording are the adapter's, whose digest covers them: the record may not state others."""
         if (self.model.name, self.model.sha256) != (adapter.model, adapter.model_digest):
             raise PlanForeign("its adapter belongs to another model")
-        told, wording = self.prompt, adapter.wording
-        if (told.description, told.system, told.private) != (wording.description, wording.system, wording.private):
+        prompt, wording = self.prompt, adapter.wording
+        if (prompt.description, prompt.system, prompt.private) != (
+            wording.description,
+            wording.system,
+            wording.private,
+        ):
             raise PlanForeign("its adapter was trained with another prompt")
 
     def _require_declared(self, stated: dict[str, Any]) -> None:
@@ -191,7 +195,7 @@ class ApprovedRequest(Strict):
 
 
 def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup, ...]:
-    """The public groups of a stored request.
+    """Return the public groups of a stored request.
 
     Raises:
         ValidationError, KeyError: it is not in its stored form.
@@ -200,11 +204,11 @@ def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup,
 
 
 class PlanForeign(Refused):
-    """What was charged is not what the request asks for."""
+    """The charged plan is not the one that the request leads to."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"The plan is not the request's: {reason}.",
+            f"The plan does not follow from the request: {reason}.",
             "Do not rely on this bundle, unless the version of almoner that made it verifies it.",
             {"reason": reason},
         )

@@ -1,4 +1,4 @@
-"""The claim of a release, stated from its events before data is touched, and stated again by whoever verifies it."""
+"""Claim of a release: stated from its events before data is touched, and stated again by verification."""
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
@@ -37,7 +37,7 @@ class Claim(Strict):
         rho: the zCDP charge behind it, the sum over the events.
         delta_fail: the events' failure probabilities, a part of delta.
         replace_one: the figure for replacing one unit.
-        conversion: the formula that leads from rho to epsilon.
+        conversion: the formula from rho to epsilon.
     """
 
     epsilon: Figure
@@ -59,29 +59,29 @@ class Claim(Strict):
 
 
 def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
-    """The claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
+    """Return the claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
 
-    What extends a release claims what its parent does: read alone, it is about the same units.
+    A release that extends another claims what its parent does: read alone, it is about the same units.
 
     Raises:
-        ClaimTooSmall: the events cost more than that.
+        ClaimTooSmall: the events cost more than (epsilon, delta).
     """
     spent = loss_paid_by_parent(events)
-    wanted, failure = exact(epsilon), exact(delta)
-    if Fraction(implied_epsilon(spent, failure)) > wanted:
-        raise ClaimTooSmall(figure(terminating(wanted)), figure(terminating(failure)))
+    claimed_epsilon, claimed_delta = exact(epsilon), exact(delta)
+    if Fraction(implied_epsilon(spent, claimed_delta)) > claimed_epsilon:
+        raise ClaimTooSmall(figure(terminating(claimed_epsilon)), figure(terminating(claimed_delta)))
     return Claim(
-        epsilon=figure(terminating(wanted)),
-        delta=figure(terminating(failure)),
+        epsilon=figure(terminating(claimed_epsilon)),
+        delta=figure(terminating(claimed_delta)),
         rho=figure(Decimal(spent.rho_text)),
         delta_fail=figure(Decimal(spent.delta_text)),
-        replace_one=_replace_one(events, spent, wanted, failure),
+        replace_one=_replace_one(events, spent, claimed_epsilon, claimed_delta),
         conversion=CONVERSION,
     )
 
 
 def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
-    """The smallest epsilon that `spent` implies at `delta`, rounded up; 0 where nothing is spent.
+    """Return the smallest epsilon that `spent` implies at `delta`, rounded up; 0 where nothing is spent.
 
     Raises:
         InvalidTarget: the failure probabilities leave nothing of delta.
@@ -92,7 +92,7 @@ def implied_epsilon(spent: Amount, delta: Fraction) -> Decimal:
 
 
 def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fraction, delta: Fraction) -> ReplaceOne:
-    """The figure of these events, at each mechanism's own factor (`tasks.mechanisms.replace_one`)."""
+    """Return the replace-one figures of these events, at each mechanism's factor (`tasks.mechanisms.replace_one`)."""
     if not spent.delta:
         rho = replace_one_losses(events)
         return ReplaceOne(
@@ -124,6 +124,6 @@ class ClaimTooSmall(Refused):
     def __init__(self, epsilon: str, delta: str) -> None:
         super().__init__(
             f"The planned mechanisms cost more than epsilon {epsilon} at delta {delta}.",
-            "Ask for a larger epsilon, or for less.",
+            "Request a larger epsilon, or less output.",
             {"epsilon": epsilon, "delta": delta},
         )

@@ -1,4 +1,4 @@
-"""The files of a draft and of a bundle, by name."""
+"""Names of the files of a draft and of a bundle."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ PARQUET: Final = "texts.parquet"
 REPORT: Final = "report.html"
 EXPLORER: Final = "explorer.html"
 DRAFT_FILES: Final = (CARD, CHECKLIST, CROISSANT, DEPLOYMENT, EVALUATION, RECORD, REPORT, TEXTS, PARQUET)
-"""What a run produces, whatever its kind; their digest is what the publish gate approves. What a kind has besides is in
+"""Files that every run produces; the publish gate approves their digest. Further files of one kind are in
 `tasks.release.format_versions`."""
 
 APPROVALS: Final = "approvals.json"
@@ -27,11 +27,11 @@ SUMS_SIGNATURE: Final = "SHA256SUMS.sig"
 
 
 def checksum_lines(files: Mapping[str, str]) -> bytes:
-    """SHA256SUMS of {name: digest}, as `sha256sum -c` reads it."""
+    """Return the content of SHA256SUMS for {name: digest}, as `sha256sum -c` reads it."""
     return "".join(f"{files[name]}  {name}\n" for name in sorted(files)).encode()
 
 
 def bundle_name(dataset: str, release: int) -> str:
-    """The folder name of a bundle; whatever a dataset is called, it is one plain path component."""
+    """Return the folder name of a bundle: one plain path component for any dataset name."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset).strip(".-") or "dataset"
     return f"{plain}-release-{release}"

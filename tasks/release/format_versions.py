@@ -1,11 +1,11 @@
-"""The format of a release, named in `release.json`, and the files of a bundle (docs/bundle.md).
+"""Format version of a release, named in `release.json`, and the files of a bundle (docs/bundle.md).
 
-The format fixes fields of the record, words of the card and files of the bundle: whatever of these changes after a
+The format fixes fields of the record, words of the card and files of the bundle: a change of any of them after a
 release of almoner gets another number. This almoner writes and reads one format, and refuses every other by name.
 Releases of insights have one file more (decisions/0045).
 
 A further file that follows from the record has its name in `file_names.DRAFT_FILES`, its maker in `derived_files`, and
-a row in `card_text` and in docs/bundle.md; nothing else knows it.
+a row in `card_text` and in docs/bundle.md; no other place names it.
 """
 
 from typing import Final
@@ -31,25 +31,25 @@ _DECIDED: Final = (APPROVALS, ATTESTATION, CHECKPOINT, REVOCATIONS)
 
 
 def drafted_files(kind: str) -> tuple[str, ...]:
-    """What a run produces, and the publish gate approves, in a release of that kind."""
+    """Return the files that a run produces, and the publish gate approves, in a release of that kind."""
     return tuple(sorted((*DRAFT_FILES, EXPLORER) if kind == ReleaseKind.INSIGHTS else DRAFT_FILES))
 
 
 def summed_files(kind: str) -> tuple[str, ...]:
-    """What SHA256SUMS lists."""
+    """Return the files that SHA256SUMS lists."""
     return tuple(sorted((*drafted_files(kind), *_DECIDED)))
 
 
 def bundle_files(kind: str) -> tuple[str, ...]:
-    """What is published: nothing else may lie in a bundle."""
+    """Return the published files: a bundle may hold no others."""
     return (*summed_files(kind), SUMS, SUMS_SIGNATURE)
 
 
 def stated_kind(record: bytes) -> str:
-    """The kind that `release.json` names, which decides its files; empty where it names none, and is refused for it."""
+    """Return the kind in `release.json`, which decides the files; empty where it names none, which is refused later."""
     try:
         stored = decode_json(record, RECORD)
     except AlmonerError:
         return ""
-    found = stored.get("kind") if isinstance(stored, dict) else None
-    return found if isinstance(found, str) else ""
+    kind = stored.get("kind") if isinstance(stored, dict) else None
+    return kind if isinstance(kind, str) else ""

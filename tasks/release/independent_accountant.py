@@ -1,4 +1,4 @@
-"""The figure that somebody else's accountant reads out of the same stored events."""
+"""Second opinion on epsilon: dp-accounting's figure for the same stored events."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -11,7 +11,7 @@ from tasks.release.record import SecondOpinion
 
 
 def second_opinion(events: Sequence[PrivacyEvent], delta: Exact) -> SecondOpinion | None:
-    """dp-accounting's epsilon for `events` at `delta`; None where nothing is charged.
+    """Return dp-accounting's epsilon for `events` at `delta`; None where nothing is charged.
 
     Raises:
         NotReportable: dp-accounting knows no such event.

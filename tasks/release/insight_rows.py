@@ -1,10 +1,10 @@
-"""The lines of `texts.jsonl` in a release of insights: one JSON object a node, parents before their children.
+"""Lines of `texts.jsonl` in a release of insights: one JSON object per node, parents before their children.
 
 `id` counts from 1; `parent` is the id of the node above, null at the top; `level` is 0 for clusters; then `name`,
 `text` (the description), `keywords`, and `size`, null where none was measured. A line is canonical JSON of exactly
-these, so whoever verifies a release makes it again.
+these fields, so verification can write it again.
 
-What a hierarchy must be (`require_hierarchy`) is public: it follows from the rows and from the request.
+The rules of a hierarchy (`require_hierarchy`) are public: they follow from the rows and from the request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _LARGEST: Final = 2**53 - 1
 
 
 class InsightRow(Strict):
-    """One line."""
+    """Fields of one line."""
 
     id: Annotated[int, Field(ge=1, le=_LARGEST)]
     parent: Annotated[int, Field(ge=1, le=_LARGEST)] | None
@@ -37,19 +37,19 @@ class InsightRow(Strict):
 
     @property
     def insight(self) -> Insight:
-        """The node that it tells of."""
+        """The node that the line describes."""
         topic = Topic(self.name, self.text)
         return Insight(self.id, self.parent, self.level, topic, self.keywords, self.size)
 
 
 def carried(insight: Insight) -> Insight:
-    """`insight` with whatever UTF-8 cannot carry replaced: an odd character must not turn a paid release into none."""
+    """Return `insight` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
     topic = Topic(_unicode(insight.topic.name), _unicode(insight.topic.description))
     return replace(insight, topic=topic, keywords=tuple(map(_unicode, insight.keywords)))
 
 
 def insight_line(insight: Insight) -> bytes:
-    """One line. Its words must be valid Unicode."""
+    """Return the line of a node. Its words must be valid Unicode."""
     row = {
         "id": insight.number,
         "parent": insight.parent,
@@ -63,23 +63,23 @@ def insight_line(insight: Insight) -> bytes:
 
 
 def insight_of(stored: bytes, number: int) -> Insight:
-    """The node that line `number` tells of.
+    """Parse line `number` into its node.
 
     Raises:
-        FileUnfit: the line is not, byte for byte, the one of a node.
+        FileUnfit: the line is not, byte for byte, that of a node.
     """
     try:
-        found = InsightRow.model_validate_json(stored).insight
-        same = insight_line(found) == stored
+        insight = InsightRow.model_validate_json(stored).insight
+        is_canonical = insight_line(insight) == stored
     except (ValidationError, ValueError):
         raise FileUnfit(TEXTS, f"has a line {number} that is no insight") from None
-    if not same:
+    if not is_canonical:
         raise FileUnfit(TEXTS, f"has a line {number} that is not in its one form")
-    return found
+    return insight
 
 
 def read_insights(folder: Path, count: int | None = None) -> Iterator[Insight]:
-    """The first `count` nodes of a draft or bundle of insights (all without one).
+    """Read the first `count` nodes of a draft or bundle of insights; all of them without `count`.
 
     Raises:
         FileUnfit: there is no such file, or a line in it is no insight.
@@ -90,14 +90,14 @@ def read_insights(folder: Path, count: int | None = None) -> Iterator[Insight]:
 
 
 def require_hierarchy(nodes: Sequence[Insight], most: int | None, least: int | None) -> None:
-    """Check that nodes are one hierarchy, in order, and what was asked for.
+    """Check that nodes are one hierarchy, in order, and within the bounds of the request.
 
     Args:
-        most: how many clusters were asked for; None where that was left open.
-        least: the smallest noisy size of a cluster that is not left out; None where nothing is.
+        most: the number of clusters in the request; None where it leaves that open.
+        least: the smallest noisy size of a published cluster; None where there is no threshold.
 
     Raises:
-        FileUnfit: they are not.
+        FileUnfit: one of these is violated.
     """
     for number, node in enumerate(nodes, 1):
         if node.number != number:
@@ -108,7 +108,7 @@ def require_hierarchy(nodes: Sequence[Insight], most: int | None, least: int | N
 
 
 def _require_places(nodes: Sequence[Insight]) -> None:
-    """A parent comes before and is one level above; only the highest level has none; every group has members."""
+    """Check that parents come first and are one level above, only the top has none, and every group has members."""
     highest = max((node.level for node in nodes), default=0)
     for node in nodes:
         if node.parent is None:
@@ -125,7 +125,7 @@ def _require_places(nodes: Sequence[Insight]) -> None:
 
 
 def _require_sums(nodes: Sequence[Insight]) -> None:
-    """A group's size is the sum of its members' sizes; unknown if one of them is."""
+    """Check that a group's size is the sum of its members' sizes; null if one of them is."""
     sums: dict[int, int | None] = {node.number: 0 for node in nodes if node.level}
     for node in reversed(nodes):  # members come after their group
         if node.level and sums[node.number] != node.size:
@@ -136,9 +136,9 @@ def _require_sums(nodes: Sequence[Insight]) -> None:
 
 
 def _require_allowed(clusters: Sequence[Insight], most: int | None, least: int | None) -> None:
-    """Not more clusters than were asked for, and none below the public threshold, where there is one."""
+    """Check for at most as many clusters as requested, and none below the public threshold, where there is one."""
     if most is not None and len(clusters) > most:
-        raise FileUnfit(TEXTS, f"has {len(clusters)} clusters, more than the {most} that were asked for")
+        raise FileUnfit(TEXTS, f"has {len(clusters)} clusters, more than the {most} of the request")
     if least is None:
         return
     for node in clusters:

@@ -1,4 +1,4 @@
-"""All that the generated files of a release may be made from, and the one place where metrics are let through."""
+"""Public content of a release: the only input of its generated files, and the one place that admits metrics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from tasks.values.metric_result import MetricResult
 
 @dataclass(frozen=True)
 class PublicContent:
-    """A release as whoever reads its bundle knows it: every generated file is a function of this, and of nothing else.
+    """A release as readers of its bundle know it: every generated file is a function of this, and of nothing else.
 
     Attributes:
         record: its record, which holds public and charged values only.
-        metrics: its measurements; on governed data none of them is internal.
+        metrics: its measurements; none of them is internal on governed data.
         data: digests and sizes of the files with the texts.
         texts: the texts themselves, each with its label; None where none was declared.
-        insights: of a release of insights, the nodes that its texts describe, in the same order.
+        insights: in a release of insights, the nodes that its texts describe, in the same order.
 
     Raises:
         UnpublishableMetric: a metric reads governed data without protection.

@@ -1,7 +1,7 @@
-"""`release.json`: everything a reader needs to recompute a release's claim, and nothing about the private data.
+"""Release record (`release.json`): all that a reader needs to recompute a claim, and nothing about private data.
 
-The format is closed: a field that is not declared here cannot be written and is refused when read. Never in it: the
-number of units, documents or chunks, a hash of private data, times, attempts, crashes, internal metrics (PRIVACY §1,
+The format is closed: a field that is not declared here cannot be written and is refused when read. It never holds the
+number of units, documents or chunks, a hash of private data, times, attempts, crashes or internal metrics (PRIVACY §1,
 §7). Once released, a field's meaning never changes; a new field is a new format (`tasks.release.format_versions`).
 """
 
@@ -29,7 +29,7 @@ from tasks.release.format_versions import FORMAT
 from tasks.values.release_kinds import ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
-"""How many private texts were longer than the limit: told only where nothing is claimed, of public data."""
+"""Number of private texts that were cut: published only for public data, where nothing is claimed."""
 
 RELEASED_FIGURES: Final = frozenset({
     CUT_FIGURE,
@@ -47,18 +47,18 @@ RELEASED_FIGURES: Final = frozenset({
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
 })  # fmt: skip
-"""Names of figures that a charged mechanism may have released on the way to the texts, or that follow from what it did
-release and from public logits."""
+"""Names of figures that a charged mechanism may have released on the way to the texts, or that follow from its released
+values and from public logits."""
 
 
 def _event(value: Any) -> PrivacyEvent:
     try:
-        found = value if isinstance(value, PrivacyEvent) else PrivacyEvent.from_json(value)
+        event = value if isinstance(value, PrivacyEvent) else PrivacyEvent.from_json(value)
     except (KeyError, TypeError):
         raise ValueError("not a stored event") from None
-    if any(isinstance(number, bool) for number in (found.count, *found.parameters.values())):
+    if any(isinstance(number, bool) for number in (event.count, *event.parameters.values())):
         raise ValueError("an event counts in numbers")
-    return found
+    return event
 
 
 def _publishable(figures: dict[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ Released = Annotated[dict[str, str], AfterValidator(_publishable)]
 
 
 class DatasetFacts(Strict):
-    """The dataset as it was registered; `unit` is the field that names the privacy unit, or 'record'."""
+    """The dataset as registered; `unit` is the field that names the privacy unit, or 'record'."""
 
     name: Name
     unit: Name
@@ -85,7 +85,7 @@ class DatasetFacts(Strict):
 
 
 class SecondOpinion(Strict):
-    """dp-accounting's figure for the same events at the claim's delta. A report; it admits nothing."""
+    """dp-accounting's figure for the same events at the claim's delta. Reported for comparison; it decides nothing."""
 
     library: Name
     accountant: Name
@@ -94,7 +94,7 @@ class SecondOpinion(Strict):
 
 
 class Lifetime(Strict):
-    """The claim of the dataset: everything ever run on it; `shared` where several datasets draw on one account."""
+    """Claim for everything ever run on the dataset; `shared` where several datasets draw on one account."""
 
     epsilon: Figure
     delta: Figure
@@ -104,7 +104,7 @@ class Lifetime(Strict):
 class Authorisation(Strict):
     """A proposal of the kind `standing`, as `models_db.services.lifecycle.proposals` states it.
 
-    At most `rho` and `delta_fail` a run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
+    At most `rho` and `delta_fail` per run (in 1e-12 and 1e-18), `runs` times, for one configuration of requests.
     """
 
     proposal: Literal["standing"]
@@ -124,7 +124,7 @@ class Authorisation(Strict):
 
 
 class CapChange(Strict):
-    """A lifetime claim that stewards replaced by another one; when is not said."""
+    """A lifetime claim that stewards replaced by another one; without a date."""
 
     old_epsilon: Figure
     old_delta: Figure
@@ -133,9 +133,9 @@ class CapChange(Strict):
 
 
 class UnprotectedFigures(Strict):
-    """Figures of the account that read private data without protection, and were seen before this release was made.
+    """Figures of the account computed from private data without protection and seen before this release was made.
 
-    Since which day, and by how many people; their names are not published.
+    `since` is the first day, `people` the number of people who saw them; their names are not published.
     """
 
     since: Annotated[str, StringConstraints(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
@@ -143,19 +143,19 @@ class UnprotectedFigures(Strict):
 
 
 class Standing(Strict):
-    """The standing authorisation that opened the spend gate: its number, and all it says, as its digest covers it."""
+    """Standing authorisation that opened the spend gate: its number, and the content that its digest covers."""
 
     number: Annotated[int, Field(ge=1)]
     said: Authorisation
 
     @property
     def digest(self) -> str:
-        """What the stewards' approvals of it are bound to."""
+        """The digest that the stewards' approvals of it are bound to."""
         return digest(self.said.model_dump())
 
 
 class PublicModel(Strict):
-    """The model that took part; of one behind an API, the digest is that of its endpoint's configuration."""
+    """The model of the release; for one behind an API, the digest is that of its endpoint's configuration."""
 
     name: Name
     weights_sha256: Digest
@@ -163,19 +163,19 @@ class PublicModel(Strict):
 
     @property
     def external(self) -> bool:
-        """Whether it is behind an API."""
+        """Whether the model is behind an API."""
         return is_external(self.name)
 
 
 class Person(Strict):
-    """Somebody the ledger knows: one key is one person, whatever the name."""
+    """A principal of the ledger: one key is one person, under any name."""
 
     name: Name
     public_key: Digest
 
 
 class People(Strict):
-    """Who asked and who ran; who approved is in the signed approvals."""
+    """Requester and runner; the approvers are in the signed approvals."""
 
     requester: Person
     runner: Person
@@ -185,9 +185,9 @@ class ReleaseRecord(Strict):
     """One release, complete; `claim` is null only for releases of public data that make none.
 
     Amounts in `events` are integers (rho in 1e-12, delta in 1e-18), all other figures plain decimals. `policy` is the
-    whole policy of the request, which names its digest. `cap_changes` are all that the dataset's budget ever had, in
-    their order; `standing` is the standing authorisation that opened the spend gate, if one did.
-    `unprotected_figures` is left out where nobody had seen any.
+    whole policy of the request, which names its digest. `cap_changes` are all changes of the dataset's budget, in
+    order; `standing` is the standing authorisation that opened the spend gate, if one did. `unprotected_figures` is
+    left out where nobody had seen any.
     """
 
     format: Literal["almoner-release/1"] = FORMAT
@@ -231,9 +231,9 @@ class ReleaseRecord(Strict):
         standing: Standing | None = None,
         unprotected_figures: UnprotectedFigures | None = None,
     ) -> "ReleaseRecord":
-        """The record of release number `release`; all but what is named here follows from the approved request.
+        """Build the record of release number `release`; all but these arguments follows from the approved request.
 
-        Parameters come from the plan that was approved before data was touched, so none can have been read off it.
+        Parameters come from the plan that was approved before data was touched, so none can depend on the data.
 
         Raises:
             ClaimTooSmall: the plan costs more than the request claims.
@@ -289,7 +289,7 @@ class ReleaseRecord(Strict):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The public labels that the request declares; of summaries, the names of their groups."""
+        """The public labels that the request declares; for summaries, the ids of their groups."""
         parameters = self.request["parameters"]
         if self.kind == ReleaseKind.SUMMARIES:
             return tuple(str(group["id"]) for group in parameters["groups"])
@@ -297,23 +297,23 @@ class ReleaseRecord(Strict):
 
     @property
     def cohorts(self) -> tuple[int, ...]:
-        """The cohorts of units that it could read, of a dataset that had several then; else none."""
+        """The cohorts of units that it could read, where the dataset had several at the time; else empty."""
         return tuple(map(int, self.request.get("cohorts", ())))
 
     @property
     def parent(self) -> int | None:
-        """The release that it extends, if it does."""
+        """Number of the release that it extends, if any."""
         return parent_of(self.events)
 
     @property
     def templates(self) -> dict[str, str]:
-        """The templates that the request writes out; none where the wording is the default one."""
-        asked = self.request["prompt"]
-        return {name: str(asked[name]) for name in TEMPLATES if asked.get(name) is not None}
+        """The templates that the request writes out; empty for the default wording."""
+        prompt = self.request["prompt"]
+        return {name: str(prompt[name]) for name in TEMPLATES if prompt.get(name) is not None}
 
     @property
     def declared(self) -> PublicMetadata:
-        """What the request declares about what is published from the dataset."""
+        """The request's declared facts about the published data."""
         return PublicMetadata.model_validate(self.request.get("public_metadata", {}))
 
     def to_json(self) -> dict[str, Json]:
@@ -334,14 +334,14 @@ class ReleaseRecord(Strict):
         stored = decode_json(data, RECORD)
         if isinstance(stored, dict) and stored.get("format") != FORMAT:
             raise FileUnfit(RECORD, f"is in {_format_named(stored.get('format'))}; this almoner reads {FORMAT}")
-        found = read_as(cls, stored, RECORD)
-        if found.to_bytes() != data:
+        record = read_as(cls, stored, RECORD)
+        if record.to_bytes() != data:
             raise FileUnfit(RECORD, "holds an event or a policy that is not in its stored form")
-        return found
+        return record
 
 
 def _format_named(stated: object) -> str:
-    """The format that a record states; what is no name of one is not repeated."""
+    """Return the format that a record states; text that is not the name of a format is not repeated."""
     return stated if isinstance(stated, str) and _FORMAT_NAME.fullmatch(stated) else "no format of a release"
 
 
@@ -349,7 +349,7 @@ _FORMAT_NAME = re.compile(r"almoner-release/[0-9]{1,6}")
 
 
 def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
-    """What the approved plan invokes.
+    """Return the events of the approved plan.
 
     Raises:
         KeyError, TypeError, ValueError: an event is not one of ours, or its instalments are not its loss.
@@ -365,7 +365,7 @@ def planned_events(request: Mapping[str, Any]) -> list[PrivacyEvent]:
 
 
 def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) -> Claim | None:
-    """The request's claim; (0, 0) where it rests on nothing charged; none at all without protection.
+    """Return the request's claim; (0, 0) where nothing is charged; None for a release without protection.
 
     Raises:
         ClaimTooSmall: the events cost more than the request claims.

@@ -1,1 +1,1 @@
-"""The page that a steward decides with and a reader gets: what it may tell, in plain words, and how it looks."""
+"""Release report, as a page and as JSON: the facts that an audience may see, in plain words and charts."""

@@ -1,8 +1,8 @@
-"""What attacks on a public twin found (`almoner attack run`), as a report tells it.
+"""Report sections on attacks on a public twin (`almoner attack run`).
 
-A steward may not see attacks on the release itself before deciding: they are judged by private data (PRIVACY §7). The
-same configuration on a *public* corpus can be attacked by anybody; beside it stand its run without protection and the
-corpus itself, so that an attack that cannot win at all shows as one.
+A steward may not see attacks on the release itself before deciding: their evaluation needs private data (PRIVACY §7).
+The same configuration on a *public* corpus can be attacked by anybody; beside it are its run without protection and the
+corpus itself, so that an attack that cannot win at all is recognised.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from tasks.values.metric_result import MetricResult, Value
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
 
 RUNS: Final = {"request": "as released", "non_private": "without protection", "copy": "the corpus itself"}
-"""The runs of a stored result, in the order in which they are shown; the first is the release's configuration."""
+"""The runs of a stored result, in their order on the page; the first has the release's configuration."""
 
 TRIES: Final = {
     "membership_embedding": "to tell by similar texts who was in the corpus",
@@ -38,7 +38,7 @@ class Run:
     Attributes:
         run: as in RUNS.
         line: the result in one line.
-        wins: whether it finds more than it finds of people who were not there, beyond the 95 % intervals; null where
+        wins: whether it finds more than for people who were not in the corpus, beyond the 95 % intervals; null where
             that could not be measured.
         auc, auc_low, auc_high: area under the curve, where the attack has one; 0.5 is chance.
     """
@@ -51,10 +51,10 @@ class Run:
     auc_high: Value = None
 
     @classmethod
-    def of(cls, run: str, found: MetricResult) -> "Run":
-        """A stored result."""
-        ends = (found.values.get(f"auc{end}") for end in ("", "_low", "_high"))
-        return cls(RUNS[run], found.line, exceeds_reference(found.values), *ends)
+    def of(cls, run: str, result: MetricResult) -> "Run":
+        """Build it from a stored result."""
+        ends = (result.values.get(f"auc{end}") for end in ("", "_low", "_high"))
+        return cls(RUNS[run], result.line, exceeds_reference(result.values), *ends)
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class TwinAttack(Section):
             return "not measured"
         if protected.wins:
             return "wins"
-        return "does not win" if any(one.wins for one in others) else "says nothing"
+        return "does not win" if any(run.wins for run in others) else "says nothing"
 
     def to_json(self) -> dict[str, Json]:
-        """With its verdict."""
+        """Return the fields with the verdict."""
         return super().to_json() | {"verdict": self.verdict}
 
 
@@ -86,7 +86,7 @@ class Twin(Section):
     """The corpus that was attacked in place of the private one.
 
     Attributes:
-        same_code: whether the software that made the twin is that of the release.
+        same_code: whether the twin was made by the same software as the release.
     """
 
     place: ClassVar[str] = "twin"
@@ -106,29 +106,33 @@ class TwinAttacks:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any], code: str) -> "TwinAttacks":
-        """A finished result as `almoner attack run` stores it; `code` is the digest of the release's software.
+        """Parse a finished result of `almoner attack run`; `code` is the digest of the release's software.
 
         Raises:
-            KeyError, ValueError: it is not one.
+            KeyError, ValueError: it is not such a result.
         """
-        runs = {one["name"]: [MetricResult.from_json(each) for each in one["results"]] for one in stored["runs"]}
-        if any(each.exposure != "public" for results in runs.values() for each in results):
+        runs = {
+            entry["name"]: [MetricResult.from_json(result) for result in entry["results"]] for entry in stored["runs"]
+        }
+        if any(result.exposure != "public" for results in runs.values() for result in results):
             raise ValueError("an attack on a public twin is public")
-        names = [each.name for each in runs["request"]]
-        found = {run: {each.name: each for each in results} for run, results in runs.items()}
-        attacks = tuple(TwinAttack(name, TRIES.get(name, name), tuple(_runs_of(name, found))) for name in names)
+        names = [result.name for result in runs["request"]]
+        result_by_name = {run: {result.name: result for result in results} for run, results in runs.items()}
+        attacks = tuple(
+            TwinAttack(name, TRIES.get(name, name), tuple(_runs_of(name, result_by_name))) for name in names
+        )
         members, nonmembers, canaries = (int(stored[key]) for key in ("members", "nonmembers", "canaries"))
         twin = Twin(str(stored["twin"]["name"]), members, nonmembers, canaries, stored["code"] == code)
         return cls(twin, attacks)
 
     def facts(self) -> Iterator[AudienceFact]:
-        """They read public data only."""
+        """Return the sections as public facts: the attacks read public data only."""
         yield AudienceFact("public", self.twin)
         yield from (AudienceFact("public", attack) for attack in self.attacks)
 
 
 def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
-    """Whether an attack's figures are above what it finds where nothing can have leaked; None without figures.
+    """Whether an attack's figures are above its figures where nothing can have leaked; None without figures.
 
     The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.
     An interval has to lie above the other one, or above the level, as a whole.
@@ -138,19 +142,19 @@ def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
         ("exposure_mean_low", number(values.get("exposure_by_chance"))),
         *((low, number(values.get(f"held_out_{high}"))) for low, high in _shares(values)),
     ]
-    known = [(number(values.get(low)), level) for low, level in pairs if values.get(low) is not None]
-    found = [low > level for low, level in known if low is not None and level is not None]
-    return any(found) if found else None
+    comparisons = [(number(values.get(low)), level) for low, level in pairs if values.get(low) is not None]
+    exceeds = [low > level for low, level in comparisons if low is not None and level is not None]
+    return any(exceeds) if exceeds else None
 
 
 def _shares(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
-    """(lower end, name of the upper end) of every share that is also measured of held-out people."""
+    """Return (lower end, name of the upper end) of every share that is also measured for held-out people."""
     for name in values:
         if name.endswith("_share_low") and f"held_out_{name}" in values:
             yield name, f"{name.removesuffix('_low')}_high"
 
 
-def _runs_of(name: str, found: Mapping[str, Mapping[str, MetricResult]]) -> Iterator[Run]:
+def _runs_of(name: str, result_by_name: Mapping[str, Mapping[str, MetricResult]]) -> Iterator[Run]:
     for run in RUNS:
-        if name in found.get(run, {}):
-            yield Run.of(run, found[run][name])
+        if name in result_by_name.get(run, {}):
+            yield Run.of(run, result_by_name[run][name])

@@ -1,12 +1,12 @@
-"""What a report may tell, and whom: one function decides, and all that is shown goes through it.
+"""Audience filter of reports: one function decides which facts a version contains, and every fact goes through it.
 
-| version | for | public and charged | what only the ledger says | internal |
+| version | for | public and charged | ledger only | internal |
 | --- | --- | --- | --- | --- |
-| `public` | everybody; the page in a bundle | yes | no: balances tell of attempts (docs/decisions/0001) | no |
-| `steward` | the publish gate | yes | yes | no: a decision that has seen one is not private (PRIVACY §7) |
+| `public` | everybody; the page in a bundle | yes | no: balances reveal attempts (docs/decisions/0001) | no |
+| `steward` | the publish gate | yes | yes | no: a decision based on one is not private (PRIVACY §7) |
 | `internal` | stewards, once the decision is recorded | yes | yes | yes |
 
-Page and JSON are both made of `contents`, so neither can tell what the other leaves out.
+Page and JSON are both made of `contents`, so neither can show what the other leaves out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,9 +34,9 @@ LISTED: Final = (
     "decisions",
     "tables",
 )
-"""The places of the format: those that one fact fills (null where none does), and those with a list of them."""
+"""Keys of the format: those with one fact (null where there is none), and those with a list of facts."""
 
-_TOLD: Final[Mapping[str, frozenset[str]]] = {
+_ADMITTED_EXPOSURES: Final[Mapping[str, frozenset[str]]] = {
     "public": frozenset({"public", "charged"}),
     "steward": frozenset({"public", "charged", "ledger"}),
     "internal": frozenset({"public", "charged", "ledger", "internal"}),
@@ -45,18 +45,18 @@ _TOLD: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Section:
-    """What one part of a report says; `place` is its key in the JSON."""
+    """One part of a report; `place` is its key in the JSON."""
 
     place: ClassVar[str]
 
     def to_json(self) -> dict[str, Json]:
-        """Field by field; what is derived is added by the parts themselves."""
+        """Return the fields; subclasses add derived values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class AudienceFact:
-    """A part of a report, and who may be told."""
+    """A part of a report and the exposure that decides who may see it."""
 
     exposure: Exposure
     said: Section
@@ -67,24 +67,29 @@ class AudienceFact:
 
 
 def visible_to(version: Version, facts: Iterable[AudienceFact]) -> tuple[AudienceFact, ...]:
-    """Those of `facts` that a version may contain. Nothing else decides this, anywhere."""
-    told = _TOLD[version]
-    return tuple(fact for fact in facts if fact.exposure in told)
+    """Return those of `facts` that a version may contain. No other code decides this."""
+    admitted = _ADMITTED_EXPOSURES[version]
+    return tuple(fact for fact in facts if fact.exposure in admitted)
 
 
 def contents(version: Version, facts: Iterable[AudienceFact]) -> dict[str, Any]:
-    """A report as programs read it: what is admitted, by place; null or an empty list where nothing is.
+    """Return a report as programs read it: the admitted facts by key; null or an empty list where there are none.
 
     Raises:
-        ValueError: two facts for a place that has one.
+        ValueError: two facts for a key that holds one.
     """
-    found: dict[str, Any] = {"format": FORMAT, "version": version, **dict.fromkeys(ONCE), **{at: [] for at in LISTED}}
+    report: dict[str, Any] = {
+        "format": FORMAT,
+        "version": version,
+        **dict.fromkeys(ONCE),
+        **{key: [] for key in LISTED},
+    }
     for fact in visible_to(version, facts):
-        place, said = fact.said.place, fact.said.to_json()
+        place, fields = fact.said.place, fact.said.to_json()
         if place in LISTED:
-            found[place].append(said)
-        elif found[place] is None:
-            found[place] = said
+            report[place].append(fields)
+        elif report[place] is None:
+            report[place] = fields
         else:
             raise ValueError(f"a report says {place!r} once")
-    return found
+    return report

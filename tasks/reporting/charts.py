@@ -1,7 +1,7 @@
-"""Where the marks of a chart go: from the parts of a report to plain coordinates, which templates draw as SVG.
+"""Chart layout: turns the parts of a report into plain coordinates, which templates draw as SVG.
 
 A chart is a mapping of numbers rounded to a tenth and of texts, so the same report gives the same page to the byte.
-Every chart also says in a sentence what it shows (`desc`), for those who do not see it.
+Every chart also describes its content in a sentence (`desc`), for readers who cannot see it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Chart = Mapping[str, Any]
 
 
 def budget_bar(budget: Mapping[str, Any]) -> Chart:
-    """The lifetime budget as one bar, in percent of the cap."""
+    """Return the lifetime budget as one bar, in percent of the cap."""
     parts, at = [], 0.0
     for key, name in (("before", "others"), ("release", "this"), ("held", "held")):
         share = float(budget[f"{key}_percent"]) / 100 * WIDTH
@@ -32,34 +32,34 @@ def budget_bar(budget: Mapping[str, Any]) -> Chart:
 
 
 def guess_scale(claim: Mapping[str, Any]) -> Chart | None:
-    """From a tossed coin (50 %) to certainty (100 %): how often the best guess is right at most."""
+    """Return the scale from a coin toss (50 %) to certainty (100 %), with the best rate of right guesses."""
     if claim["right"] is None:
         return None
     at = (float(claim["right"]) - 50) / 50 * WIDTH
     desc = (
-        f"On a scale from 50 % (a tossed coin) to 100 % (certainty), whoever guesses whether a unit is in the data is"
-        f" right in at most {claim['right']} % of cases."
+        f"On a scale from 50 % (a coin toss) to 100 % (certainty), a guess whether a unit is in the data is right in at"
+        f" most {claim['right']} % of cases."
     )
     return {"width": WIDTH, "height": 26, "at": tenth(min(max(at, 2.0), WIDTH)), "desc": desc}
 
 
 def histogram(lengths: Mapping[str, Any]) -> Chart:
-    """Bars of one width, the tallest as high as the chart; the axis counts texts."""
+    """Return bars of one width, the tallest as high as the chart; the axis counts texts."""
     edges, counts, height = lengths["edges"], lengths["counts"], 230
     most, room = max(counts), WIDTH - LEFT - RIGHT
-    step, rise = room / len(counts), height - TOP - BOTTOM
+    step, plot_height = room / len(counts), height - TOP - BOTTOM
     bars: list[dict[str, Any]] = [
         {
             "x": tenth(LEFT + place * step + 1),
             "width": tenth(step - 2),
-            "y": tenth(TOP + rise * (1 - count / most)),
-            "height": tenth(rise * count / most),
+            "y": tenth(TOP + plot_height * (1 - count / most)),
+            "height": tenth(plot_height * count / most),
             "said": f"{_span(edges[place], edges[place + 1])}: {count} {'text' if count == 1 else 'texts'}",
         }
         for place, count in enumerate(counts)
     ]
-    every = -(-len(edges) // 7)
-    ticks = [{"x": tenth(LEFT + place * step), "text": edges[place]} for place in range(0, len(edges), every)]
+    tick_distance = -(-len(edges) // 7)
+    ticks = [{"x": tenth(LEFT + place * step), "text": edges[place]} for place in range(0, len(edges), tick_distance)]
     desc = (
         f"Histogram of words per text, {lengths['texts']} texts: median {lengths['median']}, longest"
         f" {lengths['longest']}, {lengths['empty']} empty. " + "; ".join(bar["said"] for bar in bars) + "."
@@ -69,7 +69,7 @@ def histogram(lengths: Mapping[str, Any]) -> Chart:
 
 
 def tradeoffs(points: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """One chart for each figure that two or more releases have: epsilon to the right, the figure upwards."""
+    """Return one chart for each figure that two or more releases have: epsilon to the right, the figure upwards."""
 
     def of(point: Mapping[str, Any]) -> tuple[str, str]:
         return point["metric"], point["figure"]
@@ -101,16 +101,16 @@ def _tradeoff(points: Sequence[Mapping[str, Any]]) -> Chart:
             "points": points}  # fmt: skip
 
 
-def scatter(found: Mapping[str, Any]) -> Chart:
-    """The map of texts, as wide as high; its axes have no unit."""
+def scatter(text_map: Mapping[str, Any]) -> Chart:
+    """Return the map of texts, as wide as high; its axes have no unit."""
     size, edge = 420, 14
-    xs = [float(x) for x, _ in found["points"]]
-    ys = [float(y) for _, y in found["points"]]
+    xs = [float(x) for x, _ in text_map["points"]]
+    ys = [float(y) for _, y in text_map["points"]]
     middle = ((max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2)
     reach = max(max(xs) - min(xs), max(ys) - min(ys)) / 2 or 1.0
     scale = (size / 2 - edge) / reach
-    kinds = list(dict.fromkeys(found["labels"]))
-    labels = found["labels"] or [None] * len(xs)
+    kinds = list(dict.fromkeys(text_map["labels"]))
+    labels = text_map["labels"] or [None] * len(xs)
     marks = [
         {
             "x": tenth(size / 2 + (x - middle[0]) * scale),
@@ -121,18 +121,18 @@ def scatter(found: Mapping[str, Any]) -> Chart:
     ]
     legend = [{"kind": place % 6, "name": name} for place, name in enumerate(kinds)]
     desc = (
-        f"Map of {len(xs)} released texts by meaning ({found['embedder']}); the two axes show"
-        f" {found['explained']} % of the differences. Texts that lie together say similar things."
+        f"Map of {len(xs)} released texts by meaning ({text_map['embedder']}); the two axes show"
+        f" {text_map['explained']} % of the differences. Texts that are close to each other have similar content."
     )
     return {"size": size, "marks": marks, "legend": legend, "desc": desc}
 
 
 def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The areas under the curve with intervals, 0.5 being chance, of the attacks that have one as released."""
+    """Return the areas under the curve with intervals (0.5 is chance) of attacks that have one as released."""
     rows: list[dict[str, Any]] = [
         {"name": attack["name"], "run": run["run"], "first": place == 0, **_interval(run)}
         for attack in attacks
-        if number(attack["runs"][0]["auc"]) is not None  # else there is nothing to hold the other runs against
+        if number(attack["runs"][0]["auc"]) is not None  # else the other runs have nothing to be compared with
         for place, run in enumerate(attack["runs"])
         if number(run["auc"]) is not None
     ]
@@ -140,10 +140,10 @@ def forest(attacks: Sequence[Mapping[str, Any]]) -> Chart | None:
         return None
     for place, row in enumerate(rows):
         row["y"] = 20 + place * 28
-    said = [f"{row['name']}, {row['run']}: {row['auc']}" for row in rows]
+    lines = [f"{row['name']}, {row['run']}: {row['auc']}" for row in rows]
     return {"width": WIDTH, "height": 20 + len(rows) * 28 + 18, "chance": _on_unit(0.5), "rows": rows,
             "ticks": [{"x": _on_unit(tick / 4), "text": f"{tick / 4:g}"} for tick in range(5)],
-            "desc": "Area under the curve of each attack, 0.5 being chance. " + "; ".join(said) + "."}  # fmt: skip
+            "desc": "Area under the curve of each attack; 0.5 is chance. " + "; ".join(lines) + "."}  # fmt: skip
 
 
 def _interval(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _interval(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_unit(value: float | None) -> float:
-    """A place between 0 and 1, to the right of the names."""
+    """Return the x coordinate of a value from 0 to 1, to the right of the names."""
     return tenth(260 + (WIDTH - 260 - RIGHT) * min(max(value or 0.0, 0.0), 1.0))
 
 

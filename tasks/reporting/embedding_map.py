@@ -1,4 +1,4 @@
-"""Texts on a plane, for a map: the two directions in which their embeddings differ most."""
+"""Map of texts on a plane: the two directions in which their embeddings differ most."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,18 +10,18 @@ from tasks.reporting.sections import Map
 from tasks.text.interfaces import Embedder
 
 LEAST: Final = 3
-"""Texts below which a map shows nothing."""
+"""Least number of texts for a map."""
 MOST: Final = 500
-"""Texts that are embedded: the first ones."""
+"""Most texts that are embedded: the first ones."""
 
 
 def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
-    """Principal components of the released texts' embeddings (Pearson, Philosophical Magazine 2, 1901).
+    """Return the principal components of the released texts' embeddings (Pearson, Philosophical Magazine 2, 1901).
 
-    Post-processing of what is released: it costs nothing and reads nothing else. None where all texts lie on one point.
+    Post-processing of released texts: it costs nothing and reads nothing else. None where all texts are one point.
     """
-    shown = texts[:MOST]
-    rows = np.asarray(embed([text.text for text in shown]), dtype=np.float64)
+    embedded_texts = texts[:MOST]
+    rows = np.asarray(embed([text.text for text in embedded_texts]), dtype=np.float64)
     centred = rows - rows.mean(axis=0)
     _, scales, directions = np.linalg.svd(centred, full_matrices=False)
     variance = float((scales**2).sum())
@@ -30,8 +30,8 @@ def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
     plane = centred @ (directions[:2] * _signs(directions[:2])).T
     points = tuple((f"{x:.4f}", f"{y:.4f}") for x, y in plane.tolist())
     explained = f"{100 * float((scales[:2] ** 2).sum()) / variance:.0f}"
-    labels = tuple(text.label for text in shown if text.label is not None)
-    return Map(embed.name, explained, len(shown), points, labels if len(labels) == len(shown) else ())
+    labels = tuple(text.label for text in embedded_texts if text.label is not None)
+    return Map(embed.name, explained, len(embedded_texts), points, labels if len(labels) == len(embedded_texts) else ())
 
 
 def _signs(
@@ -39,7 +39,7 @@ def _signs(
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """float64 [2, 1]: a direction and its opposite are one, so the largest entry of each is made positive."""
     largest = np.abs(directions).argmax(axis=1)
-    found: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.sign(directions[np.arange(len(directions)), largest])[
+    signs: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.sign(directions[np.arange(len(directions)), largest])[
         :, None
     ]
-    return found
+    return signs

@@ -1,11 +1,11 @@
-"""`explorer.html`: the insights of a release as a map and a tree to look through, without a network.
+"""Insights explorer (`explorer.html`): the insights of a release as a map and a tree, without a network.
 
-A function of the record and the rows alone, the same to the byte wherever it is made; it holds nothing that the other
-files of the bundle do not hold. Words of people and models are shown as text: written into the page they are escaped,
-and in the data of its script nothing can end the script. What the page may do is fixed by its own policy: one script
-and one style sheet, each by its digest, no address, no frame, no form, no markup made of strings.
+A function of the record and the rows alone, the same to the byte on every machine; it holds nothing that the other
+files of the bundle do not hold. Words of people and models are shown as text: in the page they are escaped, and in the
+data of its script nothing can end the script. The page's own content security policy allows one script and one style
+sheet, each by its digest, no address, no frame, no form, no markup from strings.
 
-Without a script the page is a list to unfold; that list is also what is printed.
+Without a script the page is a list to unfold; that list is also printed.
 """
 
 import json
@@ -30,10 +30,10 @@ _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028
 
 @dataclass(frozen=True)
 class Node:
-    """An insight with those below it, as the page shows it.
+    """An insight with those below it, for the page.
 
     Attributes:
-        size: in words; None where none was measured.
+        size: in words; None where it was not measured.
         noise: the standard deviation of its size, where it is known.
     """
 
@@ -44,10 +44,10 @@ class Node:
 
 
 def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
-    """The page for these nodes, parents before their children, numbered from 1."""
+    """Return the page for these nodes, parents before their children, numbered from 1."""
     style, script = _part("style.css", "tasks.reporting") + _part("explorer.css"), _part("explorer.js")
     noisy, noises = record.claim is not None, _noises(insights, deviation_of(record))
-    data = _harmless(_data(insights, noises, noisy=noisy))
+    data = _script_safe_json(_data(insights, noises, noisy=noisy))
     return environment("tasks.reporting").get_template("explorer.html").render(
         record=record,
         clusters=f"{sum(node.level == 0 for node in insights):,}",
@@ -58,18 +58,18 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours
-        data=Markup(data),  # noqa: S704 - no sign in it can end the script, see `_harmless`
+        data=Markup(data),  # noqa: S704 - no character in it can end the script, see `_script_safe_json`
     )  # fmt: skip
 
 
 def size_words(size: int, *, noisy: bool) -> str:
-    """A size in words: `about 1,204 units`."""
+    """Return a size in words: `about 1,204 units`."""
     figure = f"{size:,}".replace("-", "\N{MINUS SIGN}")
     return f"{'about ' if noisy else ''}{figure} {'unit' if size == 1 else 'units'}"
 
 
 def _noises(insights: Sequence[Insight], deviation: Decimal | None) -> list[str | None]:
-    """The standard deviation of each size: the noise of each cluster is drawn by itself, so variances add up."""
+    """Return the standard deviation of each size: clusters have independent noise, so variances add up."""
     if deviation is None:
         return [None] * len(insights)
     below = [int(node.level == 0) for node in insights]
@@ -83,17 +83,17 @@ def _noises(insights: Sequence[Insight], deviation: Decimal | None) -> list[str 
 
 
 def _nested(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> tuple[Node, ...]:
-    """The nodes at the top, with all below them."""
+    """Return the top nodes, with all nodes below them."""
     below: dict[int | None, list[Node]] = {}
     for node, noise in zip(reversed(insights), reversed(noises), strict=True):
         size = None if node.size is None else size_words(node.size, noisy=noisy)
-        made = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise)
-        below.setdefault(node.parent, []).append(made)
+        html_node = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise)
+        below.setdefault(node.parent, []).append(html_node)
     return tuple(reversed(below.get(None, [])))
 
 
 def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> Mapping[str, Any]:
-    """What the script shows: a row for each node, in their order; a parent is a number from 1, or 0 at the top."""
+    """Return the data of the script: a row per node, in order; a parent is a number from 1, or 0 at the top."""
     return {
         "noisy": noisy,
         "rows": [
@@ -111,14 +111,14 @@ def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: b
     }
 
 
-def _harmless(data: Mapping[str, Any]) -> str:
-    """JSON that can stand inside a script element: no sign of it can end the element, or open another."""
+def _script_safe_json(data: Mapping[str, Any]) -> str:
+    """Encode JSON for the inside of a script element: no character of it can end the element, or open another."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return "".join(_ENDS_A_SCRIPT.get(sign, sign) for sign in text)
 
 
 def _policy(style: str, script: str) -> str:
-    """What the page may do, whatever stands in it."""
+    """Return the content security policy of the page, which does not depend on its content."""
     return (
         f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}';"
         " base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -130,7 +130,7 @@ def _digest(text: str) -> str:
 
 
 def _marked(paragraph: str) -> list[tuple[str, bool]]:
-    """The parts of a paragraph, each with whether it stands out."""
+    """Split a paragraph into parts, each with whether it is emphasised."""
     return [(part, bool(number % 2)) for number, part in enumerate(paragraph.split("**")) if part]
 
 

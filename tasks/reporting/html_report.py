@@ -1,4 +1,4 @@
-"""The report as one page: no network, no script, no time of day; every text of people or models is shown as text."""
+"""Release report as one HTML page: no network, no script, no time of day; all text from people or models is escaped."""
 
 import re
 import unicodedata
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 
 def report_html(facts: Iterable[AudienceFact], version: Version = "public") -> str:
-    """The page of a version; a function of `facts` alone, the same to the byte wherever it is made.
+    """Return the page of a version; a function of `facts` alone, the same to the byte on every machine.
 
     Args:
-        facts: of the release and, but for the public version, of the ledger; what the version may not tell is left out.
+        facts: of the release and, except for the public version, of the ledger; the version filters them.
     """
     return page(contents(version, facts))
 
 
-def page(said: Mapping[str, Any]) -> str:
-    """The page of a report's JSON."""
-    return environment("tasks.reporting").get_template("page.html").render(report=said, charts=_charts(said))
+def page(report: Mapping[str, Any]) -> str:
+    """Return the page of a report's JSON."""
+    return environment("tasks.reporting").get_template("page.html").render(report=report, charts=_charts(report))
 
 
-def _charts(said: Mapping[str, Any]) -> dict[str, Any]:
+def _charts(report: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "budget": charts.budget_bar(said["budget"]) if said["budget"] else None,
-        "guess": charts.guess_scale(said["claim"]) if said["claim"] else None,
-        "lengths": charts.histogram(said["lengths"]) if said["lengths"] else None,
-        "tradeoffs": charts.tradeoffs(said["tradeoff"]),
-        "map": charts.scatter(said["map"]) if said["map"] else None,
-        "attacks": charts.forest(said["attacks"]),
+        "budget": charts.budget_bar(report["budget"]) if report["budget"] else None,
+        "guess": charts.guess_scale(report["claim"]) if report["claim"] else None,
+        "lengths": charts.histogram(report["lengths"]) if report["lengths"] else None,
+        "tradeoffs": charts.tradeoffs(report["tradeoff"]),
+        "map": charts.scatter(report["map"]) if report["map"] else None,
+        "attacks": charts.forest(report["attacks"]),
     }
 
 
 @cache
 def environment(*packages: str) -> "Environment":
-    """How pages are made of the templates of `packages`: whatever is put into one is text, and shown as it is."""
+    """Return the Jinja environment with the templates of `packages`; every inserted value is escaped as text."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    jinja_environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -54,24 +54,24 @@ def environment(*packages: str) -> "Environment":
         lstrip_blocks=True,
         finalize=escape_text,
     )
-    made.filters |= {"spelt": format_number, "breakable": _breakable}
-    return made
+    jinja_environment.filters |= {"spelt": format_number, "breakable": _breakable}
+    return jinja_environment
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken after its dots and underscores, so that it fits a phone."""
+    """Return a name that may wrap after its dots and underscores, so that it fits a phone."""
     return Markup("<wbr>").join(re.split(r"(?<=[._])", escape_text(name)))
 
 
 def escape_text(value: Any) -> Any:
-    """Text without signs that steer: what turns the order of reading, or shows as nothing, is spelt out."""
+    """Return text with control characters spelt out: those that change the reading order or are invisible."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return "".join(map(_spelt, value))
+        return "".join(map(_spell_out_control, value))
     return value
 
 
-def _spelt(sign: str) -> str:
-    steers = unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    if not steers or sign in "\n\t\u200c\u200d":  # joiners belong to words of several scripts
+def _spell_out_control(sign: str) -> str:
+    is_control = unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    if not is_control or sign in "\n\t\u200c\u200d":  # joiners belong to words of several scripts
         return sign
     return "\n" if sign == "\r" else sign.encode("unicode_escape", "surrogatepass").decode()

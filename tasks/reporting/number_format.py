@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Number formats of reports."""
 
 import re
 from decimal import ROUND_CEILING, Decimal
@@ -7,7 +7,7 @@ from tasks.common.strict_model import figure
 
 
 def format_small(value: str) -> str:
-    """A decimal as people write small ones: 1e-7."""
+    """Format a decimal, small ones as `1e-7`."""
     number = Decimal(value).normalize()
     return re.sub(r"e-0*", "e-", f"{number:e}") if 0 < number < Decimal("0.001") else figure(number)
 
@@ -24,16 +24,16 @@ def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
 
 
 def format_number(value: object) -> str:
-    """A figure of a metric; what was not measured says so."""
+    """Format a figure of a metric; None is `not measurable`."""
     return "not measurable" if value is None else str(value)
 
 
 def number(value: object) -> float | None:
-    """A stored figure as a place on a chart; None for what is none, or not finite."""
+    """Parse a stored figure for a chart; None for a value that is no number or not finite."""
     if value is None:
         return None
     try:
-        found = Decimal(str(value))
+        decimal = Decimal(str(value))
     except ArithmeticError:
         return None
-    return float(found) if found.is_finite() else None
+    return float(decimal) if decimal.is_finite() else None

@@ -1,4 +1,4 @@
-"""The claim in sentences that need no mathematics; the promises are those of the card."""
+"""Plain-language claim: sentences that need no mathematics, with the promises of the card."""
 
 import re
 from decimal import Decimal
@@ -16,24 +16,24 @@ RELATION: Final = "one unit more or less"
 
 
 def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
-    """What the release promises, or why it promises nothing."""
-    found = record.claim
-    if found is None:
+    """Return the section on the release's promise, or on why there is none."""
+    claim = record.claim
+    if claim is None:
         return NoClaim((card_text.NO_CLAIM, card_text.PUBLIC_DATA))
-    times, right = (None, None) if found.charges_nothing else _bounds(found)
+    times, right = (None, None) if claim.charges_nothing else _bounds(claim)
     return Claim(
         protects=protects(record),
-        sentences=(*_sentences(found, times, right), *_extends(record)),
-        epsilon=found.epsilon,
-        delta=format_small(found.delta),
-        rho=found.rho,
-        delta_fail=format_small(found.delta_fail),
+        sentences=(*_sentences(claim, times, right), *_extends(record)),
+        epsilon=claim.epsilon,
+        delta=format_small(claim.delta),
+        rho=claim.rho,
+        delta_fail=format_small(claim.delta_fail),
         relation=RELATION,
-        replace_epsilon=round_up(found.replace_one.epsilon),
-        replace_delta=format_small(found.replace_one.delta),
+        replace_epsilon=round_up(claim.replace_one.epsilon),
+        replace_delta=format_small(claim.replace_one.delta),
         times=times,
         right=right,
-        conversion=found.conversion,
+        conversion=claim.conversion,
         lifetime=_lifetime(record.lifetime, record.unprotected_figures) if record.lifetime else None,
         second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
         not_promised=limits(),
@@ -45,41 +45,41 @@ def _extends(record: ReleaseRecord) -> list[str]:
 
 
 def protects(record: ReleaseRecord) -> str:
-    """Whose presence in the data is hidden."""
+    """Return the sentence on whose presence in the data is hidden."""
     name, unit = record.dataset.name, record.dataset.unit
     if unit == "record":
         return f"Each single record of {name}: whether it is in the data at all."
     return (
-        f"Everybody in {name}, as its field {unit} tells them apart: all records with one {unit} count as one, however"
+        f"Everybody in {name}, as identified by its field {unit}: all records with one {unit} count as one, however"
         " many they are, and whether they are in the data at all stays hidden."
     )
 
 
 def limits() -> tuple[tuple[str, str], ...]:
-    """The card's list of what is not protected, each point as the words that stand out and those that follow."""
+    """Return the card's points that are not protected, each as its emphasised words and the rest."""
     points = " ".join(card_text.LIMITS.split()).split(" - ")[1:]
     return tuple(_headed(point) for point in points)
 
 
 def _headed(point: str) -> tuple[str, str]:
-    found = re.match(r"\*\*(.+?)\*\*(.*)", point)
-    return (found[1], found[2]) if found else ("", point)
+    match = re.match(r"\*\*(.+?)\*\*(.*)", point)
+    return (match[1], match[2]) if match else ("", point)
 
 
-def _bounds(found: claims.Claim) -> tuple[str, str]:
-    factor, right = found.guessing_bounds
+def _bounds(claim: claims.Claim) -> tuple[str, str]:
+    factor, right = claim.guessing_bounds
     return (figure(factor) if factor < _SAYABLE else "more than a million"), figure(right)
 
 
-_UNTOUCHED: Final = "No private text had a part in it: without the dataset it would have come out the same way."
+_UNTOUCHED: Final = "No private text was used for it: without the dataset it would have come out the same way."
 _FINDING: Final = (
-    "Take somebody who knows every other record and reads all of this release. Whatever there is to find in it, finding"
-    " it is at most {times} times as likely with one unit in the data as without it, and the other way round, give or"
-    " take a probability of {delta}."
+    "Take somebody who knows every other record and reads all of this release. Any finding that they can make in it is"
+    " at most {times} times as likely with one unit in the data as without it, and the other way round, give or take a"
+    " probability of {delta}."
 )
 _GUESSING: Final = (
-    "Asked to guess at even odds whether a unit is in the data, they are right in at most {right} % of cases; tossing a"
-    " coin gives 50 %. This is the ceiling for the worst case, not an estimate."
+    "Asked to guess at even odds whether a unit is in the data, they are right in at most {right} % of cases; a coin"
+    " toss gives 50 %. This is the ceiling for the worst case, not an estimate."
 )
 _EXCHANGING: Final = (
     "If one unit is exchanged for another instead of added or removed, the same release has epsilon {epsilon} at delta"
@@ -87,12 +87,12 @@ _EXCHANGING: Final = (
 )
 
 
-def _sentences(found: claims.Claim, times: str | None, right: str | None) -> list[str]:
+def _sentences(claim: claims.Claim, times: str | None, right: str | None) -> list[str]:
     if times is None or right is None:
         return [_UNTOUCHED]
-    other = found.replace_one
+    other = claim.replace_one
     return [
-        _FINDING.format(times=times, delta=format_small(found.delta)),
+        _FINDING.format(times=times, delta=format_small(claim.delta)),
         _GUESSING.format(right=right),
         _EXCHANGING.format(epsilon=round_up(other.epsilon), delta=format_small(other.delta)),
         card_text.BEFOREHAND,
@@ -103,15 +103,14 @@ def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
     together = " Several datasets share this budget." if lifetime.shared else ""
     condition = f" {card_text.unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
     return (
-        f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon},"
-        f" delta {format_small(lifetime.delta)})-differentially private; a ledger refuses what would exceed that."
-        f"{together}"
-        f"{condition}"
+        f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon}, delta"
+        f" {format_small(lifetime.delta)})-differentially private; a ledger refuses any release that would exceed"
+        f" that.{together}{condition}"
     )
 
 
-def _opinion(found: SecondOpinion) -> str:
+def _opinion(opinion: SecondOpinion) -> str:
     return (
-        f"{found.library} ({found.accountant} accountant), from the stored events alone: epsilon {found.epsilon} at"
-        f" delta {format_small(found.delta)}. {card_text.OPINION}"
+        f"{opinion.library} ({opinion.accountant} accountant), from the stored events alone: epsilon {opinion.epsilon}"
+        f" at delta {format_small(opinion.delta)}. {card_text.OPINION}"
     )

@@ -1,6 +1,6 @@
-"""What a release itself tells: of its record, its measurements, its texts and the decisions on it, and of nothing else.
+"""Report sections from a release alone: its record, its measurements, its texts and the decisions on it.
 
-These are the files of a bundle, so whoever has one can make the same facts, and the same page, again.
+These are the files of a bundle, so every reader of one can compute the same facts, and the same page, again.
 """
 
 import re
@@ -41,7 +41,7 @@ _ROUND: Final = tuple(digit * 10**power for power in range(12) for digit in (1, 
 
 @dataclass(frozen=True)
 class Text:
-    """A line of `texts.jsonl`."""
+    """A line of `texts.jsonl`, numbered from 1."""
 
     number: int
     text: str
@@ -50,7 +50,7 @@ class Text:
 
 
 def texts_of(rows: Iterable[tuple[str, str | None]], insights: Iterable[Insight] = ()) -> list[Text]:
-    """Texts and their labels, numbered as in the file; of a release of insights, with the nodes that they describe."""
+    """Return texts and their labels, numbered as in the file; in a release of insights, with their nodes."""
     nodes = chain(insights, repeat(None))
     return [Text(number, text, label, next(nodes)) for number, (text, label) in enumerate(rows, 1)]
 
@@ -61,7 +61,7 @@ def release_facts(
     texts: Sequence[Text],
     decisions: Iterable[SignedDecision] = (),
 ) -> Iterator[AudienceFact]:
-    """Everything that the files of a release tell; the metrics keep their own exposure."""
+    """Return all facts in the files of a release; metrics keep their own exposure."""
     yield AudienceFact("public", _release(record, texts))
     yield AudienceFact("public", claim_part(record))
     yield from (AudienceFact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
@@ -74,28 +74,32 @@ def release_facts(
 
 
 def metric_fact(result: MetricResult) -> AudienceFact:
-    """A metric, told to whom its own exposure allows."""
-    found = tuple(figures(result.name, result.values))
-    said = Measured(result.name, result.exposure, result.line, found, result.source, result.method)
-    return AudienceFact(result.exposure, said)
+    """Return the fact of a metric, with the metric's own exposure."""
+    metric_figures = tuple(figures(result.name, result.values))
+    section = Measured(result.name, result.exposure, result.line, metric_figures, result.source, result.method)
+    return AudienceFact(result.exposure, section)
 
 
 def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iterator[AudienceFact]:
-    """The policy's bounds with what was measured; who may see a figure may see whether it is inside."""
+    """Return the policy's bounds with the measured values, each with the exposure of its figure."""
     measured = {metric.name: metric for metric in metrics}
     required = record.policy.rules_for(record.dataset.name).required
-    for found in bound_checks(required, measured):
-        exposure = measured[found.metric].exposure if found.metric in measured else "public"
-        yield AudienceFact(exposure, _demand(found))
+    for check in bound_checks(required, measured):
+        exposure = measured[check.metric].exposure if check.metric in measured else "public"
+        yield AudienceFact(exposure, _demand(check))
 
 
 def samples(texts: Sequence[Text]) -> Iterator[Sample]:
-    """Some of the texts, evenly spread over the file; which ones follows from their number alone."""
+    """Return some texts, evenly spread over the file; the choice follows from the number of texts alone."""
     count = min(SAMPLES, len(texts))
     for text in (texts[number * len(texts) // count] for number in range(count)):
-        found = list(re.finditer(r"\S+", text.text))
-        kept = text.text if len(found) <= SAMPLE_WORDS else text.text[: found[SAMPLE_WORDS - 1].end()]
-        yield Sample(text.number, text.label, kept, max(0, len(found) - SAMPLE_WORDS), _node(text.insight))
+        words_in_text = list(re.finditer(r"\S+", text.text))
+        shown_text = (
+            text.text if len(words_in_text) <= SAMPLE_WORDS else text.text[: words_in_text[SAMPLE_WORDS - 1].end()]
+        )
+        yield Sample(
+            text.number, text.label, shown_text, max(0, len(words_in_text) - SAMPLE_WORDS), _node(text.insight)
+        )
 
 
 def _node(insight: Insight | None) -> Node | None:
@@ -105,13 +109,13 @@ def _node(insight: Insight | None) -> Node | None:
 
 
 def lengths(texts: Sequence[Text]) -> Lengths:
-    """A histogram of words a text: at most a dozen bins of one round width, from 0."""
+    """Return a histogram of words per text: at most a dozen bins of one round width, from 0."""
     counted = [len(words(text.text)) for text in texts]
-    width = next(each for each in _ROUND if each * BINS > max(counted))
+    width = next(candidate for candidate in _ROUND if candidate * BINS > max(counted))
     bins = max(counted) // width + 1
     counts = [0] * bins
-    for one in counted:
-        counts[one // width] += 1
+    for word_count in counted:
+        counts[word_count // width] += 1
     edges = tuple(number * width for number in range(bins + 1))
     empty = sum(not text.text for text in texts)
     return Lengths(len(texts), empty, f"{median(counted):g}", max(counted), edges, tuple(counts))
@@ -148,19 +152,25 @@ def _parameters(record: ReleaseRecord) -> Iterator[Parameter]:
     yield from (Parameter(name, value, True) for name, value in sorted(record.released.items()))
 
 
-def _demand(found: BoundCheck) -> PolicyRequirement:
-    value = None if found.value is None else str(found.value)
-    return PolicyRequirement(found.metric, found.figure or "", value, found.allowed, found.met)
+def _demand(check: BoundCheck) -> PolicyRequirement:
+    value = None if check.value is None else str(check.value)
+    return PolicyRequirement(check.metric, check.figure or "", value, check.allowed, check.met)
 
 
-def _decision(one: SignedDecision) -> Decision:
+def _decision(signed_decision: SignedDecision) -> Decision:
     return Decision(
-        one.gate, one.approver, one.on_behalf_of, one.decision, one.reason, True, overridden_bounds(one.reason)
+        signed_decision.gate,
+        signed_decision.approver,
+        signed_decision.on_behalf_of,
+        signed_decision.decision,
+        signed_decision.reason,
+        True,
+        overridden_bounds(signed_decision.reason),
     )
 
 
 def figures(metric: str, values: Mapping[str, str | int | None]) -> Iterator[Figure]:
-    """The figures by name, as they are stored, with the ends of their intervals beside them."""
+    """Return the figures by name, as stored, with the ends of their intervals."""
     stems = {name: stem for name in values if (stem := _stem(name, metric, values)) is not None}
     ends = {f"{stem}_{end}" for stem in stems.values() for end in ("low", "high")}
     for name, value in sorted(values.items()):
@@ -171,7 +181,7 @@ def figures(metric: str, values: Mapping[str, str | int | None]) -> Iterator[Fig
 
 
 def _stem(name: str, metric: str, values: Mapping[str, str | int | None]) -> str | None:
-    """What the interval of a figure is called without its end: of `x`, `x`; of `x_share`, also `x`."""
+    """Return the stem of the names of a figure's interval: of `x`, `x`; of `x_share`, also `x`."""
     if f"{name}_share" in values or name.endswith(("_low", "_high")):
         return None
     own = ("interval",) if name == metric else ()  # perplexity's

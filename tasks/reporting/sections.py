@@ -1,4 +1,4 @@
-"""The parts of a report, one frozen value each; reals are decimal strings, and an absent part is null in the JSON."""
+"""Sections of a report, one frozen value each; reals are decimal strings, and an absent section is null in the JSON."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from tasks.reporting.audience_filter import Section
 
 @dataclass(frozen=True)
 class Release(Section):
-    """Which release it is; all of it is in `release.json`."""
+    """Identity of the release; all fields are in `release.json`."""
 
     place: ClassVar[str] = "release"
     number: int
@@ -32,10 +32,10 @@ class Claim(Section):
 
     Attributes:
         protects: whose presence is hidden.
-        sentences: by how much.
-        times, right: how many times likelier at most; at most so many percent of guesses are right. Null where nothing
-            private took part.
-        not_promised: what is not, as (in a word, in a sentence).
+        sentences: how well it is hidden.
+        times, right: upper bounds on how many times likelier a finding is, and on right guesses in percent. Null where
+            no private text was used.
+        not_promised: limits of the promise, as (heading, sentence).
     """
 
     place: ClassVar[str] = "claim"
@@ -66,13 +66,13 @@ class NoClaim(Section):
 
 @dataclass(frozen=True)
 class Budget(Section):
-    """The lifetime budget as the ledger has it, releases of every state together.
+    """The lifetime budget in the ledger, releases of every state together.
 
     Attributes:
         cap, before, release, held, after: rho.
-        before_percent, release_percent, held_percent, left_percent: of the cap, rounded up (what is left: down).
+        before_percent, release_percent, held_percent, left_percent: of the cap, rounded up (`left_percent`: down).
         epsilon_cap, epsilon_before, epsilon_after: at `delta_cap`.
-        fails: spent of the failure probability, of its cap; null where no mechanism can fail.
+        fails: the spent part of the cap on failure probability; null where no mechanism can fail.
     """
 
     place: ClassVar[str] = "budget"
@@ -95,7 +95,7 @@ class Budget(Section):
 
 @dataclass(frozen=True)
 class Mechanism(Section):
-    """What was invoked how often, at which price."""
+    """A charged mechanism: number of invocations, price and parameters."""
 
     place: ClassVar[str] = "mechanisms"
     name: str
@@ -117,7 +117,7 @@ class Parameter(Section):
 
 @dataclass(frozen=True)
 class PolicyRequirement(Section):
-    """A bound of the policy, and whether the release is inside; without a figure the metric just has to be there."""
+    """A bound of the policy and whether it is met; without a figure, the metric only has to be present."""
 
     place: ClassVar[str] = "bounds"
     metric: str
@@ -139,7 +139,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measured(Section):
-    """A metric."""
+    """A metric with its figures, method and source."""
 
     place: ClassVar[str] = "metrics"
     name: str
@@ -152,7 +152,7 @@ class Measured(Section):
 
 @dataclass(frozen=True)
 class Node:
-    """What a released description describes: name, level, noisy size (null where none was measured) and keywords."""
+    """Insight behind a released description: name, level, noisy size (null where not measured) and keywords."""
 
     name: str
     level: int
@@ -162,7 +162,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Sample(Section):
-    """A released text, `words_left_out` of it left out at its end; of a release of insights, with its node."""
+    """A released text without its last `words_left_out` words; in a release of insights, with its node."""
 
     place: ClassVar[str] = "samples"
     number: int
@@ -174,7 +174,7 @@ class Sample(Section):
 
 @dataclass(frozen=True)
 class Lengths(Section):
-    """How many texts have how many words: `counts[i]` have `edges[i]` to `edges[i + 1] - 1`."""
+    """Histogram of text lengths in words: `counts[i]` texts have `edges[i]` to `edges[i + 1] - 1`."""
 
     place: ClassVar[str] = "lengths"
     texts: int
@@ -187,7 +187,7 @@ class Lengths(Section):
 
 @dataclass(frozen=True)
 class Point(Section):
-    """A figure of this release or an earlier one of the dataset, beside its epsilon."""
+    """A figure of this release or an earlier one of the dataset, with its epsilon."""
 
     place: ClassVar[str] = "tradeoff"
     release: int
@@ -208,8 +208,8 @@ class Map(Section):
 
     Attributes:
         points: (x, y), decimals.
-        explained: of the variance, in percent, by the two.
-        labels: one a text where the release has labels.
+        explained: percent of the variance in the two directions.
+        labels: one per text where the release has labels.
     """
 
     place: ClassVar[str] = "map"
@@ -222,7 +222,7 @@ class Map(Section):
 
 @dataclass(frozen=True)
 class Decision(Section):
-    """What a steward has decided, and why; `override` where bounds of the policy were overridden."""
+    """A steward's decision with its reason; `override` where bounds of the policy were overridden."""
 
     place: ClassVar[str] = "decisions"
     gate: str
@@ -236,7 +236,7 @@ class Decision(Section):
 
 @dataclass(frozen=True)
 class WarningLine(Section):
-    """What a steward must not overlook."""
+    """A warning for stewards."""
 
     place: ClassVar[str] = "warnings"
     line: str
@@ -244,7 +244,7 @@ class WarningLine(Section):
 
 @dataclass(frozen=True)
 class Table(Section):
-    """Rows that the approval screen shows too: policy, people, the difference to the release before."""
+    """Rows that the approval screen also shows: policy, people, the difference to the release before."""
 
     place: ClassVar[str] = "tables"
     title: str
@@ -255,7 +255,7 @@ class Table(Section):
 
 @dataclass(frozen=True)
 class Gate(Section):
-    """Where the release is, what an approval would bind to, and how to decide."""
+    """State of the release, the digest that an approval would be bound to, and the commands for a decision."""
 
     place: ClassVar[str] = "gate"
     state: str

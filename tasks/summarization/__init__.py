@@ -1,1 +1,1 @@
-"""Summaries of groups of units: one-shot soft prompts with their adapters, and decoding token by token."""
+"""Private summaries of groups of units: one-shot soft prompts with their adapters, and token-level decoding."""

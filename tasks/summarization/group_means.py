@@ -1,4 +1,4 @@
-"""The private step that summaries share: clipped vectors of a group's rows, summed exactly, noised, over a public n."""
+"""Noisy group means, the private step of all summaries: clipped vectors summed exactly, noised, over a public n."""
 
 import torch
 from torch import Tensor
@@ -13,13 +13,13 @@ from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 def noisy_means(
     mechanism: NoisyMean, vectors: Tensor, rows: RowValues, groups: int, references: int, rng: RandomSource
 ) -> Tensor:
-    """One noisy mean for each group; a group without rows gets noise alone, and is charged like any other.
+    """Return one noisy mean for each group; a group without rows gets noise alone, and is charged like any other.
 
     Args:
-        vectors: float32 [N, K], what each of the rows contributes, each a function of that row and of public inputs.
-        rows: whose they are; a row that is not valid contributes exactly zero.
-        groups: G, however many of them have rows.
-        references: n, the public number of rows that a mean is over.
+        vectors: float32 [N, K], the contribution of each row, a function of that row and of public inputs.
+        rows: the groups of the rows; a row that is not valid contributes exactly zero.
+        groups: G, the number of groups with or without rows.
+        references: n, the public number of rows of a mean.
 
     Returns:
         float32 [G, K].
@@ -28,11 +28,11 @@ def noisy_means(
 
 
 def _sums(mechanism: NoisyMean, vectors: Tensor, rows: RowValues, groups: int) -> Tensor:
-    """Exact sums, int64 [G, K], some rows at a time: how many there are must not decide whether memory suffices."""
-    found, generation = vectors[rows.valid], rows.generation[rows.valid]
+    """Return exact sums, int64 [G, K], in chunks: the number of rows must not decide whether memory suffices."""
+    valid_vectors, generation = vectors[rows.valid], rows.generation[rows.valid]
     sums = torch.zeros((groups, vectors.shape[1]), dtype=torch.int64, device=vectors.device)
     height = max(1, LOGITS_AT_ONCE // max(1, vectors.shape[1]))
-    for start in range(0, len(found), height):
-        some = slice(start, start + height)
-        sums += sum_rows(mechanism.quantised(found[some]), generation[some], groups)
+    for start in range(0, len(valid_vectors), height):
+        chunk = slice(start, start + height)
+        sums += sum_rows(mechanism.quantised(valid_vectors[chunk]), generation[chunk], groups)
     return sums

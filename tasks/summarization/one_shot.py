@@ -1,4 +1,4 @@
-"""One-shot private summaries: one noisy mean for each group, and a public model that writes from it (PRIVACY §5).
+"""One-shot private summaries: one noisy mean per group, from which a public model writes (PRIVACY §5).
 
 After "Differentially Private Summarization with Large Language Models", §4.2, Algorithm 2. Every unit's documents are
 read once; the last hidden state becomes a vector (`adapter.represent`, of public parts alone), the vectors of a group
@@ -8,8 +8,8 @@ tokens, from which the model writes at no further cost, however long the text is
 A unit is read for m groups, k times each ("k-shot"): m k noisy sums, rho = m k C^2 / (2 sigma^2). With c centres a
 unit's vector has c blocks, all but one of them zero: its norm is that of the one, so c means cost what one costs.
 
-Nothing is drawn from private text after the means. They are written down as soon as they are drawn, so a run that is
-interrupted later goes on from them and pays nothing again.
+Nothing is drawn from private text after the means. They are stored as soon as they are drawn, so a run that is
+interrupted later continues from them and pays nothing again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
     from tasks.summarization.adapters.adapter import Adapter
 
 MEANS = "noisy_means"
-"""Under this name the journal keeps the means of all groups: float32, little-endian, in base 64."""
+"""Journal key of the means of all groups: float32, little-endian, in base 64."""
 
 
 class UsedAdapter(RequestModel):
-    """An adapter as a request stores it: all of it but its tensors, which its digest names."""
+    """Adapter of a stored request: its meta data, and the digest that also covers its tensors."""
 
     sha256: Digest
     meta: AdapterMeta
 
 
 class OneShotParameters(PrivateDecodingParameters):
-    """`parameters:` of a request; every one is public.
+    """`parameters:` of a request; all of them are public.
 
     Attributes:
-        adapter: in a file, the name or digest of an adapter of this machine.
-        clip_norm: C; the adapter's own suggestion where a file does not say.
+        adapter: in a request file, the name or digest of an adapter of this machine.
+        clip_norm: C; the adapter's own suggestion by default.
         shots: k noisy means at a k-th of the budget, each made into soft tokens, which are averaged.
     """
 
@@ -77,7 +77,7 @@ class OneShotParameters(PrivateDecodingParameters):
 
     @property
     def draws_per_text(self) -> int:
-        """The noisy means of one group."""
+        """Number of noisy means of one group."""
         return self.shots
 
 
@@ -89,48 +89,48 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
     parameters: type[BaseModel] = OneShotParameters
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """With all that is known of the adapter: its words, its clip norm, and means that are paid for in one piece.
+        """Fill in the adapter's facts: its wording, its clip norm, and the payment of all means in one instalment.
 
         Raises:
-            AdapterUnknown, AdapterAmbiguous, AdapterDamaged: it is not on this machine.
+            AdapterUnknown, AdapterAmbiguous, AdapterDamaged: the adapter is not on this machine.
             AdapterUnfit: it belongs to another model.
-            AdapterWordedOtherwise: the request says that the model is told something else than it is.
-            AdapterUnlabelled: it was trained without a place for what a group is about.
+            AdapterWordedOtherwise: the request states another prompt than the adapter's.
+            AdapterUnlabelled: its prompt has no place for the subject of a group.
         """
-        asked = request.parameters.get("adapter")
-        named = asked.get("sha256") if isinstance(asked, Mapping) else asked
-        if not isinstance(named, str):
-            return request  # the format says what is wrong with it
-        known = find_adapter(named)
-        require_fit(known, request.model)
-        _require_worded(known, request)
-        filled = {
-            "clip_norm": known.meta.clip_norm,
-            "max_reference_tokens": known.meta.max_reference_tokens,
+        requested_adapter = request.parameters.get("adapter")
+        reference = requested_adapter.get("sha256") if isinstance(requested_adapter, Mapping) else requested_adapter
+        if not isinstance(reference, str):
+            return request  # the parameters' own validation reports it
+        adapter = find_adapter(reference)
+        require_fit(adapter, request.model)
+        _require_worded(adapter, request)
+        defaults = {
+            "clip_norm": adapter.meta.clip_norm,
+            "max_reference_tokens": adapter.meta.max_reference_tokens,
             "instalment": request.parameters.get("shots", 1),
         }
-        used = model_to_json(UsedAdapter(sha256=known.digest, meta=known.meta))
-        words = {"system": known.meta.wording.system, "private": known.meta.wording.private}
+        used = model_to_json(UsedAdapter(sha256=adapter.digest, meta=adapter.meta))
+        words = {"system": adapter.meta.wording.system, "private": adapter.meta.wording.private}
         return request.model_copy(
             update={
-                "parameters": {**filled, **request.parameters, "adapter": used},
+                "parameters": {**defaults, **request.parameters, "adapter": used},
                 "prompt": request.prompt.model_copy(update=words),
             }
         )
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """As every system's; private rows are read once."""
-        made = super().plan(ask)
-        return replace(made, reading_rows=made.rows - made.samples)
+        """Plan as every charged system; private rows are read once."""
+        plan = super().plan(ask)
+        return replace(plan, reading_rows=plan.rows - plan.samples)
 
     def calibrate(self, rho: int, wanted: OneShotParameters) -> CalibratedMechanisms:
-        """The noisy mean with the least noise that m k draws afford.
+        """Calibrate the noisy mean with the least noise that m k draws afford.
 
         Raises:
-            NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
+            NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
+        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
         meta = wanted.adapter.meta
         mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or meta.clip_norm)
         facts = {
@@ -147,65 +147,65 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         return CalibratedMechanisms((mean.event(wanted.draws),), facts)
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-        """Draw the means, or take those of an interrupted run, and write from them.
+        """Draw the means, or take those of an interrupted run, and generate texts from them.
 
         Raises:
             AdapterUnknown, AdapterDamaged, AdapterUnfit: the adapter cannot be used here.
-            AdapterChanged: it is not the one that was asked for.
+            AdapterChanged: it is not the adapter of the request.
             ContextTooLong, ControlTokens, NoChatTemplate: the prompts do not fit the model.
-            RowsNotIsolated, NotEnoughMemory: this device cannot read them.
+            RowsNotIsolated, NotEnoughMemory: this device cannot process them.
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
         from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
         wanted, layout = self._asked(parameters, len(plan.blocks))
-        adapter = load_adapter(_as_asked(wanted), bench.engine.model)
+        adapter = load_adapter(_adapter_of_request(wanted), bench.engine.model)
         bench.corpus.require_labels()
         constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        read, prompts = _Reading.of(wanted, adapter, bench), _prompts(wanted, adapter, bench)
-        means = _means(plan, wanted, layout, read, bench)
+        reading, prompts = _Reading.of(wanted, adapter, bench), _prompts(wanted, adapter, bench)
+        means = _means(plan, wanted, layout, reading, bench)
         noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / wanted.references
         writing = _writing(adapter, means, noise, bench)
-        how = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
-        texts = draw_public_texts(writing, prompts, how, constraint)
+        sampling = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        texts = draw_public_texts(writing, prompts, sampling, constraint)
         return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
 
 
 def _declared_public(meta: AdapterMeta) -> str:
-    """What stewards and readers have to believe: nobody can see in an adapter whose text it learned from."""
-    known = meta.training
-    return f"{known.file}, SHA-256 {known.sha256}, declared to be public, licence: {known.licence}"
+    """Return the declared training data, which stewards and readers must trust: an adapter does not show its source."""
+    training = meta.training
+    return f"{training.file}, SHA-256 {training.sha256}, declared to be public, licence: {training.licence}"
 
 
-def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, read: "_Reading", bench: RunContext) -> "Tensor":
-    """The noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
+def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, reading: "_Reading", bench: RunContext) -> "Tensor":
+    """Return the noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
     import torch
 
     from tasks.common.array_encoding import array_of, text_of
 
     shape = (len(wanted.groups), wanted.shots, wanted.adapter.meta.vector_width)
     if MEANS in bench.earlier.released:
-        kept = array_of(bench.earlier.released[MEANS], "<f4")
-        return torch.tensor(kept.reshape(shape))
+        stored = array_of(bench.earlier.released[MEANS], "<f4")
+        return torch.tensor(stored.reshape(shape))
     mechanism = NoisyMean.from_event(plan.invocations[0].event)
     for instalment in range(len(plan.invocations[0].instalments)):
         bench.arm(0, instalment)  # paid before the first private byte is read
-    found = torch.stack(list(read.means(mechanism, wanted, layout, bench)))
-    text = text_of(found.numpy(), "<f4")
+    means = torch.stack(list(reading.means(mechanism, wanted, layout, bench)))
+    text = text_of(means.numpy(), "<f4")
     bench.begun(len(plan.invocations), {MEANS: text})
-    return found
+    return means
 
 
 class _Reading:
-    """How documents are read: the public parts of every row, of sizes that the model can take."""
+    """Public parts of the rows in which documents are read, in sizes that the model can take."""
 
     def __init__(self, adapter: "Adapter", pieces: Sequence[Any], sizes: Any) -> None:
         self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
 
     @classmethod
     def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
-        """Prompts and sizes; whatever does not fit is refused here, before anything is spent."""
+        """Build prompts and sizes; a prompt that does not fit is refused here, before anything is spent."""
         from tasks.inference.engine.hidden_states import ready_to_read
         from tasks.inference.engine.shapes import Sizes
 
@@ -219,7 +219,7 @@ class _Reading:
     def means(
         self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: RunContext
     ) -> "Iterable[Tensor]":
-        """For each group its k noisy means, float32 [k, c * r]; what is armed pays for them."""
+        """Yield for each group its k noisy means, float32 [k, c * r]; the armed amounts pay for them."""
         from tasks.inference.engine.hidden_states import last_hidden
 
         references = list(_references(wanted, layout, bench))
@@ -236,44 +236,44 @@ class _Reading:
         from tasks.summarization.group_means import noisy_means
 
         vectors = self.adapter.represent(rows.values, rows.valid)
-        here = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
-        shots = [noisy_means(mechanism, vectors, here, 1, wanted.references, rng) for _ in range(wanted.shots)]
+        cpu_rows = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
+        shots = [noisy_means(mechanism, vectors, cpu_rows, 1, wanted.references, rng) for _ in range(wanted.shots)]
         return torch.cat(shots)
 
 
 def _references(wanted: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
-    """For each group the tokens of its units' documents."""
+    """Yield for each group the tokens of its units' documents."""
     tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=wanted.max_reference_tokens)
     for units in rows_of(layout.sources(), 1, wanted, bench):
         yield [tokens(unit.text) for unit in units]
 
 
 def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
-    """For each group the prompt with its soft tokens; what does not fit is refused before anything is spent."""
+    """Return for each group the prompt with its soft tokens; too long ones are refused before anything is spent."""
     from tasks.inference.engine.shapes import Sizes
 
     model, size = bench.engine.model, adapter.meta.soft_tokens
     pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in wanted.shown]
     firsts = range(model.vocabulary, model.vocabulary + size * len(pieces), size)
-    prompts = [each.around(tuple(range(first, first + size))) for each, first in zip(pieces, firsts, strict=True)]
+    prompts = [piece.around(tuple(range(first, first + size))) for piece, first in zip(pieces, firsts, strict=True)]
     Sizes.of([PromptPieces((), prompt) for prompt in prompts], [], 0, wanted.max_new_tokens).check_fits(model)
     return prompts
 
 
 def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContext) -> RunContext:
-    """A bench whose model knows the soft tokens of all groups."""
+    """Return a run context whose model has the soft tokens of all groups."""
     import torch
 
     from tasks.inference.engine.engine import Engine
 
-    soft = [torch.stack([adapter.soft_tokens(one, noise) for one in shots]).mean(0) for shots in means]
-    # Other processes do not know these tokens.
+    soft = [torch.stack([adapter.soft_tokens(mean, noise) for mean in shots]).mean(0) for shots in means]
+    # The models of other processes lack these tokens.
     engine = Engine(bench.engine.model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
     return replace(bench, engine=engine, workers=None)
 
 
-def _as_asked(wanted: OneShotParameters) -> KnownAdapter:
-    """The adapter of this machine that the request names by its digest, which covers its meta data."""
+def _adapter_of_request(wanted: OneShotParameters) -> KnownAdapter:
+    """Return the adapter of this machine with the digest of the request, which covers its meta data."""
     known = find_adapter(wanted.adapter.sha256)
     if known.meta != wanted.adapter.meta:
         raise AdapterChanged(known)
@@ -281,44 +281,44 @@ def _as_asked(wanted: OneShotParameters) -> KnownAdapter:
 
 
 def _require_worded(known: KnownAdapter, request: ReleaseRequest) -> None:
-    """What the request tells everybody about its prompt must be what the model is told."""
-    said, wording = request.prompt, known.meta.wording
+    """Check that the prompt that the request states is the one that the model gets."""
+    prompt, wording = request.prompt, known.meta.wording
     for name in ("description", "system", "private"):
-        asked = getattr(said, name)
-        if asked is not None and asked != getattr(wording, name):
+        requested_text = getattr(prompt, name)
+        if requested_text is not None and requested_text != getattr(wording, name):
             raise AdapterWordedOtherwise(known, name, getattr(wording, name))
     if LABEL not in Template.read("private", wording.private).places:
         raise AdapterUnlabelled(known)
 
 
 class AdapterChanged(UsageError):
-    """A stored request says other things of its adapter than the adapter itself."""
+    """A stored request whose description of its adapter differs from the adapter's own."""
 
     def __init__(self, known: KnownAdapter) -> None:
         super().__init__(
-            f"The request describes the adapter {known.meta.name!r} otherwise than its own file does.",
+            f"The request describes the adapter {known.meta.name!r} differently from the adapter's own file.",
             "Submit it again with the adapter's name.",
             {"adapter": known.digest},
         )
 
 
 class AdapterWordedOtherwise(UsageError):
-    """A request that tells its readers of another prompt than the adapter's."""
+    """A request that states another prompt than its adapter's."""
 
     def __init__(self, known: KnownAdapter, name: str, wanted: str) -> None:
         super().__init__(
-            f"`prompt.{name}` is not what the adapter {known.meta.name!r} was trained with.",
-            f"Write it so, or train an adapter with other words: {wanted!r}.",
+            f"`prompt.{name}` differs from the prompt that the adapter {known.meta.name!r} was trained with.",
+            f"Use {wanted!r}, or train an adapter with your prompt.",
             {"adapter": known.digest, "field": name},
         )
 
 
 class AdapterUnlabelled(UsageError):
-    """An adapter whose prompt has no place for a group."""
+    """An adapter whose prompt has no place for the subject of a group."""
 
     def __init__(self, known: KnownAdapter) -> None:
         super().__init__(
-            f"The adapter {known.meta.name!r} was trained without telling the model what a group is about.",
+            f"The adapter {known.meta.name!r} was trained without the subject of a group in its prompt.",
             "Give every line of its training file an `about`, and train it again. See docs/adapters.md.",
             {"adapter": known.digest},
         )

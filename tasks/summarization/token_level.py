@@ -1,9 +1,9 @@
 """Token-level private summaries: one noisy mean over all of a group's units for every token (PRIVACY §5).
 
-After "Differentially Private Summarization with Large Language Models", §4.1. Row, mean and draw are
-`token_level_rule`, the mechanism and its loss `tasks.mechanisms.vectors.noisy_mean`; this file plans the release around
-them. A unit is read for m groups, each of which draws T times: m T noisy sums, rho = m T C^2 / (2 sigma^2), sigma the
-noise on a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^2 / 2.
+After "Differentially Private Summarization with Large Language Models", §4.1. Row, mean and draw are in
+`token_level_rule`, the mechanism and its loss in `tasks.mechanisms.vectors.noisy_mean`; this file plans the release
+around them. A unit is read for m groups, each of which draws T times: m T noisy sums, rho = m T C^2 / (2 sigma^2),
+sigma the noise on a sum. In Gaussian differential privacy, mu = sqrt(m T) C / sigma, and rho = mu^2 / 2.
 """
 
 from collections.abc import Sequence
@@ -36,19 +36,19 @@ _EXACT = Context(prec=30, rounding=ROUND_FLOOR)
 _SHOWN = Context(prec=3, rounding=ROUND_FLOOR)
 
 CLIP_NORMS = {"public": Decimal(16), "none": Decimal(48)}
-"""By what a row of SmolLM2-135M differs from its public row, and how long it is, in most steps (docs/summaries.md)."""
+"""Clip norms for SmolLM2-135M: a row's typical difference from its public row, and its norm (docs/summaries.md)."""
 
 NOISE = Decimal("0.3")
-"""On each entry of a hidden state, SmolLM2-135M still writes sentences with so much of it (docs/summaries.md)."""
+"""Noise on each entry of a hidden state with which SmolLM2-135M still writes sentences (docs/summaries.md)."""
 
 
 class TokenLevelParameters(PrivateDecodingParameters):
-    """`parameters:` of a request; every one is public.
+    """`parameters:` of a request; all of them are public.
 
     Attributes:
-        clip_norm: C, at most; what suits SmolLM2-135M where a request does not say.
-        noise: the standard deviation of the noise on each entry of a mean that is borne: where the budget buys C only
-            with more, C is brought down. Rows then say less, but what they say is not drowned. None: C as it is.
+        clip_norm: largest C; the value for SmolLM2-135M by default.
+        noise: largest tolerated standard deviation of the noise on each entry of a mean: where the budget buys C only
+            with more, C is lowered. Rows then contribute less, but the noise does not hide them. None: C unchanged.
     """
 
     top_k: Annotated[int, Field(ge=0)] = 100
@@ -66,23 +66,25 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
     parameters: type[BaseModel] = TokenLevelParameters
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """With the clip norm and the noise that suit: others, some day, must change no request that is stored."""
-        asked = request.parameters
-        centre = asked.get("centre", "public")
-        if asked.get("clip_norm") is not None or centre not in list(CLIP_NORMS):
-            return request  # or the format says what is wrong with it, whatever was written
-        differences = centre == "public" and asked.get("space", "hidden") == "hidden"
-        borne = {"noise": NOISE} if differences else {}
-        return request.model_copy(update={"parameters": {**borne, **asked, "clip_norm": CLIP_NORMS[centre]}})
+        """Fill in the default clip norm and noise: later defaults must not change a stored request."""
+        parameters = request.parameters
+        centre = parameters.get("centre", "public")
+        if parameters.get("clip_norm") is not None or centre not in list(CLIP_NORMS):
+            return request  # invalid values are reported by the parameters' own validation
+        uses_differences = centre == "public" and parameters.get("space", "hidden") == "hidden"
+        tolerated_noise = {"noise": NOISE} if uses_differences else {}
+        return request.model_copy(
+            update={"parameters": {**tolerated_noise, **parameters, "clip_norm": CLIP_NORMS[centre]}}
+        )
 
     def calibrate(self, rho: int, wanted: TokenLevelParameters) -> CalibratedMechanisms:
-        """The noisy mean with the least noise that m T draws afford.
+        """Calibrate the noisy mean with the least noise that m T draws afford.
 
         Raises:
-            NoiseInvalid, MeanInvalid: nothing but noise is affordable, or the clip norm is out of range.
+            NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not when something has been spent
+        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
         norm = wanted.clip_norm or CLIP_NORMS[wanted.centre]
         if wanted.noise is not None:
             norm = min(norm, affordable_clip_norm(rho, wanted.draws, wanted.references, wanted.noise))
@@ -99,7 +101,7 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
     def rule(
         self, events: Sequence[PrivacyEvent], wanted: TokenLevelParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
-        """One noisy mean for each token."""
+        """Return the sampling rule: one noisy mean for each token."""
         from tasks.summarization.token_level_rule import TokenLevelRule
 
         return TokenLevelRule(
@@ -115,22 +117,22 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
 
 
 def affordable_clip_norm(rho: int, draws: int, references: int, noise: Decimal) -> Decimal:
-    """The largest clip norm for which `rho` (units of 1e-12) buys no more noise than that: C = s n sqrt(2 rho / T).
+    """Return the largest clip norm for which `rho` (units of 1e-12) buys at most `noise`: C = s n sqrt(2 rho / T).
 
-    Three digits, rounded down. 1e-9 where nothing is left of it: the mechanism then says that nothing is affordable.
+    Three digits, rounded down; at least 1e-9, at which the mechanism reports that nothing is affordable.
 
     Args:
         noise: s, the standard deviation of the noise on each entry of a mean.
     """
-    found = noise * references * (Decimal(2 * rho) / (draws * RHO_UNIT)).sqrt(_EXACT)
-    return max(_SHOWN.plus(found), Decimal("1e-9"))
+    clip_norm = noise * references * (Decimal(2 * rho) / (draws * RHO_UNIT)).sqrt(_EXACT)
+    return max(_SHOWN.plus(clip_norm), Decimal("1e-9"))
 
 
 def mean_facts(mean: NoisyMean, references: int, draws: int, entries: int | None = None) -> dict[str, str]:
-    """The public parameters of a release of noisy means, for people.
+    """Return the public parameters of a release of noisy means, for people.
 
     Args:
-        entries: how many a mean has, where that is known before the model is loaded.
+        entries: number of entries of a mean, if known before the model is loaded.
     """
     noise = decimal_above(mean.sigma / references, 6)
     length = (

@@ -1,4 +1,4 @@
-"""The rule of token-level summaries: at each step a noisy mean over the rows, and a public draw from what it says."""
+"""Sampling rule of token-level summaries: at each step a noisy mean over the rows, and a public draw from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ Centre: TypeAlias = Literal["public", "none"]
 
 @dataclass(frozen=True)
 class TokenLevelRule:
-    """How token-level summaries draw (PRIVACY §5; "Differentially Private Summarization", §4.1, Algorithm 1).
+    """Sampling rule of token-level summaries (PRIVACY §5; "Differentially Private Summarization", §4.1, Algorithm 1).
 
     The mean is taken of last hidden states, or of the candidates' logits. With `centre="public"` each row contributes
-    by how much it differs from the public row, which is public, so the sensitivity is that of the clip norm all the
-    same: the public model's word stands where the noise drowns the rows, and the clip norm is spent on differences.
-    The token is drawn from the noisy mean, among candidates that public logits decide: post-processing.
+    its difference from the public row, which is public, so the sensitivity is still that of the clip norm: the public
+    model decides where the noise hides the rows, and the clip norm is spent on differences.
+    The token is drawn from the noisy mean, among candidates from public logits: post-processing.
 
     Attributes:
         mechanism: the noisy sum of one step.
-        public_draw: the softmax of what the mean says.
+        public_draw: the softmax over the mean.
         references: n.
         top_k: public candidates; None or 0 for the whole vocabulary.
         meter: pays for the steps.
@@ -47,41 +47,41 @@ class TokenLevelRule:
     meter: BudgetMeter
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation."""
+        """Draw one token id for each live generation."""
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.public_draw)
-        said = self._hidden(step, choice) if self.space == "hidden" else self._logits(step, choice)
-        nothing = torch.zeros_like(choice.found.tokens)
-        scores = utility_scores.utilities(self.public_draw, said, nothing)
+        logits = self._hidden(step, choice) if self.space == "hidden" else self._logits(step, choice)
+        zeros = torch.zeros_like(choice.found.tokens)
+        scores = utility_scores.utilities(self.public_draw, logits, zeros)
         return utility_scores.draw_tokens(self.public_draw, choice.found, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
-        """None: the text says all."""
+        """Return no facts: the text contains all released values."""
         return {}
 
     def kept(self, number: int) -> Sequence[float]:
-        """Nothing: a step depends on the text so far alone."""
+        """Return no state: a step depends on the text so far alone."""
         return ()
 
     def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Nothing was kept."""
+        """Restore nothing, because no state is kept."""
 
     def _hidden(self, step: Step, choice: CandidateSet) -> Tensor:
-        """The candidates' logits from the noisy mean of hidden states: float32 [L, K], -inf where there is none."""
+        """Return candidates' logits from the noisy mean of hidden states: float32 [L, K], -inf where there is none."""
         public = step.public_hidden()
-        found = self._mean(step.hidden(), public)
-        return choice.found.of_public(step.head(found))
+        mean = self._mean(step.hidden(), public)
+        return choice.found.of_public(step.head(mean))
 
     def _logits(self, step: Step, choice: CandidateSet) -> Tensor:
         """As `_hidden`, from the noisy mean of the candidates' logits."""
         public = choice.public.masked_fill(~choice.found.allowed, 0.0)
         rows = choice.rows(step)
-        kept = rows.values.masked_fill(~choice.found.allowed[rows.generation], 0.0)
-        found = self._mean(RowValues(kept, rows.generation, rows.valid), public)
-        return found.masked_fill(~choice.found.allowed, -torch.inf)
+        logits = rows.values.masked_fill(~choice.found.allowed[rows.generation], 0.0)
+        mean = self._mean(RowValues(logits, rows.generation, rows.valid), public)
+        return mean.masked_fill(~choice.found.allowed, -torch.inf)
 
     def _mean(self, rows: RowValues, public: Tensor) -> Tensor:
-        """What the rows say on average, float32 [L, K]; `public`, [L, K], is what the public rows say."""
+        """Return the noisy mean of the rows, float32 [L, K]; `public`, [L, K], are the public rows' vectors."""
         base = public if self.centre == "public" else torch.zeros_like(public)
         vectors = rows.values - base[rows.generation]
         return base + noisy_means(self.mechanism, vectors, rows, len(public), self.references, self.rng)

@@ -78,7 +78,7 @@ def test_more_texts_at_no_charge_without_the_corpus(almoner: Almoner, monkeypatc
     for name in ("README.md", "report.html", "checklist.md", "croissant.json", "deployment.yaml"):
         told = " ".join((bundle / name).read_text().split())
         assert "values that release 1 of the same dataset had released" in told, name
-        assert "No private text had a part in it" not in told, name
+        assert "No private text was used for it" not in told, name
     for path in bundle.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
     almoner.type("release extend 1 --samples 3")

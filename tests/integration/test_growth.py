@@ -105,7 +105,7 @@ def test_new_units_bring_their_own_budget_and_known_ones_keep_theirs(
     assert almoner.ask(f"verify-release {folder}")["holds"] is True
     card = (folder / "README.md").read_text()
     assert "cohort 2: blocks 2 to 3" in card
-    assert "new units bring theirs, and known ones keep what they have left" in card
+    assert "new units bring a new budget, and known units keep the rest of theirs" in card
     lines = almoner.ask("budget show clinic")["cohorts"]
     assert [(line["cohort"], line["blocks"], line["rho_spent"] != "0") for line in lines] == [
         (1, "0 to 1", True), (2, "2 to 3", True),

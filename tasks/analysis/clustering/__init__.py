@@ -1,1 +1,1 @@
-"""Clustering with and without differential privacy."""
+"""Clustering of embeddings, with and without differential privacy."""

@@ -1,4 +1,4 @@
-"""The public points that a clusterer starts from, made usable whatever they are: none, equal ones, broken ones."""
+"""Public anchor points of a clusterer, made usable from any input: none, equal or not finite."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ MOST_ANCHORS = 1024
 
 
 def directions_of(public: Points | Reals) -> Reals:
-    """The different directions among PUBLIC points, float64 [m, d] of length 1, in their order; m may be 0.
+    """Return the different directions among PUBLIC points, float64 [m, d] of length 1, in their order; m may be 0.
 
     Rows that are not finite, or shorter than a thousandth, are left out.
     """
@@ -22,27 +22,27 @@ def directions_of(public: Points | Reals) -> Reals:
 
 
 def spread(public: Points, count: int) -> Reals:
-    """At most `count` directions for PUBLIC points to be near to, and exactly that many: float64 [count, d].
+    """Return exactly `count` directions that PUBLIC points are near to: float64 [count, d].
 
     Centres of k-means on the points; where the points have fewer directions, public random ones fill up.
     """
     units = directions_of(public)
     chosen = directions_of(k_means(units, np.ones(len(units)), count, "public")) if len(units) > count else units
-    more = HashStream("directions").directions(count - len(chosen), public.shape[1])
-    return np.concatenate([chosen, more])
+    random_directions = HashStream("directions").directions(count - len(chosen), public.shape[1])
+    return np.concatenate([chosen, random_directions])
 
 
 def anchors_of(public: Points, count: int) -> Reals:
-    """The directions of all PUBLIC points, up to 1024; at least `count` of them: float64 [a, d]."""
+    """Return the directions of all PUBLIC points, up to 1024; at least `count` of them: float64 [a, d]."""
     units = directions_of(public)
     return spread(public, max(count, min(len(units), MOST_ANCHORS)))
 
 
 def axes_of(public: Points) -> Reals:
-    """An orthonormal basis, the directions in which PUBLIC points differ most first: float64 [d, d], a column each."""
+    """Return an orthonormal basis, directions in which PUBLIC points differ most first: float64 [d, d], in columns."""
     units = directions_of(public)
     if not len(units):
         return np.eye(public.shape[1])
-    # Of the covariance, not of the points: a basis of the whole space, however few points there are.
+    # From the covariance, not from the points: a basis of the whole space even for few points.
     centred = units - units.mean(axis=0)
     return np.asarray(np.linalg.eigh(centred.T @ centred)[1][:, ::-1], np.float64)

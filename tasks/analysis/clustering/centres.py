@@ -1,4 +1,4 @@
-"""Released centres, and which of them a unit belongs to."""
+"""Released cluster centres, and the assignment of units to them."""
 
 from dataclasses import dataclass
 
@@ -20,17 +20,17 @@ class Centroids:
 
     @classmethod
     def of(cls, coreset: Coreset, count: int) -> "Centroids":
-        """At most `count` centres of what was released; the origin, where that is nothing at all."""
-        found = coreset.centres(count)
-        return cls(found if len(found) else np.zeros((1, coreset.points.shape[1]), np.float32))
+        """Build at most `count` centres from the released points; the origin, where there are none."""
+        centres = coreset.centres(count)
+        return cls(centres if len(centres) else np.zeros((1, coreset.points.shape[1]), np.float32))
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def assign(self, points: Points) -> Places:
-        """The nearest centre of each point: float32 [n, d] -> int64 [n], the first of equally near ones.
+        """Return the nearest centre of each point: float32 [n, d] -> int64 [n], the first of equally near ones.
 
-        A row's answer is exact in integers and so depends on that row and the centres alone, bit for bit. Points are
-        brought down to length 1; a row that is not finite is where the origin is.
+        A row's result is exact in integers and so depends on that row and the centres alone, bit for bit. Points are
+        scaled down to length 1; a row that is not finite counts as the origin.
         """
         return GridPoints.of(points).nearest(self.vectors.astype(np.float64))

@@ -1,4 +1,4 @@
-"""What a clusterer releases: noisy points with noisy weights; and k-means on them, which is post-processing.
+"""Coreset of a clusterer: released noisy points with noisy weights, and k-means on them, which is post-processing.
 
 The draws of k-means++ (Arthur and Vassilvitskii, SODA 2007) come from a public stream, so that the same released
 points always have the same centres.
@@ -21,18 +21,18 @@ _STARTS = 3
 
 @dataclass(frozen=True)
 class Coreset:
-    """Released points.
+    """Released points with their weights.
 
     Attributes:
         points: float32 [m, d]; m may be 0.
-        weights: float64 [m], how many units each stands for, more or less; not negative.
+        weights: float64 [m], the noisy number of units behind each; not negative.
     """
 
     points: Points
     weights: Reals
 
     def to_json(self) -> dict[str, Json]:
-        """Arrays as base 64 of their little-endian bytes."""
+        """Return the arrays as base 64 of their little-endian bytes."""
         return {
             "width": int(self.points.shape[1]),
             "points": text_of(self.points, "<f4"),
@@ -44,7 +44,7 @@ class Coreset:
         """Read the stored form back.
 
         Raises:
-            KeyError, TypeError, ValueError: the stored form is not one of ours.
+            KeyError, TypeError, ValueError: the stored form is invalid.
         """
         fields = cast(Mapping[str, Any], stored)
         points = array_of(fields["points"], "<f4")
@@ -52,30 +52,32 @@ class Coreset:
         return cls(points.reshape(len(weights), fields["width"]), weights)
 
     def centres(self, count: int) -> Points:
-        """At most `count` centres, float32 [c, d]: the points themselves where they are no more than that."""
+        """Return at most `count` centres, float32 [c, d]: the points themselves where there are no more of them."""
         if len(self.points) <= count:
             return self.points
         return k_means(self.points.astype(np.float64), self.weights, count, "coreset").astype(np.float32)
 
 
 def k_means(points: Reals, weights: Reals, count: int, label: str) -> Reals:
-    """At most `count` centres of weighted PUBLIC points, [c, d]: the best of a few starts, deterministic.
+    """Return at most `count` centres of weighted PUBLIC points, [c, d]: the best of a few starts, deterministic.
 
     Fewer where there are fewer different points, or fewer with a weight above zero.
 
     Args:
         points: [m, d], m at least 1.
-        weights: [m], not negative; if all are zero, they count alike.
-        label: of the stream that its draws come from.
+        weights: [m], not negative; if all are zero, the points count equally.
+        label: names the stream of its draws.
     """
-    alike = weights if weights.sum() > 0 else np.ones(len(points))
+    positive_weights = weights if weights.sum() > 0 else np.ones(len(points))
     stream = HashStream(f"k-means {label}")
-    found = [_settled(points, alike, _spread_out(points, alike, count, stream)) for _ in range(_STARTS)]
-    return min(found, key=lambda one: one[1])[0]
+    solutions = [
+        _settled(points, positive_weights, _spread_out(points, positive_weights, count, stream)) for _ in range(_STARTS)
+    ]
+    return min(solutions, key=lambda solution: solution[1])[0]
 
 
 def _spread_out(points: Reals, weights: Reals, count: int, stream: HashStream) -> Reals:
-    """The start of k-means++."""
+    """Return the starting centres of k-means++."""
     chosen = [stream.chosen(weights)]
     distances = squared(points, points[chosen])[:, 0]
     while len(chosen) < count and (weights * distances).sum() > 0:
@@ -85,7 +87,7 @@ def _spread_out(points: Reals, weights: Reals, count: int, stream: HashStream) -
 
 
 def _settled(points: Reals, weights: Reals, centres: Reals) -> tuple[Reals, float]:
-    """Lloyd's rounds until nothing changes; the centres and their weighted cost."""
+    """Run Lloyd's rounds until nothing changes; return the centres and their weighted cost."""
     before = np.full(len(points), -1)
     for _ in range(_ROUNDS):
         nearest = squared(points, centres).argmin(axis=1)
@@ -96,7 +98,7 @@ def _settled(points: Reals, weights: Reals, centres: Reals) -> tuple[Reals, floa
 
 
 def _means(points: Reals, weights: Reals, nearest: Any, centres: Reals) -> Reals:
-    """Weighted means of what is nearest to each centre, which stays where nothing is."""
+    """Return the weighted mean of the points nearest to each centre; a centre without points stays."""
     member = np.zeros((len(centres), len(points)))
     member[nearest, np.arange(len(points))] = weights
     sizes = member.sum(axis=1, keepdims=True)
@@ -104,6 +106,6 @@ def _means(points: Reals, weights: Reals, nearest: Any, centres: Reals) -> Reals
 
 
 def squared(points: Reals, centres: Reals) -> Reals:
-    """Squared distances of PUBLIC points, [m, c]; zero where rounding would say less than 1e-12."""
-    found = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)[None]
-    return np.asarray(np.where(found > 1e-12, found, 0.0), np.float64)
+    """Return squared distances of PUBLIC points, [m, c]; zero where rounding gives less than 1e-12."""
+    distances = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)[None]
+    return np.asarray(np.where(distances > 1e-12, distances, 0.0), np.float64)

@@ -1,4 +1,4 @@
-"""The clusterer `lloyd`: Lloyd's rounds from public centres, noisy counts and noisy sums (Blum et al., 2005).
+"""Private Lloyd k-means from public centres (clusterer `lloyd`): noisy counts and noisy sums (Blum et al., 2005).
 
 The first centres are those of k-means on the public points. In each round a centre becomes the noisy sum of the units
 nearest to it over their noisy count; one whose count does not exceed its noise stays where it was.
@@ -16,12 +16,12 @@ from tasks.analysis.clustering.shared import IterativeClusterer, bins_of, rounds
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.fixed_point import GridPoints, Points
 
-_SEEN = 2.0  # standard deviations of a count's noise
+_LEAST_DEVIATIONS = 2.0  # standard deviations of a count's noise
 
 
 @dataclass(frozen=True)
 class DPLloyd(IterativeClusterer):
-    """A `Clusterer`; as many of counts as of sums."""
+    """A `Clusterer` with as many count rounds as sum rounds."""
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -29,13 +29,13 @@ class DPLloyd(IterativeClusterer):
         return {"clusterer": "lloyd", **start_facts(), **rounds_facts(self.count, self.rounds)}
 
     def draw(self, points: Points, public: Points, rng: RandomSource) -> Json:
-        """Released centres, k of them."""
-        units, paid = GridPoints.of(points), self.rounds.begin(rng)
+        """Draw the released centres, k of them."""
+        units, rounds = GridPoints.of(points), self.rounds.begin(rng)
         centres, counts = spread(public, self.count), np.ones(self.count)
         for _ in range(self.rounds.sum_rounds):
             bin_of = bins_of(units, centres)
-            counts = paid.counts(bin_of, self.count).astype(np.float64)
-            sums = paid.sums(units.values, bin_of, self.count)
-            seen = counts >= max(_SEEN * float(self.rounds.count_sigma), 1.0)
-            centres = np.where(seen[:, None], within_ball(sums / np.maximum(counts, 1.0)[:, None]), centres)
+            counts = rounds.counts(bin_of, self.count).astype(np.float64)
+            sums = rounds.sums(units.values, bin_of, self.count)
+            occupied = counts >= max(_LEAST_DEVIATIONS * float(self.rounds.count_sigma), 1.0)
+            centres = np.where(occupied[:, None], within_ball(sums / np.maximum(counts, 1.0)[:, None]), centres)
         return Coreset(centres.astype(np.float32), np.maximum(counts, 1.0)).to_json()

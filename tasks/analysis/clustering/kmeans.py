@@ -1,4 +1,4 @@
-"""Quantising points: k-means, small enough to be read, with an ordinary generator, for figures alone."""
+"""K-means with an ordinary generator, for public points and for figures; without privacy."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from tasks.text.interfaces import Points
 
 _ROUNDS = 100
-_NOISE = 1e-24  # as a share of what the points are: equal points differ from their mean by rounding
+_NOISE = 1e-24  # as a share of the points' size: equal points differ from their mean by rounding
 
 
 def k_means(points: Points, count: int, seed: int) -> Points:
-    """`count` centres of `points`, [count, d]: Lloyd's rounds until none changes, 100 at most.
+    """Return `count` centres of `points`, [count, d]: Lloyd's rounds until none changes, 100 at most.
 
     The start is k-means++ (Arthur and Vassilvitskii, SODA 2007). Where there are fewer different points than centres,
     some centres are the same and the later ones have no point.
@@ -32,19 +32,19 @@ def k_means(points: Points, count: int, seed: int) -> Points:
 
 
 def nearest_centre(points: Points, centres: Points) -> NDArray[np.int64]:
-    """int64 [n]: the first of the nearest centres of each point."""
+    """Return int64 [n]: the first of the nearest centres of each point."""
     return np.asarray(_squared(points, centres).argmin(1), np.int64)
 
 
 def principal(points: Points, share: float) -> Points:
-    """`points` along the fewest directions that hold `share` of their variance, at least one: [n, few]."""
+    """Return `points` along the fewest directions that hold `share` of their variance, at least one: [n, width]."""
     centred = points - points.mean(0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     variances = sizes**2
     if variances.sum() <= _NOISE * (points**2).sum():
         return np.zeros((len(points), 1))
-    few = int(np.argmax(variances.cumsum() >= share * variances.sum())) + 1
-    return np.asarray(left[:, :few] * sizes[:few], np.float64)
+    width = int(np.argmax(variances.cumsum() >= share * variances.sum())) + 1
+    return np.asarray(left[:, :width] * sizes[:width], np.float64)
 
 
 def _spread_out(points: Points, count: int, generator: np.random.Generator) -> Points:
@@ -59,7 +59,7 @@ def _spread_out(points: Points, count: int, generator: np.random.Generator) -> P
 
 
 def _squared(points: Points, centres: Points) -> Points:
-    """Squared distances [n, k], never negative."""
+    """Return squared distances [n, k], never negative."""
     products = points @ centres.T
     return np.asarray(
         np.maximum((points**2).sum(1)[:, None] - 2 * products + (centres**2).sum(1)[None], 0.0), np.float64

@@ -1,13 +1,13 @@
-"""The clusterer `lsh_tree`: a noisy tree of hashed points, k-means on its leaves (Chang and Kamath, 2021; PRIVACY §5).
+"""Noisy tree of hashed points with k-means on its leaves (clusterer `lsh_tree`; Chang and Kamath, 2021; PRIVACY §5).
 
 Every level splits by one public plane through the origin (SimHash): two children for each node that is large enough.
-All children are counted with noise, those without units included. A child with too small a count is pruned, its units
-take no further part; one that cannot be split further is a leaf. A leaf's weight is the count that the tree has already
-paid for, a fresh one would be one more round. The noisy sum of each leaf over its weight is a point of the coreset, on
-which k-means is free.
+All children are counted with noise, those without units included. A child with too small a count is pruned, and its
+units take no further part; one that cannot be split further is a leaf. A leaf's weight is the count that the tree has
+already paid for; a fresh count would be one more round. The noisy sum of each leaf over its weight is a point of the
+coreset, on which k-means is free.
 
-A leaf must be large enough for its noisy mean to be worth having: sigma sqrt(d) units, or half an average cluster where
-that is less. A node is split from three times that on.
+A leaf must be large enough for its noisy mean to be useful: sigma sqrt(d) units, or half an average cluster where
+that is less. A node is split from three times that size on.
 """
 
 import math
@@ -27,7 +27,7 @@ from tasks.mechanisms.vectors.kmeans_rounds import NO_BIN, Rounds
 
 _SPLIT = 3
 MOST_NODES = 2**12
-"""Of one level: the largest are split, the others are leaves."""
+"""Most nodes of one level: the largest are split, the others are leaves."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LshTree(IterativeClusterer):
 
     @property
     def depth(self) -> int:
-        """How many times the tree splits."""
+        """Number of splits from the root to a leaf."""
         return self.rounds.count_rounds - 1
 
     @property
@@ -45,20 +45,20 @@ class LshTree(IterativeClusterer):
         return {"clusterer": "lsh_tree", "depth of the tree": str(self.depth), **rounds_facts(self.count, self.rounds)}
 
     def draw(self, points: Points, public: Points, rng: RandomSource) -> Json:
-        """The leaves: noisy means with their noisy counts."""
-        units, paid = GridPoints.of(points), self.rounds.begin(rng)
+        """Draw the leaves: noisy means with their noisy counts."""
+        units, rounds = GridPoints.of(points), self.rounds.begin(rng)
         planes = HashStream("planes of a tree").directions(self.depth, points.shape[1])
-        tree = _Tree.rooted(units, paid)
+        tree = _Tree.rooted(units, rounds)
         least = self._least(tree.counts[0], points.shape[1])
         for side in units.sides(planes).T:
-            tree = tree.grown(side, least, paid)
+            tree = tree.grown(side, least, rounds)
         leaf_of, weights = tree.all_leaves()
         # A sum round is paid for, and a tree without leaves is an output like any other.
-        sums = paid.sums(units.values, leaf_of, max(len(weights), 1))[: len(weights)]
+        sums = rounds.sums(units.values, leaf_of, max(len(weights), 1))[: len(weights)]
         return Coreset(within_ball(sums / weights[:, None]).astype(np.float32), weights).to_json()
 
     def _least(self, units: float, width: int) -> float:
-        """The smallest noisy count that a node may have."""
+        """Return the smallest noisy count of a node."""
         worth = min(self.rounds.sum_sigma * math.sqrt(width), units / (2 * self.count))
         return max(worth, float(self.rounds.count_sigma), 1.0)
 
@@ -80,24 +80,24 @@ class _Tree:
     weights: Reals
 
     @classmethod
-    def rooted(cls, units: GridPoints, paid: Rounds) -> "_Tree":
-        """All units in one node."""
+    def rooted(cls, units: GridPoints, rounds: Rounds) -> "_Tree":
+        """Build the tree of one node with all units."""
         node_of = np.where(units.usable, 0, NO_BIN)
-        nothing = np.full(len(units), NO_BIN)
-        return cls(node_of, paid.counts(node_of, 1).astype(np.float64), nothing, np.zeros(0))
+        no_leaf = np.full(len(units), NO_BIN)
+        return cls(node_of, rounds.counts(node_of, 1).astype(np.float64), no_leaf, np.zeros(0))
 
-    def grown(self, side: NDArray[np.bool_], least: float, paid: Rounds) -> "_Tree":
-        """One level more; each is counted, also where no node is left to be split."""
+    def grown(self, side: NDArray[np.bool_], least: float, rounds: Rounds) -> "_Tree":
+        """Return the tree with one level more; each level is counted, even if no node is left to be split."""
         split = self._split(least)
         closed = self._with_leaves(~split & (self.counts >= 1.0))
         parent = _renumbered(self.node_of, split)
         child_of = np.where(parent == NO_BIN, NO_BIN, 2 * parent + side)
-        counts = paid.counts(child_of, max(2 * int(split.sum()), 1)).astype(np.float64)[: 2 * int(split.sum())]
+        counts = rounds.counts(child_of, max(2 * int(split.sum()), 1)).astype(np.float64)[: 2 * int(split.sum())]
         large = counts >= least
         return _Tree(_renumbered(child_of, large), counts[large], closed.leaf_of, closed.weights)
 
     def all_leaves(self) -> tuple[Places, Reals]:
-        """With the nodes that are still open."""
+        """Return the leaves, open nodes included: int64 [n] and their noisy counts."""
         closed = self._with_leaves(self.counts >= 1.0)
         return closed.leaf_of, closed.weights
 
@@ -114,6 +114,6 @@ class _Tree:
 
 
 def _renumbered(node_of: Places, kept: NDArray[np.bool_]) -> Places:
-    """Where units are when only some nodes are kept, numbered again from 0; -1 for units of the others."""
+    """Return the node of each unit after dropping nodes, renumbered from 0; -1 for units of dropped nodes."""
     numbers = np.append(np.where(kept, np.cumsum(kept) - 1, NO_BIN), NO_BIN)
     return np.asarray(numbers[node_of], np.int64)

@@ -1,4 +1,4 @@
-"""What a request says about clustering; every word of it is public (PRIVACY §1)."""
+"""Clustering settings of a request; all of them are public (PRIVACY §1)."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -13,19 +13,19 @@ MOST_CLUSTERS = 4096
 MOST_DEPTH = 24
 
 ROUNDS: dict[str, int] = {"anchored": 1, "lsh_tree": 1, "lloyd": 2}
-"""How often a method takes sums where a request is silent; it is written out when the request is read."""
+"""Sum rounds of a method by default; written into the request when it is read."""
 
 
 class ClusterSettings(RequestModel):
-    """How units are put into clusters.
+    """Settings of the clustering of units.
 
     Attributes:
-        method: `anchored`, from public points, with means that are shrunk by how noisy they are; `lsh_tree`, after
+        method: `anchored`, from public points, with means shrunk by their noise; `lsh_tree`, after
             Chang and Kamath; `lloyd`, Lloyd's rounds from public points.
         count: k, how many clusters there are at most.
-        rounds: how often noisy sums are taken; of an `lsh_tree` once.
-        depth: how many times an `lsh_tree` splits; the others do not look at it.
-        count_share: what all noisy counts get of the clustering's budget; the sums get the rest.
+        rounds: how often noisy sums are taken; once for an `lsh_tree`.
+        depth: how many times an `lsh_tree` splits; the other methods ignore it.
+        count_share: share of all noisy counts in the clustering's budget; the sums get the rest.
     """
 
     method: Method = "anchored"
@@ -36,14 +36,14 @@ class ClusterSettings(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_method(cls, written: Any) -> Any:
-        """The rounds that suit the method, where nothing is said about them."""
-        if not isinstance(written, dict):
-            return written
-        method = written.get("method", "anchored")
+    def _by_method(cls, raw: Any) -> Any:
+        """Fill in the default rounds of the method."""
+        if not isinstance(raw, dict):
+            return raw
+        method = raw.get("method", "anchored")
         if method not in ROUNDS:
-            return written  # the field says what is wrong with it
-        return {"rounds": ROUNDS[method], **written}
+            return raw  # the field's own validation reports it
+        return {"rounds": ROUNDS[method], **raw}
 
     @model_validator(mode="after")
     def _one_sum_a_leaf(self) -> "ClusterSettings":

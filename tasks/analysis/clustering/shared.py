@@ -1,4 +1,4 @@
-"""What the clusterers share."""
+"""Common base of clusterers: rounds, bins, public facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from tasks.text.public_topics import PUBLIC_TOPICS, digest
 
 @dataclass(frozen=True)
 class IterativeClusterer:
-    """What is the same in all of them: rounds are paid for, and released points are read as centres.
+    """Base of clusterers: pays for rounds and reads released points as centres.
 
     Attributes:
         count: k.
-        rounds: of counts and of sums; how many of each a clusterer takes is its own.
+        rounds: of counts and of sums; each clusterer has its own number of both.
     """
 
     count: int
@@ -28,26 +28,26 @@ class IterativeClusterer:
 
     @property
     def event(self) -> PrivacyEvent:
-        """What is charged."""
+        """The event of all rounds together."""
         return self.rounds.event()
 
     def centres(self, released: Json, public: Points) -> Centroids:
-        """At most k centres of what was released."""
+        """Return at most k centres of the released points."""
         return Centroids.of(Coreset.from_json(released), self.count)
 
 
 def bins_of(units: GridPoints, centres: Reals) -> Places:
-    """Which centre each unit is counted at, int64 [n]; a unit whose point is not finite is in no bin."""
+    """Return the centre at which each unit is counted, int64 [n]; a unit whose point is not finite is in no bin."""
     return np.where(units.usable, units.nearest(centres), NO_BIN)
 
 
 def start_facts() -> Mapping[str, str]:
-    """What a clusterer that starts from public points depends on beside the release's own keywords."""
+    """Return the public facts of the built-in topics, from which a clusterer may start."""
     return {"public topics": f"{len(PUBLIC_TOPICS)}, SHA-256 {digest()}"}
 
 
 def rounds_facts(count: int, rounds: KMeansRounds) -> Mapping[str, str]:
-    """Public facts of a clustering."""
+    """Return the public facts of a clustering and its noise."""
     return {
         "clusters k": str(count),
         "count rounds": str(rounds.count_rounds),
@@ -59,5 +59,5 @@ def rounds_facts(count: int, rounds: KMeansRounds) -> Mapping[str, str]:
 
 
 def within_ball(vectors: Reals) -> Reals:
-    """Released vectors, brought down to length 1 where they are longer: points are no longer than that."""
+    """Scale released vectors down to length 1 where they are longer: no point is."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1.0), np.float64)

@@ -1,1 +1,1 @@
-"""Facets of a text: what it is about, extracted by rules or by a model."""
+"""Facets of a text, extracted by rules or by a model: its topics, keywords, summary and other fields."""

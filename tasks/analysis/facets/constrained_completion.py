@@ -1,11 +1,11 @@
-"""What the model answers about each private text, held to a grammar, without a draw: facets and chosen keywords.
+"""Greedy completions about private texts, constrained by a grammar: facets and chosen keywords.
 
 An answer is greedy, so it is a function of logits; and each text's logits are a function of that text and of public
 things alone, bit for bit (PRIVACY §4.2 point 1). A session gives that for rows that enter at public times. An answer's
 length is private here, and so would be the time at which the next text enters when one has ended. So texts go in
-waves: all of a wave enter an empty session together, and nobody enters until all of them have ended. Who ends early
-leaves, which moves others to other slots, and slots do not matter. All waves have passes of one shape, also the last
-and smaller one. Who is in which wave therefore changes nothing but time.
+waves: all texts of a wave enter an empty session together, and none enters until all of them have ended. A text that
+ends early leaves, which moves others to other slots, and slots do not matter. All waves have passes of one shape, also
+the last and smaller one. The assignment of texts to waves therefore changes nothing but time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +27,9 @@ MOST_PLACES = 1024
 """Texts of a wave; more at once are no faster."""
 
 NO_TEXT = "(no text)"
-"""Stands in a text's place where the model is asked what it would say about none."""
+"""Placeholder for a text in the contrast prompt, which has none."""
 
-_FEW = 32  # tokens that are tried before the set of all allowed ones is asked for
+_FEW = 32  # tokens that are tried before the set of all allowed ones is computed
 
 Tokens = tuple[int, ...]
 
@@ -44,34 +44,34 @@ def complete_constrained(
     contrast: float = 0.0,
     prefix: int = 0,
 ) -> list[str | None]:
-    """For each text the model's answer; None for one that cannot be read, or about which the model says nothing.
+    """Return the model's answer for each text; None for a text that cannot be read or gets no answer.
 
     Args:
-        prompt: what stands around each text; public.
-        max_text_tokens: what is read of a text.
-        progress: told how many texts are done, and of how many.
-        contrast: how much a token is preferred that the text makes likelier than NO_TEXT in its place would; 0 for
-            the likeliest token. It doubles the work.
-        prefix: to how many tokens the prompt is filled up before the text, at least; public.
+        prompt: the tokens around each text; public.
+        max_text_tokens: how many tokens of a text are read.
+        progress: called with the number of finished texts and of all texts.
+        contrast: weight of tokens that the text makes likelier than NO_TEXT in its place; 0 for the likeliest token.
+            It doubles the work.
+        prefix: least number of tokens to which the prompt is padded before the text; public.
 
     Returns:
-        answers that the grammar admits, whole, of at most `grammar.max_new_tokens` tokens. A text without a token
-        that the model knows, or with logits that are not finite at some step, has none, and stops nobody else.
+        complete answers of the grammar, of at most `grammar.max_new_tokens` tokens. A text without a token that the
+        model knows, or with logits that are not finite at some step, has no answer, and does not affect other texts.
 
     Raises:
         ContextTooLong: prompt, text and answer exceed the model's context.
         RowsNotIsolated: this device cannot keep rows apart; also where there is no text.
         NotEnoughMemory: not even one text fits.
     """
-    asked = _Asked.of(engine, prompt, grammar, max_text_tokens, contrast, prefix)
-    read = [reference_tokens(engine.model.tokenizer, text, max_text_tokens) for text in texts]
-    found: list[str | None] = [None] * len(texts)
-    done = sum(not tokens for tokens in read)
-    for answers in _waves(asked, {number: tokens for number, tokens in enumerate(read) if tokens}):
+    question = _Question.of(engine, prompt, grammar, max_text_tokens, contrast, prefix)
+    tokens_of_texts = [reference_tokens(engine.model.tokenizer, text, max_text_tokens) for text in texts]
+    results: list[str | None] = [None] * len(texts)
+    done = sum(not tokens for tokens in tokens_of_texts)
+    for answers in _waves(question, {number: tokens for number, tokens in enumerate(tokens_of_texts) if tokens}):
         for number, answer in answers.items():
-            found[number] = answer
+            results[number] = answer
         progress(done := done + len(answers), len(texts))
-    return found
+    return results
 
 
 def ask_device(
@@ -82,7 +82,7 @@ def ask_device(
     contrast: float = 0.0,
     prefix: int = 0,
 ) -> None:
-    """Ask about all passes of `complete_constrained` before anything is paid; arguments as there.
+    """Check that the device can run all passes of `complete_constrained`, before anything is paid; arguments as there.
 
     Raises:
         ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `complete_constrained`.
@@ -91,16 +91,16 @@ def ask_device(
 
 
 def _public(prompt: PromptPieces) -> PromptPieces:
-    return PromptPieces((), prompt.suffix[-1:])  # a session wants one; nothing is asked of public rows
+    return PromptPieces((), prompt.suffix[-1:])  # a session needs one; its output is not used
 
 
 def _sizes(prompt: PromptPieces, max_text_tokens: int, max_new_tokens: int, contrast: float, prefix: int) -> Sizes:
-    made = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max_new_tokens, references=2 if contrast else 1)
-    return replace(made, prefix=max(made.prefix, prefix))
+    sizes = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max_new_tokens, references=2 if contrast else 1)
+    return replace(sizes, prefix=max(sizes.prefix, prefix))
 
 
 def _passes(engine: Engine, sizes: Sizes) -> int:
-    """Rows of every pass: as many as the device keeps apart."""
+    """Return the rows of every pass: as many as the device can isolate."""
     model = engine.model
     sizes.check_fits(model)
     most = SessionSize(1, ROWS.get(model.device.type, ROWS["cpu"]))
@@ -108,11 +108,11 @@ def _passes(engine: Engine, sizes: Sizes) -> int:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What all texts are asked, and the public sizes of it.
+class _Question:
+    """The common question for all texts, with its public sizes.
 
     Attributes:
-        passes: rows of every pass, as many as the device keeps apart.
+        passes: rows of every pass, as many as the device can isolate.
     """
 
     engine: Engine
@@ -133,7 +133,7 @@ class _Asked:
         max_text_tokens: int,
         contrast: float = 0.0,
         prefix: int = 0,
-    ) -> "_Asked":
+    ) -> "_Question":
         public = _public(prompt)
         sizes = _sizes(prompt, max_text_tokens, grammar.max_new_tokens, contrast, prefix)
         passes = _passes(engine, sizes)
@@ -141,66 +141,66 @@ class _Asked:
         return cls(engine, public, prompt, sizes, grammar, contrast, without, passes)
 
     def rows(self, text: Tokens) -> list[Tokens]:
-        """What is read for one text. What no text would make of the answer is a row beside it: alone, bit for bit."""
+        """Return the rows for one text; with a contrast, a second row of NO_TEXT, isolated bit for bit."""
         return [text, self.without] if self.contrast else [text]
 
     def session(self, places: int) -> Session:
-        """An empty session whose passes have the one shape."""
+        """Open an empty session whose passes all have one shape."""
         return Session(self.engine.model, self.engine.isolation, self.sizes, places, self.passes)
 
 
-def _waves(asked: _Asked, texts: Mapping[int, Tokens]) -> Iterator[dict[int, str | None]]:
-    """The answers, wave after wave; smaller ones where memory did not suffice.
+def _waves(question: _Question, texts: Mapping[int, Tokens]) -> Iterator[dict[int, str | None]]:
+    """Yield the answers, wave after wave; waves get smaller where memory does not suffice.
 
-    A wave in which memory was short is asked again from its beginning: going on, it would read what it has said so far
-    in passes of another shape.
+    A wave that ran out of memory starts again: continuing, it would read its own answers so far in passes of another
+    shape.
     """
-    places = min(MOST_PLACES, generations_at_once(asked.engine.model, asked.sizes, asked.engine.memory))
-    left = list(texts)
-    while left:
-        now = {number: texts[number] for number in left[:places]}
-        answers = _wave(asked, now, places)
+    places = min(MOST_PLACES, generations_at_once(question.engine.model, question.sizes, question.engine.memory))
+    remaining = list(texts)
+    while remaining:
+        wave = {number: texts[number] for number in remaining[:places]}
+        answers = _wave(question, wave, places)
         if answers is None and places == 1:
-            raise NotEnoughMemory(str(asked.engine.model.device))
+            raise NotEnoughMemory(str(question.engine.model.device))
         if answers is None:
             places = max(1, places // 2)
             continue
-        left = left[places:]
+        remaining = remaining[places:]
         yield answers
 
 
 @torch.inference_mode()
-def _wave(asked: _Asked, texts: Mapping[int, Tokens], places: int) -> dict[int, str | None] | None:
-    """The answers to some texts at once; None if memory did not suffice."""
-    session, grammar = asked.session(places), asked.grammar
+def _wave(question: _Question, texts: Mapping[int, Tokens], places: int) -> dict[int, str | None] | None:
+    """Return the answers to one wave of texts; None if memory did not suffice."""
+    session, grammar = question.session(places), question.grammar
     for number, tokens in texts.items():
-        session.enter(number, asked.public, asked.private, asked.rows(tokens))
+        session.enter(number, question.public, question.private, question.rows(tokens))
     under_way = {number: Answer(grammar.automaton.start) for number in texts}
-    found: dict[int, str | None] = {}
+    results: dict[int, str | None] = {}
     while under_way:
         try:
-            said = session.private_logits()
+            logits = session.private_logits()
         except MemoryRanOut:
             return None
-        silent = _take(asked, [under_way[number] for number in session.numbers], said)
-        for number, mute in zip(session.numbers, silent, strict=True):
-            if mute or under_way[number].ended:
-                found[number] = None if mute else grammar.text(under_way[number])
+        invalid = _take(question, [under_way[number] for number in session.numbers], logits)
+        for number, is_invalid in zip(session.numbers, invalid, strict=True):
+            if is_invalid or under_way[number].ended:
+                results[number] = None if is_invalid else grammar.text(under_way[number])
                 del under_way[number]
                 session.leave(number)
         session.advance([under_way[number].drawn[-1] for number in session.numbers])
-    return found
+    return results
 
 
-def _take(asked: _Asked, answers: Sequence[Answer], said: RowLogits) -> list[bool]:
-    """One token more for each answer; whether the model said nothing."""
+def _take(question: _Question, answers: Sequence[Answer], logits: RowLogits) -> list[bool]:
+    """Add one token to each answer; return whether the model's logits were invalid, for each."""
     if not answers:
         return []
-    values = said.values.view(len(answers), -1, said.values.shape[1])
-    few = values[:, 0].topk(min(_FEW, values.shape[2]), dim=1).indices.tolist()
-    silent: list[bool] = (~said.valid.view(len(answers), -1).all(1)).tolist()
-    for answer, rows, tokens, mute in zip(answers, values.cpu().numpy(), few, silent, strict=True):
-        if not mute:
+    values = logits.values.view(len(answers), -1, logits.values.shape[1])
+    likeliest = values[:, 0].topk(min(_FEW, values.shape[2]), dim=1).indices.tolist()
+    invalid: list[bool] = (~logits.valid.view(len(answers), -1).all(1)).tolist()
+    for answer, rows, tokens, is_invalid in zip(answers, values.cpu().numpy(), likeliest, invalid, strict=True):
+        if not is_invalid:
             without = rows[1] if len(rows) > 1 else None
-            asked.grammar.take(answer, asked.grammar.best(answer, rows[0], tokens, without, asked.contrast))
-    return silent
+            question.grammar.take(answer, question.grammar.best(answer, rows[0], tokens, without, question.contrast))
+    return invalid

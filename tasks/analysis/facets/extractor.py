@@ -1,8 +1,8 @@
-"""Facets: what is extracted from each unit before anything is released (URANIA, section 4.1 and appendix G.1).
+"""Facet extractors: private preparation of each unit before any release (URANIA, section 4.1 and appendix G.1).
 
-Extraction is free, private preparation. It is free because each unit's facets are a function of that unit's text and
-of public things alone, bit for bit: later mechanisms bound what a unit contributes, and count it once whatever its
-facets are. What goes wrong with one unit gives it empty facets and disturbs nobody else (PRIVACY §3).
+Extraction costs nothing because each unit's facets are a function of that unit's text and of public values alone, bit
+for bit: later mechanisms bound the contribution of a unit, and count it once for any facets. A failure on one unit
+gives it empty facets and affects no other unit (PRIVACY §3).
 """
 
 from collections.abc import Sequence
@@ -20,31 +20,33 @@ MODEL, RAKE, YAKE = "model", "rake", "yake"
 
 
 class Extractor(Protocol):
-    """Texts in, facets out, each a function of its own text."""
+    """Function from texts to facets, each a function of its own text."""
 
     @property
     def name(self) -> str:
-        """All that facets depend on beside the text: settings, model, wording, version. Public."""
+        """Everything that facets depend on except the text: settings, model, wording, version. Public."""
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """One for each text, in their order; it never fails because of a text."""
+        """Return the facets of each text, in order; never fails because of a text."""
 
 
 def extractor_for(
     settings: FacetSettings, engine: "Engine | None" = None, progress: Progress = lambda done, of: None
 ) -> Extractor:
-    """The extractor that the settings name.
+    """Return the extractor that the settings name.
 
     Args:
-        engine: the release's model at work; only `model` needs one.
+        engine: the engine of the release's model; only `model` needs one.
 
     Raises:
         ValueError: `model` without an engine.
         TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such facets.
-        ContextTooLong, NoChatTemplate: nor can it be asked for them.
+        ContextTooLong, NoChatTemplate: the model cannot take the prompt.
     """
     if settings.extractor == MODEL:
-        from tasks.analysis.facets.model_based import ModelExtractor  # torch; nobody else needs it
+        from tasks.analysis.facets.model_based import (
+            ModelExtractor,
+        )  # imports torch, which the other extractors do not need
 
         if engine is None:
             raise ValueError("facets by the model need an engine")

@@ -1,6 +1,6 @@
-"""Facets by the language model: each text is asked about by itself, and the answer is a JSON object by construction.
+"""Facet extraction by the language model: one prompt per text, answered by a JSON object by construction.
 
-After URANIA, appendix G.1; the words are ours. What stands before the text is one for all texts, and is read once.
+After URANIA, appendix G.1; the wording is ours. The prompt before the text is the same for all texts and read once.
 """
 
 import json
@@ -19,7 +19,7 @@ from tasks.inference.structured_output.greedy_decoding import Grammar
 from tasks.values.insight import Facets
 
 CODE = 1
-"""Raised whenever this module, or what it stands on, finds other facets than before: it is part of the name."""
+"""Version, increased whenever this module or its dependencies extract other facets; a part of the name."""
 
 SYSTEM = "You read texts and note their facets as one JSON object. You note only what the text itself says."
 ASK = """Note the facets of each text:
@@ -34,8 +34,8 @@ class ModelExtractor:
     """An `Extractor` by the model.
 
     Attributes:
-        prompt: what stands around each text.
-        grammar: what the answers are held to.
+        prompt: the tokens around each text.
+        grammar: of the answers.
     """
 
     settings: FacetSettings
@@ -46,47 +46,47 @@ class ModelExtractor:
 
     @classmethod
     def of(cls, settings: FacetSettings, engine: Engine, progress: Progress) -> "ModelExtractor":
-        """The extractor; arguments and errors as `extractor_for`."""
+        """Build the extractor; arguments and errors as `extractor_for`."""
         grammar = Grammar.of_schema(settings.json_schema, engine.model, settings.max_new_tokens)
         prompt = private_prompt(engine.model.tokenizer, _wording(settings))
-        made = cls(settings, engine, prompt, grammar, progress)
-        made([])  # whatever does not fit the model is refused now
-        return made
+        extractor = cls(settings, engine, prompt, grammar, progress)
+        extractor([])  # a prompt that does not fit the model is refused now
+        return extractor
 
     @property
     def name(self) -> str:
-        """Weights, prompt and settings; the prompt's tokens also tell of the tokenizer and of the model's template."""
+        """Digests of weights, prompt and settings; the prompt's tokens also cover tokenizer and chat template."""
         model = self.engine.model
-        asked = digest([list(self.prompt.prefix), list(self.prompt.suffix)])
+        prompt_digest = digest([list(self.prompt.prefix), list(self.prompt.suffix)])
         return (
-            f"model {model.digest} {model.precision} on {model.device.type}, code {CODE}, prompt {asked},"
+            f"model {model.digest} {model.precision} on {model.device.type}, code {CODE}, prompt {prompt_digest},"
             f" settings {self.settings.digest}"
         )
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """One for each text."""
-        asked = self.settings
+        """Return the facets of each text."""
+        settings = self.settings
         answers = complete_constrained(
             self.engine,
             self.prompt,
             texts,
             self.grammar,
-            asked.max_text_tokens,
+            settings.max_text_tokens,
             self.progress,
-            contrast=float(asked.contrast),
+            contrast=float(settings.contrast),
         )
         return [facets_in(self.settings.fields, answer) for answer in answers]
 
 
 def facets_in(fields: Sequence[FacetField], answer: str | None) -> Facets:
-    """What an answer says; empty facets if it says nothing, is no JSON, or is not of the schema."""
+    """Parse an answer; empty facets if there is none, or if it is not JSON of the schema."""
     try:
-        read = json.loads(answer or "")
+        record = json.loads(answer or "")
     except (ValueError, RecursionError):
         return no_facets(fields)
-    if not isinstance(read, Mapping) or not all(_fits(field, read.get(field.name)) for field in fields):
+    if not isinstance(record, Mapping) or not all(_fits(field, record.get(field.name)) for field in fields):
         return no_facets(fields)
-    return tidy_facets(fields, {field.name: _several(read[field.name]) for field in fields})
+    return tidy_facets(fields, {field.name: _several(record[field.name]) for field in fields})
 
 
 def _several(value: str | list[str]) -> list[str]:
@@ -100,17 +100,24 @@ def _fits(field: FacetField, value: object) -> bool:
 
 
 def _wording(settings: FacetSettings) -> PromptSpec:
-    """What the model is told. Braces in it are plain characters; only the place of the text is one."""
+    """Return the prompt, with braces escaped except those of the text's placeholder."""
     fields = "\n".join(f"- {field.name}: {field.about}" for field in settings.fields)
-    examples = "".join(f"Text: {each.text}\nFacets: {_noted(settings, each)}\n\n" for each in settings.examples)
+    examples = "".join(
+        f"Text: {example.text}\nFacets: {_noted(settings, example)}\n\n" for example in settings.examples
+    )
     return PromptSpec("facets", system=SYSTEM, private=ASK.format(fields=_plain(fields), examples=_plain(examples)))
 
 
 def _noted(settings: FacetSettings, example: FacetExample) -> str:
-    """The answer to an example, in the order and the form of all answers."""
-    known = {field.name: example.facets[field.name] for field in settings.fields if field.name in example.facets}
-    noted = {name: " ".join(said) if settings.field[name].kind == "text" else said for name, said in known.items()}
-    return json.dumps(noted, ensure_ascii=False)
+    """Return the answer to an example, in the order and the form of all answers."""
+    phrases_by_field = {
+        field.name: example.facets[field.name] for field in settings.fields if field.name in example.facets
+    }
+    answer = {
+        name: " ".join(phrases) if settings.field[name].kind == "text" else phrases
+        for name, phrases in phrases_by_field.items()
+    }
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def _plain(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Facets of private units by the workers of a run, the same as this process would find.
+"""Parallel facet extraction by the workers of a run, with the same results as in this process.
 
-RAKE stays here: sending a text takes longer than reading it.
+RAKE stays in this process: sending a text takes longer than processing it.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ from tasks.values.insight import Facets
 
 @dataclass(frozen=True)
 class SpreadExtractor:
-    """An `Extractor` whose facets are found by others.
+    """An `Extractor` that runs on workers.
 
     Attributes:
-        name: of the same one, here.
+        name: of the same extractor in this process.
     """
 
     name: str
@@ -30,18 +30,18 @@ class SpreadExtractor:
     progress: Progress
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """One for each text."""
+        """Return the facets of each text."""
         return self.spread(texts, self.progress)
 
 
 def spread_extractor(
     workers: WorkerSet | None, engine: Engine, device: str, settings: FacetSettings, progress: Progress
 ) -> Extractor:
-    """The extractor of the settings for private units: by workers, if there are some and they are of use.
+    """Return the extractor of the settings for private units; on workers, if there are any and they help.
 
     Args:
-        engine: the run's own.
-        device: where the run computes.
+        engine: of the run in this process.
+        device: of the run.
 
     Raises:
         As `extractor_for`.
@@ -50,16 +50,16 @@ def spread_extractor(
         return extractor_for(settings, engine, progress)
     here = extractor_for(settings, engine)
     spread = spread_of(workers, here.name, device, partial(facets_tool, settings, workers.load))
-    spread.begin()  # each of them asks its own device whether rows keep their bits there
+    spread.begin()  # each worker checks row isolation on its own device
     return SpreadExtractor(here.name, spread, progress)
 
 
 def facets_tool(
     settings: FacetSettings, load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool
 ) -> Tool:
-    """Facets by an extractor of the worker's own; runs on a worker."""
+    """Build the extractor of a worker; runs on the worker."""
     device = settle(place.device, place.threads, elsewhere)
-    # How much memory there is decides nothing of an answer (docs/decisions/0042).
+    # The amount of memory does not change an answer (docs/decisions/0042).
     engine = Engine(load(device), memory=place.memory) if settings.extractor == MODEL else None
     extract = extractor_for(settings, engine)
     return WorkerEnvironment.here((extract.name,), device, elsewhere), extract

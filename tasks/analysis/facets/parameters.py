@@ -1,4 +1,4 @@
-"""What a request says about facets: who extracts them, and into which fields. Every word of it is public."""
+"""Facet settings of a request: the extractor and the fields. All of them are public."""
 
 import json
 from decimal import Decimal
@@ -23,11 +23,11 @@ class FacetField(RequestModel):
     """One field of the facets.
 
     Attributes:
-        name: how it is called in what the model writes.
-        about: what it is, in a line that the model reads.
+        name: its name in the model's answer.
+        about: its meaning, in a line that the model reads.
         kind: one text, or a list of short ones.
-        most_items: of a list.
-        most_characters: of a text, or of each item of a list.
+        most_items: limit of a list.
+        most_characters: limit of a text, or of each item of a list.
     """
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,39}$")]
@@ -38,7 +38,7 @@ class FacetField(RequestModel):
 
     @property
     def schema_part(self) -> Schema:
-        """Its JSON schema."""
+        """The JSON schema of the field."""
         if self.kind == "text":
             return {"type": "string", "maxLength": self.most_characters}
         item = {"type": "string", "minLength": 1, "maxLength": self.most_characters}
@@ -46,7 +46,7 @@ class FacetField(RequestModel):
 
     @property
     def characters(self) -> int:
-        """What it adds to the size of the grammar, as `json_schema` counts."""
+        """Its part of the size of the grammar, as `json_schema` counts."""
         return len(json.dumps(self.name)) + self.most_characters * (self.most_items if self.kind == "list" else 1)
 
 
@@ -58,14 +58,14 @@ PAPER_FIELDS = (
     FacetField(name=KEYWORDS, about="the words that best tell it from other texts", most_characters=30),
     FacetField(name=SUMMARY, about="one sentence of at most 20 words", kind="text", most_characters=160),
 )
-"""The six of URANIA's appendix G.1, in its order and in our words."""
+"""The six fields of URANIA's appendix G.1, in its order and in our words."""
 
 
 class FacetExample(RequestModel):
-    """A made-up text with its facets, which the model is shown.
+    """An invented text with its facets, shown to the model.
 
     Attributes:
-        facets: by the name of the field. What is left out, and what is no field, is not shown.
+        facets: by the name of the field. Missing and unknown fields are not shown.
     """
 
     text: Annotated[str, Field(min_length=1, max_length=600)]
@@ -96,21 +96,21 @@ EXAMPLES = (
         },
     ),
 )
-"""Two of our own: without any, a small model repeats the instructions, and with one it repeats the example."""
+"""Two examples: without any, a small model repeats the instructions, and with one it repeats the example."""
 
 
 class FacetSettings(RequestModel):
-    """How facets are extracted; all of it is public.
+    """Settings of the extraction of facets; all of them are public.
 
     Attributes:
-        extractor: `rake` and `yake` need no model and read phrases off the text; `model` asks the release's model.
+        extractor: `rake` and `yake` take phrases from the text without a model; `model` prompts the release's model.
         fields: of every unit's facets, in this order. `summary`, a text, and `keywords`, a list, are among them.
-        examples: what the model is shown before each text; none are needed.
+        examples: shown to the model before each text; may be empty.
         phrase_words: the longest phrase of `rake` and `yake`, in words.
-        contrast: how much the model prefers words that a text makes likelier than no text would. At 0 a small model
-            repeats the examples; more than 0 doubles the work.
-        max_text_tokens: what the model reads of a unit.
-        max_new_tokens: what it may write about one, the end included.
+        contrast: weight of words that the text makes likelier than no text would. At 0 a small model repeats the
+            examples; more than 0 doubles the work.
+        max_text_tokens: tokens of a unit that the model reads.
+        max_new_tokens: tokens of an answer, the end included.
     """
 
     extractor: ExtractorName = "rake"
@@ -131,13 +131,13 @@ class FacetSettings(RequestModel):
                 raise FacetsImpossible(f"a field `{name}` of kind {kind} is needed")
         if (size := sum(field.characters for field in self.fields)) > MOST_CHARACTERS:
             raise FacetsImpossible(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
-        if (size := self._told) > MOST_TOLD:
-            raise FacetsImpossible(f"what the model is told of them has {size} characters (at most {MOST_TOLD})")
+        if (size := self._prompt_characters) > MOST_TOLD:
+            raise FacetsImpossible(f"their descriptions and examples have {size} characters (at most {MOST_TOLD})")
         return self
 
     @property
     def json_schema(self) -> Schema:
-        """What the model's answers are held to: an object with all fields, in their order."""
+        """The schema of the model's answers: an object with all fields, in order."""
         return {
             "type": "object",
             "properties": {field.name: field.schema_part for field in self.fields},
@@ -145,19 +145,19 @@ class FacetSettings(RequestModel):
         }
 
     @property
-    def _told(self) -> int:
-        """Characters of descriptions and examples."""
+    def _prompt_characters(self) -> int:
+        """Number of characters of descriptions and examples in the prompt."""
         shown = [phrase for example in self.examples for phrases in example.facets.values() for phrase in phrases]
         return sum(map(len, [*(field.about for field in self.fields), *(each.text for each in self.examples), *shown]))
 
     @property
     def field(self) -> dict[str, FacetField]:
-        """The fields by name, in their order."""
+        """The fields by name, in order."""
         return {field.name: field for field in self.fields}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it."""
+        """SHA-256 of all settings."""
         return digest(model_to_json(self))
 
 
@@ -166,7 +166,7 @@ class FacetsImpossible(UsageError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"Facets cannot have these fields: {reason}.",
+            f"These facet fields are not possible: {reason}.",
             "Correct `facets.fields`, or leave it out; docs/facets.md has an example.",
             {"reason": reason},
         )

@@ -1,11 +1,11 @@
-"""Facets without a model: key phrases of the text itself, by RAKE or by YAKE.
+"""Rule-based facet extraction without a model: key phrases of the text by RAKE or YAKE.
 
-`summary` is the beginning of the text as it stands: it is embedded, and nobody reads it. `keywords` are the best key
-phrases, then words; `topics` (where the schema has it) the words that weigh most. Other fields stay empty: who wants
-intents and entities needs the model.
+`summary` is the unchanged beginning of the text: it is embedded and never shown. `keywords` are the best key phrases,
+then words; `topics` (where the schema has it) the words with the largest weights. Other fields stay empty: intents and
+entities need the model.
 
-Both know English function words alone. In another language they work all the same, and worse: phrases contain function
-words, and where words are not set apart a phrase is a whole clause, which is left out if it is long.
+Both know only English function words. In another language they work less well: phrases contain function words, and in
+scripts without spaces between words a phrase is a whole clause, which is left out if it is long.
 """
 
 import logging
@@ -24,10 +24,10 @@ from tasks.text.rake import phrase_scores
 from tasks.values.insight import KEYWORDS, SUMMARY, Facets
 
 CODE = 1
-"""Raised whenever this module finds other facets than before: it is part of the name."""
+"""Version, increased whenever this module extracts other facets; a part of the name."""
 
 READ_CHARACTERS = 20_000
-"""What is read of a text: a public limit, so that no text can hold everybody up."""
+"""Characters of a text that are read: a public limit, so that no text can delay all others."""
 SUMMARY_CHARACTERS = 2_000
 """More than an embedder reads: 256 to 384 word pieces."""
 TOPICS = "topics"
@@ -38,7 +38,7 @@ following please help want need know based create generate suggest answer questi
 examples thing things way ways lot hello hi thanks thank sure okay ok
 """
 _ASKING = frozenset(_REQUESTS.split())
-"""Words of asking and answering, which tell no conversation from another. A phrase of these alone is left out."""
+"""Words of questions and answers, which occur in any conversation. A phrase of these alone is left out."""
 
 Phrases = tuple[Sequence[str], Sequence[str]]
 """Key phrases and single words, the best first."""
@@ -50,7 +50,7 @@ class RuleBasedExtractor:
 
     Attributes:
         phrases: `rake` or `yake`: text and longest phrase in words -> phrases and words, each a function of the text.
-        progress: told every thousand units.
+        progress: called every thousand units.
     """
 
     settings: FacetSettings
@@ -65,51 +65,53 @@ class RuleBasedExtractor:
         return f"{kind}{library}, code {CODE}, settings {self.settings.digest}"
 
     def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """One for each text."""
-        found = []
+        """Return the facets of each text."""
+        facets = []
         for done, text in enumerate(texts, 1):
-            found.append(self._of(text))
+            facets.append(self._of(text))
             if not done % 1000 or done == len(texts):
                 self.progress(done, len(texts))
-        return found
+        return facets
 
     def _of(self, text: str) -> Facets:
         try:
             return self._facets(spaced_lines(text))
-        except Exception:  # noqa: BLE001 - whatever a library raises may quote the text; the row is null
+        except Exception:  # noqa: BLE001 - a library's error may quote the text; the facets are empty
             return no_facets(self.settings.fields)
 
     def _facets(self, text: str) -> Facets:
         phrases, words = self.phrases(text, self.settings.phrase_words)
-        found: Mapping[str, Sequence[str]] = {
+        candidates: Mapping[str, Sequence[str]] = {
             KEYWORDS: [phrase for phrase in (*phrases, *words) if _says_something(phrase)],
             TOPICS: [word for word in words if _says_something(word)],
         }
-        kept = tidy_facets(self.settings.fields, found)
+        tidied = tidy_facets(self.settings.fields, candidates)
         summary = spaced(text[:SUMMARY_CHARACTERS])
-        return Facets({**kept.values, SUMMARY: (summary,) if summary else ()})
+        return Facets({**tidied.values, SUMMARY: (summary,) if summary else ()})
 
 
 def spaced_lines(text: str) -> str:
-    """What is read of a text, line by line: an empty line ends a phrase."""
+    """Return the part of a text that is read, line by line: an empty line ends a phrase."""
     return "\n".join(spaced(line) for line in text[:READ_CHARACTERS].splitlines())
 
 
 def rake(text: str, words: int) -> Phrases:
-    """Phrases by RAKE, and words by their degree: with how many words all their phrases have."""
+    """Return phrases by RAKE, and words by their degree: the number of words in all their phrases."""
     scores = phrase_scores(text)
     degree = Counter[str]()
     for phrase in scores:
         degree.update(dict.fromkeys(phrase, len(phrase)))
-    best = sorted((phrase for phrase in scores if len(phrase) <= words), key=lambda each: (-scores[each], each))
+    best = sorted(
+        (phrase for phrase in scores if len(phrase) <= words), key=lambda candidate: (-scores[candidate], candidate)
+    )
     return [" ".join(phrase) for phrase in best], sorted(degree, key=lambda word: (-degree[word], word))
 
 
 def yake(text: str, words: int) -> Phrases:
-    """Phrases by YAKE (Campos et al., Information Sciences 509, 2020), and those of one word.
+    """Return phrases by YAKE (Campos et al., Information Sciences 509, 2020), and those of one word.
 
-    Each text is scored by itself; nothing is learned from one for the next. YAKE writes the beginning of a text that
-    it cannot read into the log, so its log is shut.
+    Each text is scored by itself, without a state between texts. YAKE logs the beginning of a text that it cannot
+    read, so its log is disabled.
     """
     logging.getLogger("yake").disabled = logging.getLogger("yake.core.yake").disabled = True
     with warnings.catch_warnings():
@@ -127,6 +129,6 @@ def _yake(words: int) -> Any:
 
 
 def _says_something(phrase: str) -> bool:
-    """Whether there is a word of two letters or more that is not only one of asking."""
+    """Whether a phrase has a word of two letters or more that is not in `_ASKING`."""
     words = phrase.casefold().split()
     return any(word not in _ASKING and sum(map(str.isalpha, word)) > 1 for word in words)

@@ -1,1 +1,1 @@
-"""Keyword sets: candidates, refinement, assignment to texts."""
+"""Keyword sets: candidates, private selection, refinement, assignment to texts."""

@@ -1,12 +1,12 @@
-"""Which keywords of the closed set a unit is about: at most m of them, by closeness and by occurrence.
+"""Assignment of at most m keywords of the closed set to each unit, by closeness and by occurrence.
 
 URANIA, Algorithm 1, step 3 asks a language model for at most five keywords of a conversation. This is the fast way
-without one: the cosine between the unit's point and each keyword's, and more for keywords whose words the unit has.
+without one: the cosine between the unit's point and each keyword's, plus a bonus for keywords whose words the unit has.
 
 Each unit's choice must be a function of that unit and public things alone, bit for bit: it is what the keyword
 histogram counts (PRIVACY §5). A product of float matrices is not, because its rounding follows the shapes. So points
 are rounded to multiples of 2^-20; their products and sums are then whole multiples of 2^-40 up to 2^13, which float64
-holds exactly, in whatever order they are added. Equal scores are told apart by the public order of the set.
+holds exactly, in any order of addition. Equal scores are ordered by the public order of the set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _GRID: Final = 2**20
 _MOST_WIDTH: Final = 2**53 // _GRID**2
-_AT_ONCE = 4096  # units that are compared together; no score depends on it
+_AT_ONCE = 4096  # units that are compared together; scores do not depend on it
 
 
 class KeywordAssigner(Protocol):
-    """Chooses keywords of a closed public set for units."""
+    """Function that chooses keywords of a closed public set for units."""
 
     def __call__(
         self,
@@ -40,11 +40,11 @@ class KeywordAssigner(Protocol):
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """For each unit the indices of at most `most` different keywords, the best first; it may have none.
+        """Return for each unit the indices of at most `most` different keywords, the best first; possibly none.
 
         Args:
-            facets: what was extracted from each unit.
-            points: float32 [n, d], unit length, one row a unit.
+            facets: of each unit.
+            points: float32 [n, d], unit length, one row per unit.
             keywords: the public set, in its public order.
             keyword_points: float32 [m, d], unit length.
         """
@@ -70,10 +70,10 @@ class IndexKeywordAssigner:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `KeywordAssigner` says. A point that is not finite has no cosine: its unit's keywords have to occur.
+        """As `KeywordAssigner`. A point that is not finite has no cosine: its unit's keywords have to occur.
 
         Raises:
-            ValueError: shapes that do not belong together, more than 8,192 coordinates, or `most` below 1.
+            ValueError: shapes that do not match, more than 8,192 coordinates, or `most` below 1.
         """
         _check(facets, points, keywords, keyword_points, most)
         if not facets or not keywords:
@@ -83,44 +83,44 @@ class IndexKeywordAssigner:
     def _chosen(
         self, facets: Sequence[Facets], points: "Points", keywords: Sequence[str], keyword_points: "Points", most: int
     ) -> Iterator[tuple[int, ...]]:
-        import numpy as np  # here, because settings name this file and pricing needs no arrays
+        import numpy as np  # here, because settings import this file and pricing needs no arrays
 
         least, bonus = (int(Fraction(value) * _GRID**2) for value in (self.least, self.bonus))
-        occurring, theirs = _Occurring(keywords), _on_grid(keyword_points)
+        occurring, keyword_grid = _Occurring(keywords), _on_grid(keyword_points)
         for start in range(0, len(facets), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
+            batch = slice(start, start + _AT_ONCE)
             # Multiples of 2^-40 become whole numbers.
-            scores = (_on_grid(points[some]) @ theirs.T * _GRID**2).astype(np.int64)
-            for row, unit in zip(scores, facets[some], strict=True):
+            scores = (_on_grid(points[batch]) @ keyword_grid.T * _GRID**2).astype(np.int64)
+            for row, unit in zip(scores, facets[batch], strict=True):
                 row[occurring(unit)] += bonus
                 best = np.argsort(-row, kind="stable")[:most]
                 yield tuple(int(index) for index in best if row[index] >= least)
 
 
 class _Occurring:
-    """Which keywords have all their words in a text; plurals count as the word."""
+    """Index of the keywords that have all their words in a text; plurals count as the word."""
 
     def __init__(self, keywords: Sequence[str]) -> None:
-        self._wanted = [roots(keyword) for keyword in keywords]
-        self._by_root: Mapping[str, list[int]] = _index(self._wanted)
+        self._roots = [roots(keyword) for keyword in keywords]
+        self._by_root: Mapping[str, list[int]] = _index(self._roots)
 
     def __call__(self, unit: Facets) -> list[int]:
-        """Their indices, ascending."""
+        """Return the indices of the keywords that occur, ascending."""
         own = roots(unit.text)
-        touched = {index for root in own & self._by_root.keys() for index in self._by_root[root]}
-        return sorted(index for index in touched if self._wanted[index] <= own)
+        candidates = {index for root in own & self._by_root.keys() for index in self._by_root[root]}
+        return sorted(index for index in candidates if self._roots[index] <= own)
 
 
-def _index(wanted: Sequence[frozenset[str]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for index, each in enumerate(wanted):
-        for root in each:
-            found.setdefault(root, []).append(index)
-    return found
+def _index(keyword_roots: Sequence[frozenset[str]]) -> dict[str, list[int]]:
+    index_by_root: dict[str, list[int]] = {}
+    for index, roots_of_keyword in enumerate(keyword_roots):
+        for root in roots_of_keyword:
+            index_by_root.setdefault(root, []).append(index)
+    return index_by_root
 
 
 def _on_grid(points: "Points") -> "NDArray[np.float64]":
-    """Entries rounded to multiples of 2^-20 within [-1, 1]; a row that is not finite becomes zeros."""
+    """Return entries rounded to multiples of 2^-20 within [-1, 1]; a row that is not finite becomes zeros."""
     import numpy as np
 
     wide: NDArray[np.float64] = points.astype(np.float64)

@@ -1,8 +1,8 @@
-"""The model's choice of keywords for each unit, from the released set and nothing else (URANIA, appendix G.3).
+"""Assignment of keywords to units by the model, from the released set alone (URANIA, appendix G.3).
 
 The model reads the set and one unit's summary, and its answer is held to a grammar of lines of the set. So a unit has
-at most as many keywords as were allowed, all of them public, whatever the model makes of it: a set of at most k bins
-(PRIVACY §5). A unit's choice is a function of its summary and of public things, bit for bit. The wording is ours.
+at most the allowed number of keywords, all of them public, for any output of the model: a set of at most k bins
+(PRIVACY §5). A unit's choice is a function of its summary and of public values, bit for bit. The wording is ours.
 """
 
 from collections.abc import Sequence
@@ -33,21 +33,21 @@ Text: {{reference}}
 
 Label this text with the keywords of the list that fit it best, at most {most}, the best first."""
 OTHERWISE = "none of these"
-"""What the model may say instead. The question does not offer it: a small model would nearly always take it."""
+"""Alternative answer of the grammar. The prompt does not offer it: a small model would nearly always take it."""
 
 CONTRAST = 1.0
-"""See `complete`: without it a small model takes what stands first in the list, whatever the text."""
+"""See `complete_constrained`: without it a small model takes the first keywords of the list, for any text."""
 MAX_TEXT_TOKENS = 128
-"""What the model reads of a summary."""
+"""Tokens of a summary that the model reads."""
 MAX_NEW_TOKENS = 64
-"""What it may answer, the end included; a keyword that would not be finished is not begun."""
+"""Tokens of an answer, the end included; a keyword that would not be finished is not begun."""
 MOST_SHOWN = 2000
-"""Tokens of keywords that are shown at once. A longer list is shown in parts, each of which is asked about."""
+"""Tokens of keywords that are shown at once. A longer list is shown in parts, one prompt each."""
 MOST_CHARACTERS = 6000
-"""Characters of them: a template of a prompt is not longer than 8,000 (`tasks.inference.prompts.templates`)."""
+"""Characters of keywords shown at once: a prompt template has at most 8,000 (`tasks.inference.prompts.templates`)."""
 _FEWEST_SHOWN = 100
 _PREFIXES = (256, 512, 1024)
-"""Tokens that a shorter prompt is filled up to, so that its shapes are known before there are any keywords."""
+"""Lengths to which shorter prompts are padded, so that shapes are known before there are any keywords."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ModelKeywordAssigner:
 
     Attributes:
         shown: tokens of keywords that are shown at once.
-        prefixes: how many tokens may stand before a text, ascending.
+        prefixes: allowed numbers of tokens before a text, ascending.
     """
 
     engine: Engine
@@ -66,21 +66,21 @@ class ModelKeywordAssigner:
 
     @classmethod
     def of(cls, engine: Engine, progress: Progress = lambda done, of: None, most: int = 99) -> "ModelKeywordAssigner":
-        """The chooser; whatever does not fit the model or the device is refused here, before anything is spent.
+        """Build the assigner; anything that does not fit the model or the device is refused here, before spending.
 
         Args:
             most: keywords of a unit.
 
         Raises:
-            RowsNotIsolated, NotEnoughMemory: the device cannot be asked for them.
+            RowsNotIsolated, NotEnoughMemory: the device cannot run the passes.
             TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write lines of a list.
-            NoChatTemplate, ContextTooLong: nor can it be asked for them.
+            NoChatTemplate, ContextTooLong: the model cannot take the prompt.
         """
         Grammar.of(lines_of([], 1, OTHERWISE), engine.model, MAX_NEW_TOKENS)
-        taken = len(_prompt(engine, [], 99).tokens) + MAX_TEXT_TOKENS + MAX_NEW_TOKENS
-        room = engine.model.positions - taken
+        fixed_tokens = len(_prompt(engine, [], 99).tokens) + MAX_TEXT_TOKENS + MAX_NEW_TOKENS
+        room = engine.model.positions - fixed_tokens
         if room < _FEWEST_SHOWN:
-            raise ContextTooLong(taken + _FEWEST_SHOWN, engine.model.positions)
+            raise ContextTooLong(fixed_tokens + _FEWEST_SHOWN, engine.model.positions)
         shown, empty = min(room, MOST_SHOWN), _prompt(engine, [], most)
         longest = len(empty.prefix) + shown
         prefixes = (*(length for length in _PREFIXES if len(empty.prefix) < length < longest), longest)
@@ -96,16 +96,16 @@ class ModelKeywordAssigner:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `KeywordAssigner` says, without points. A unit without a summary or an answer has no keyword."""
+        """As `KeywordAssigner`, without points. A unit without a summary or an answer has no keyword."""
         if not facets:
             return []
         parts = [self._of_part(facets, part, keywords, most) for part in self._parts(keywords)]
-        return [_in_turn([part[unit] for part in parts], most) for unit in range(len(facets))]
+        return [_interleave([part[unit] for part in parts], most) for unit in range(len(facets))]
 
     def _of_part(
         self, facets: Sequence[Facets], part: Sequence[int], keywords: Sequence[str], most: int
     ) -> list[list[int]]:
-        """For each unit the indices that it chose of a part of the set."""
+        """Return for each unit the indices that it chose from a part of the set."""
         number = {keywords[index]: index for index in part}
         grammar = Grammar.of(lines_of(list(number), most, OTHERWISE), self.engine.model, MAX_NEW_TOKENS)
         prompt = _prompt(self.engine, list(number), most)
@@ -117,26 +117,26 @@ class ModelKeywordAssigner:
         return [[number[line] for line in (answer or "").split("\n") if line in number] for answer in answers]
 
     def _parts(self, keywords: Sequence[str]) -> list[list[int]]:
-        """The set in its public order, cut where it becomes too long to be shown at once."""
+        """Split the set in its public order into parts that can be shown at once."""
         parts: list[list[int]] = []
         tokens = characters = 0
         for index, keyword in enumerate(keywords):
-            own = len(self.engine.model.tokenizer(f"{keyword}\n", add_special_tokens=False)["input_ids"])
-            tokens, characters = tokens + own, characters + len(keyword) + 1
+            keyword_tokens = len(self.engine.model.tokenizer(f"{keyword}\n", add_special_tokens=False)["input_ids"])
+            tokens, characters = tokens + keyword_tokens, characters + len(keyword) + 1
             if not parts or tokens > self.shown or characters > MOST_CHARACTERS:
                 parts.append([])
-                tokens, characters = own, len(keyword) + 1
+                tokens, characters = keyword_tokens, len(keyword) + 1
             parts[-1].append(index)
         return parts
 
 
-def _in_turn(chosen: Sequence[Sequence[int]], most: int) -> tuple[int, ...]:
-    """The first of each part, then the second of each, each once and `most` at most."""
+def _interleave(chosen: Sequence[Sequence[int]], most: int) -> tuple[int, ...]:
+    """Return the first choice of each part, then the second of each, without repeats, at most `most`."""
     ranked = chain.from_iterable(zip_longest(*chosen))
     return tuple(dict.fromkeys(index for index in ranked if index is not None))[:most]
 
 
 def _prompt(engine: Engine, keywords: Sequence[str], most: int) -> PromptPieces:
-    listed = "\n".join(keywords).replace("{", "{{").replace("}", "}}")
-    asked = ASK.format(keywords=listed, most=most)
-    return private_prompt(engine.model.tokenizer, PromptSpec("keywords", system=SYSTEM, private=asked))
+    keyword_lines = "\n".join(keywords).replace("{", "{{").replace("}", "}}")
+    question = ASK.format(keywords=keyword_lines, most=most)
+    return private_prompt(engine.model.tokenizer, PromptSpec("keywords", system=SYSTEM, private=question))

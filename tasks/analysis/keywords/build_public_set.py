@@ -1,11 +1,11 @@
-"""A public keyword set from a public corpus: KwSet-Public (URANIA, section 4.1 and Algorithm 7).
+"""Public keyword set from a public corpus: KwSet-Public (URANIA, section 4.1 and Algorithm 7).
 
 Candidates (`keywords.candidates`) are thinned out by closeness of their embeddings, cut to size, and, with a model,
-revised round by round: it is shown part of the set and a few texts, and says which keywords to leave out and which to
-add. What it adds has to occur in the texts, and what it leaves out makes room for the next candidate.
+revised round by round: the model sees part of the set and a few texts, and names keywords to remove and to add. Added
+keywords have to occur in the texts, and removed ones make room for the next candidates.
 
-Nothing is charged, so nothing of a governed dataset may be in the corpus. Nobody can see in a list of words what it was
-made from: the file says it, with the corpus' SHA-256, and whoever approves a request with it has to believe it.
+Nothing is charged, so nothing of a governed dataset may be in the corpus. A list of words does not show its source: the
+file states it, with the corpus' SHA-256, and the stewards who approve a request with it have to trust that statement.
 """
 
 import heapq
@@ -28,12 +28,12 @@ from tasks.text.keyword_normalisation import normalise_keyword, roots
 
 FORMAT: Final = "almoner keywords 1"
 LIKE: Final = 0.8
-"""From this cosine on two candidates say the same, and the worthier one is kept."""
+"""From this cosine on two candidates count as the same, and the one of more worth is kept."""
 CONSIDERED: Final = 5
-"""So many times the size of the set is embedded, and kept in reserve."""
+"""Candidates that are embedded and kept in reserve, as a multiple of the size of the set."""
 
 SHOWN, TEXTS_AT_ONCE, CHARACTERS, CHANGED = 60, 5, 400, 5
-"""Keywords and texts that the model sees at one time, characters of a text, words it may leave out and may add."""
+"""Keywords and texts that the model sees at one time, characters of a text, words it may remove and may add."""
 
 REVISE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -52,7 +52,7 @@ REVISE_SCHEMA: Final[Mapping[str, Any]] = {
     "required": ["remove", "append"],
     "additionalProperties": False,
 }
-"""What is to go, by its number, and what is to come."""
+"""Keywords to remove, by number, and keywords to add."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -64,8 +64,8 @@ class PublicTexts:
     Attributes:
         file: its name, without its folder.
         digest: SHA-256 of its bytes, as 64 hexadecimal digits.
-        there: how many texts it has.
-        texts: those that are read, in its order.
+        there: how many texts the corpus has.
+        texts: the texts that are read, in its order.
     """
 
     file: str
@@ -76,12 +76,12 @@ class PublicTexts:
 
 @dataclass(frozen=True)
 class Built:
-    """A keyword set, and what became of it.
+    """A keyword set with the counts of its construction.
 
     Attributes:
-        found: its candidates, the worthiest first.
+        found: its keywords, those of most worth first.
         considered: how many candidates there were.
-        alike: how many of those were left out because they are like another one.
+        alike: how many of those were left out because they are similar to another one.
         removed, appended: how many the model left out and added.
     """
 
@@ -92,7 +92,7 @@ class Built:
     appended: int = 0
 
     def to_json(self, source: PublicTexts, made_with: Mapping[str, Json]) -> dict[str, Json]:
-        """The file that `keywords.parameters.with_words_from_file` reads."""
+        """Return the content of the file that `keywords.parameters.with_words_from_file` reads."""
         return {
             "format": FORMAT,
             "words": [each.keyword for each in self.found],
@@ -115,19 +115,19 @@ class Built:
 
 
 def read_public(path: Path, text_field: str = "text", most: int = 2000) -> PublicTexts:
-    """At most `most` texts of a public corpus: those whose numbers have the smallest SHA-256, a repeatable sample.
+    """Read at most `most` texts of a public corpus: those whose numbers have the smallest SHA-256, a repeatable sample.
 
     Raises:
         SourceMissing, UnknownFileType, SourceUnreadable, SourceEmpty, ColumnMissing, BadRecord: as `read_documents`.
     """
-    there, sample = 0, list[tuple[int, int, str]]()
+    number, sample = 0, list[tuple[int, int, str]]()
     with closing(read_documents(path, None, text_field)) as documents:
-        for there, document in enumerate(documents, 1):
-            place = -int.from_bytes(sha256(there.to_bytes(8, "big")).digest(), "big")
-            (heapq.heappush if len(sample) < most else heapq.heappushpop)(sample, (place, there, document.text))
-    texts = tuple(text for _, _, text in sorted(sample, key=lambda each: each[1]))
-    digest = source_digest(path).hex()  # the corpus is public, so its plain hash may be told
-    return PublicTexts(name_of(path), digest, there, texts)
+        for number, document in enumerate(documents, 1):
+            priority = -int.from_bytes(sha256(number.to_bytes(8, "big")).digest(), "big")
+            (heapq.heappush if len(sample) < most else heapq.heappushpop)(sample, (priority, number, document.text))
+    texts = tuple(text for _, _, text in sorted(sample, key=lambda entry: entry[1]))
+    digest = source_digest(path).hex()  # the corpus is public, so its plain hash may be published
+    return PublicTexts(name_of(path), digest, number, texts)
 
 
 def build(
@@ -139,14 +139,14 @@ def build(
     rounds: int = 0,
     progress: Progress = lambda what, done, total: None,
 ) -> Built:
-    """At most `size` keywords of public texts.
+    """Build at most `size` keywords from public texts.
 
     Args:
-        write: a public model that was made for REVISE_SCHEMA; None for cheap rules alone.
-        rounds: how often it revises; each time it reads TEXTS_AT_ONCE further texts, and begins anew at the end.
+        write: a public model prepared for REVISE_SCHEMA; None for rules alone.
+        rounds: how often it revises; each time it reads TEXTS_AT_ONCE further texts, starting over at the end.
 
     Raises:
-        SizeInvalid: no such size of a set.
+        SizeInvalid: the size is out of range.
         NothingNamed: no word is in two texts.
     """
     if not 1 <= size <= MOST_WORDS:
@@ -155,27 +155,27 @@ def build(
     ranked = candidates(texts, tag, occurrences)
     if not ranked:
         raise NothingNamed(len(texts))
-    kept = different(ranked[: CONSIDERED * size], embed)
-    built = Built(tuple(kept[:size]), len(ranked), min(len(ranked), CONSIDERED * size) - len(kept))
+    selected = different(ranked[: CONSIDERED * size], embed)
+    built = Built(tuple(selected[:size]), len(ranked), min(len(ranked), CONSIDERED * size) - len(selected))
     if write is None or not rounds:
         return built
-    return _Revision(texts, occurrences, write, size).rounds(built, kept[size:], rounds, progress)
+    return _Revision(texts, occurrences, write, size).rounds(built, selected[size:], rounds, progress)
 
 
 def different(ranked: Sequence[Candidate], embed: Embed) -> list[Candidate]:
-    """The candidates without those that are like a worthier one."""
-    points = embed([each.keyword for each in ranked])
-    close = points @ points.T
-    kept: list[int] = []
+    """Return the candidates without those that are similar to one of more worth."""
+    points = embed([candidate.keyword for candidate in ranked])
+    similarity = points @ points.T
+    distinct: list[int] = []
     for place in range(len(ranked)):
-        if not kept or close[place, kept].max() < LIKE:
-            kept.append(place)
-    return [ranked[place] for place in kept]
+        if not distinct or similarity[place, distinct].max() < LIKE:
+            distinct.append(place)
+    return [ranked[place] for place in distinct]
 
 
 @dataclass(frozen=True)
 class _Revision:
-    """What a model is asked, and what is made of its answers."""
+    """Revision of a set by a model."""
 
     texts: Sequence[str]
     occurrences: Occurrences
@@ -183,54 +183,56 @@ class _Revision:
     size: int
 
     def rounds(self, built: Built, reserve: Sequence[Candidate], rounds: int, progress: Progress) -> Built:
-        """One answer at a time, because each question shows what became of the one before."""
-        left = list(reserve)
+        """Revise round by round: each prompt shows the result of the round before."""
+        remaining = list(reserve)
         for turn in range(rounds):
             shown = _window(built.found, turn)
-            answer = self.write([revise_prompt([each.keyword for each in shown], self._some(turn))], REVISE_SCHEMA)[0]
-            built = self._revised(built, shown, answer, left)
+            answer = self.write(
+                [revise_prompt([candidate.keyword for candidate in shown], self._texts_of_round(turn))], REVISE_SCHEMA
+            )[0]
+            built = self._apply_answer(built, shown, answer, remaining)
             progress("revising", turn + 1, rounds)
         return built
 
-    def _some(self, turn: int) -> list[str]:
+    def _texts_of_round(self, turn: int) -> list[str]:
         start = turn * TEXTS_AT_ONCE
         return [self.texts[(start + step) % len(self.texts)] for step in range(min(TEXTS_AT_ONCE, len(self.texts)))]
 
-    def _revised(
+    def _apply_answer(
         self, built: Built, shown: Sequence[Candidate], answer: Mapping[str, Any], reserve: list[Candidate]
     ) -> Built:
-        """The set after an answer, the least worthy left out if it became too large, and filled up from the reserve."""
+        """Apply an answer: cut the set by worth if it became too large, or fill it up from the reserve."""
         numbers = [n for n in _items(answer, "remove") if type(n) is int and 1 <= n <= len(shown)]
-        gone = {shown[n - 1].keyword for n in numbers[: self._removable(built)]}
-        stay = [each for each in built.found if each.keyword not in gone]
-        known = {roots(each.keyword) for each in built.found}
-        new = self._new(_items(answer, "append"), known)
-        added = sorted([*stay, *new], key=lambda each: (-each.worth, each.keyword))[: self.size]
+        removed = {shown[n - 1].keyword for n in numbers[: self._removable(built)]}
+        kept = [candidate for candidate in built.found if candidate.keyword not in removed]
+        known_roots = {roots(candidate.keyword) for candidate in built.found}
+        additions = self._additions(_items(answer, "append"), known_roots)
+        added = sorted([*kept, *additions], key=lambda candidate: (-candidate.worth, candidate.keyword))[: self.size]
         while len(added) < self.size and reserve:
             added.append(reserve.pop(0))
         return replace(
             built,
             found=tuple(added),
-            removed=built.removed + len(built.found) - len(stay),
-            appended=built.appended + sum(each in added for each in new),
+            removed=built.removed + len(built.found) - len(kept),
+            appended=built.appended + sum(candidate in added for candidate in additions),
         )
 
     def _removable(self, built: Built) -> int:
-        """A tenth of the set in a round, half of it in all: a small model would remove whatever it is shown."""
+        """Limit removals to a tenth of the set per round, half of it in all: a small model would remove everything."""
         return max(0, min(CHANGED, -(-self.size // 10), self.size // 2 - built.removed))
 
-    def _new(self, said: Iterable[object], known: set[frozenset[str]]) -> list[Candidate]:
-        """What the model wants to add, if it is a keyword, in two texts at least, and there in no form."""
-        found: dict[frozenset[str], Candidate] = {}
-        for keyword in filter(None, (normalise_keyword(word) for word in said if isinstance(word, str))):
+    def _additions(self, words: Iterable[object], known_roots: set[frozenset[str]]) -> list[Candidate]:
+        """Return the model's additions that are keywords, occur in at least two texts, and are new in every form."""
+        candidate_by_roots: dict[frozenset[str], Candidate] = {}
+        for keyword in filter(None, (normalise_keyword(word) for word in words if isinstance(word, str))):
             texts = len(self.occurrences(keyword))
-            if texts >= 2 and roots(keyword) not in known:
-                found.setdefault(roots(keyword), Candidate(keyword, texts, float(texts)))
-        return list(found.values())[:CHANGED]
+            if texts >= 2 and roots(keyword) not in known_roots:
+                candidate_by_roots.setdefault(roots(keyword), Candidate(keyword, texts, float(texts)))
+        return list(candidate_by_roots.values())[:CHANGED]
 
 
 def revise_prompt(keywords: Sequence[str], texts: Sequence[str]) -> str:
-    """What the model is asked in a round (after URANIA, G.6, in our words)."""
+    """Return the prompt of a round (after URANIA, G.6, in our words)."""
     numbered = "\n".join(f"{number}. {keyword}" for number, keyword in enumerate(keywords, 1))
     quoted = "\n\n".join(f"Text: {' '.join(text.split())[:CHARACTERS]}" for text in texts)
     return (
@@ -242,18 +244,18 @@ def revise_prompt(keywords: Sequence[str], texts: Sequence[str]) -> str:
 
 
 def _window(found: Sequence[Candidate], turn: int) -> list[Candidate]:
-    """The part of the set that is shown in this round; after enough rounds every keyword was."""
+    """Return the part of the set for this round; enough rounds show every keyword."""
     start = turn * SHOWN % max(len(found), 1)
     return list(found[start : start + SHOWN])
 
 
 def _items(answer: Mapping[str, Any], name: str) -> list[object]:
-    found = answer.get(name)
-    return list(found) if isinstance(found, list) else []
+    items = answer.get(name)
+    return list(items) if isinstance(items, list) else []
 
 
 class SizeInvalid(UsageError):
-    """A set of no keywords, or of too many."""
+    """A size below 1 or above the largest set."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
@@ -262,11 +264,11 @@ class SizeInvalid(UsageError):
 
 
 class NothingNamed(UsageError):
-    """Public texts from which no keyword can be made."""
+    """Public texts in which no candidate occurs twice."""
 
     def __init__(self, texts: int) -> None:
         super().__init__(
-            f"No word or phrase that could be a keyword is in two of the {texts} texts.",
-            "Take more texts that are like those that the keywords are for.",
+            f"No candidate keyword occurs in two of the {texts} texts.",
+            "Use more texts that resemble those that the keywords are for.",
             {"texts": texts},
         )

@@ -1,4 +1,4 @@
-"""The public tools with which `almoner keywords build` makes a set: a tagger, an embedder, and perhaps a model."""
+"""Public tools of `almoner keywords build`: a tagger, an embedder, and optionally a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ ANSWER_TOKENS: Final = 200
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be built, and with what.
+    """Options of a keyword set to build.
 
     Attributes:
-        size: keywords at most.
+        size: most keywords.
         model: a public language model that revises the set; None for none.
-        rounds: how often it does.
+        rounds: how often it revises.
         device: auto, cpu or cuda.
     """
 
@@ -42,36 +42,36 @@ class Wanted:
     device: str = "auto"
 
 
-def build_with_tools(source: PublicTexts, wanted: Wanted, progress: Progress) -> tuple[Built, Mapping[str, Json]]:
-    """A keyword set of public texts, and the names of all that it was made with.
+def build_with_tools(source: PublicTexts, options: Wanted, progress: Progress) -> tuple[Built, Mapping[str, Json]]:
+    """Build a keyword set of public texts; return it with the names of the tools.
 
     Raises:
         TaggerChanged, ModelNotPulled, UnknownModel, WrongKind: a tool is not on this machine.
         SizeInvalid, NothingNamed: as `build`.
     """
-    if wanted.model is not None:
-        require_pulled(wanted.model, "causal_lm")  # said now, and not after all the reading
-    embedder = load_embedder(device=wanted.device)
+    if options.model is not None:
+        require_pulled(options.model, "causal_lm")  # refused now, not after all texts are read
+    embedder = load_embedder(device=options.device)
     tagger = load_tagger(partial(progress, "reading"))
-    model = load(wanted.model, wanted.device) if wanted.model is not None and wanted.rounds else None
+    model = load(options.model, options.device) if options.model is not None and options.rounds else None
     write = writer_of(model) if model is not None else None
-    rounds = wanted.rounds if model is not None else 0
-    built = build(source.texts, wanted.size, tagger, partial(points_of, embedder), write, rounds, progress)
-    named: dict[str, Json] = {
-        "size": wanted.size,
+    rounds = options.rounds if model is not None else 0
+    built = build(source.texts, options.size, tagger, partial(points_of, embedder), write, rounds, progress)
+    made_with: dict[str, Json] = {
+        "size": options.size,
         "tagger": tagger.name,
         "embedder": embedder.name,
         "model": f"{model.name} {model.revision}" if model is not None else None,
         "rounds": rounds,
     }
-    return built, named
+    return built, made_with
 
 
 def writer_of(model: "LanguageModel") -> Writer:
-    """The model, which always says what it finds likeliest, about public texts alone: there is no corpus to read."""
+    """Return a writer that takes the model's likeliest answers, for public texts alone: it has no corpus."""
 
     def nothing_to_pay(sequence: int, instalment: int) -> None:
-        raise RuntimeError("nothing of this is charged")
+        raise RuntimeError("a public keyword set charges nothing")
 
     bench = RunContext(
         engine=Engine(model),

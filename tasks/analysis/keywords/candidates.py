@@ -1,9 +1,9 @@
-"""Candidates for a public keyword set: what public texts name, and in how many of them (URANIA, Algorithm 7, step 2).
+"""Candidates for a public keyword set, with their numbers of texts (URANIA, Algorithm 7, step 2).
 
-Three sources, as in the paper: entities, noun chunks and RAKE's phrases. Cheap public rules then do most of what the
-paper asks a model for (appendix G.6): stop words, vague words, numbers and dates are none (`keyword_normalisation`),
-nor are people's names; forms of one word are one candidate; and a phrase is ranked without what longer ones explain of
-it.
+Three sources, as in the paper: entities, noun chunks and RAKE's phrases. Public rules then replace most of the
+paper's prompt to a model (appendix G.6): stop words, vague words, numbers, dates (`keyword_normalisation`) and people's
+names are no candidates; forms of one word are one candidate; and a phrase is ranked without the texts that longer
+candidates explain.
 
 Public data only: everything here compares texts with each other.
 """
@@ -21,21 +21,21 @@ from tasks.text.stop_words import STOP_WORDS
 from tasks.text.vague_words import VAGUE_WORDS
 
 LONGEST_PHRASE: Final = 3
-"""Words of a candidate at most."""
+"""Most words of a candidate."""
 
 _EMPTY = STOP_WORDS | VAGUE_WORDS
 
 UNNAMED: Final = frozenset({"PERSON", "CARDINAL", "DATE", "TIME", "ORDINAL", "MONEY", "PERCENT", "QUANTITY"})
-"""Kinds of entities (OntoNotes 5) that are no topics. A phrase that is a person's name is no candidate at all."""
+"""Kinds of entities (OntoNotes 5) that are no topics. A person's name is never a candidate."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One keyword that may become one of the set.
+    """A keyword that may become one of the set.
 
     Attributes:
         texts: how many texts have all of its words.
-        worth: by which candidates are ranked.
+        worth: the rank value, the C-value.
     """
 
     keyword: str
@@ -44,30 +44,30 @@ class Candidate:
 
 
 class Occurrences:
-    """In which of some public texts words occur, in whatever form."""
+    """Index of the public texts in which words occur, in any form."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts: Mapping[str, set[int]] = _postings(texts)
 
     def __call__(self, keyword: str) -> frozenset[int]:
-        """The numbers of the texts that have all words of a keyword."""
-        found = [self._texts.get(root, set()) for root in roots(keyword)]
-        return frozenset(set.intersection(*found)) if found else frozenset()
+        """Return the numbers of the texts that have all words of a keyword."""
+        text_sets = [self._texts.get(root, set()) for root in roots(keyword)]
+        return frozenset(set.intersection(*text_sets)) if text_sets else frozenset()
 
 
 def candidates(texts: Sequence[str], tag: Tagger, occurrences: Occurrences, least: int = 2) -> list[Candidate]:
-    """Candidates of at least `least` texts, the worthiest first; equal ones in the order of the alphabet."""
+    """Return candidates of at least `least` texts, by falling worth; equal ones in the order of the alphabet."""
     forms = _forms(texts, tag)
     names = [max(spellings, key=lambda each: (spellings[each], each)) for spellings in forms.values()]
     counts = {name: len(occurrences(name)) for name in names}
-    kept = {name: count for name, count in counts.items() if count >= least}
-    worth = _worth(kept)
-    found = [Candidate(name, count, worth[name]) for name, count in kept.items()]
-    return sorted(found, key=lambda each: (-each.worth, each.keyword))
+    frequent = {name: count for name, count in counts.items() if count >= least}
+    worth = _worth(frequent)
+    unranked = [Candidate(name, count, worth[name]) for name, count in frequent.items()]
+    return sorted(unranked, key=lambda each: (-each.worth, each.keyword))
 
 
 def _forms(texts: Sequence[str], tag: Tagger) -> dict[frozenset[str], Counter[str]]:
-    """How often each spelling of the same roots is named; in how many texts."""
+    """Return the number of texts with each spelling of the same roots."""
     forms: dict[frozenset[str], Counter[str]] = defaultdict(Counter)
     for phrases in _named(texts, tag):
         for phrase in phrases:
@@ -76,12 +76,17 @@ def _forms(texts: Sequence[str], tag: Tagger) -> dict[frozenset[str], Counter[st
 
 
 def _named(texts: Sequence[str], tag: Tagger) -> Iterator[set[str]]:
-    """For each text what it names."""
+    """Yield the phrases of each text that may be candidates."""
     entities, chunks = tag(texts), tag.noun_chunks(texts)
-    people = {normalise_keyword(entity.text) for found in entities for entity in found if entity.kind == "PERSON"}
-    for text, found, own in zip(texts, entities, chunks, strict=True):
-        names = [entity.text for entity in found if entity.kind not in UNNAMED]
-        yield set(_spelt([*names, *own, *key_phrases(text)])) - people
+    people = {
+        normalise_keyword(entity.text)
+        for entities_of_text in entities
+        for entity in entities_of_text
+        if entity.kind == "PERSON"
+    }
+    for text, entities_of_text, chunks_of_text in zip(texts, entities, chunks, strict=True):
+        names = [entity.text for entity in entities_of_text if entity.kind not in UNNAMED]
+        yield set(_spelt([*names, *chunks_of_text, *key_phrases(text)])) - people
 
 
 def _spelt(phrases: Iterable[str]) -> Iterator[str]:
@@ -92,7 +97,7 @@ def _spelt(phrases: Iterable[str]) -> Iterator[str]:
 
 
 def _core(phrase: str) -> str:
-    """A phrase without the words at its ends that say nothing: `the following cities` are cities."""
+    """Strip empty words from both ends of a phrase: `the following cities` becomes `cities`."""
     words = phrase.split()
     while words and words[0].casefold() in _EMPTY:
         del words[0]
@@ -102,15 +107,15 @@ def _core(phrase: str) -> str:
 
 
 def _postings(texts: Sequence[str]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
+    texts_by_root: dict[str, set[int]] = defaultdict(set)
     for number, text in enumerate(texts):
         for root in roots(text):
-            found[root].add(number)
-    return found
+            texts_by_root[root].add(number)
+    return texts_by_root
 
 
 def _worth(counts: Mapping[str, int]) -> dict[str, float]:
-    """C-value (Frantzi, Ananiadou, Mima, International Journal on Digital Libraries 3, 2000, section 2.3).
+    """Return C-values (Frantzi, Ananiadou, Mima, International Journal on Digital Libraries 3, 2000, section 2.3).
 
     A phrase is worth its number of texts, less the mean of those of longer candidates that contain it, times the
     logarithm of its length (of one more word than it has, so that single words are worth something).

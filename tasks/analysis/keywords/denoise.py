@@ -1,11 +1,11 @@
-"""What noisy counts of keywords say together with what was released before: post-processing, at no charge.
+"""Empirical Bayes denoising of keyword counts from released centres: post-processing, at no charge.
 
-A count of a keyword in a cluster has noise. But both have a place in the embedder's space: the cluster's released
-centre and the keyword itself. Keywords near a centre are chosen there more often, and how much more often can be read
-off all cells together, where noise averages out: 23 clusters and 200 keywords are 4,600 of them. So each count is
-drawn towards what its cell's closeness lets expect, by as much as its noise and the cells' own spread say: an empirical
-Bayes estimate (Efron and Morris, "Stein's Estimation Rule and its Competitors", JASA 1973). With little noise it is the
-count itself; with much, the order is that of closeness among keywords that are chosen at all.
+A count of a keyword in a cluster has noise. But both have a position in the embedding space: the cluster's released
+centre and the keyword itself. Keywords near a centre are chosen there more often, and the size of that effect can be
+estimated from all cells together, where noise averages out: 23 clusters and 200 keywords are 4,600 cells. So each count
+is shrunk towards the expectation for its cell's closeness, by a factor from its noise and the cells' own spread: an
+empirical Bayes estimate (Efron and Morris, "Stein's Estimation Rule and its Competitors", JASA 1973). With little noise
+it is the count itself; with much, the order is that of closeness among keywords that are chosen at all.
 
 Everything here is a function of released values and public embeddings (PRIVACY §5).
 """
@@ -19,13 +19,13 @@ Table = NDArray[np.float64]
 """float64 [clusters, keywords]."""
 
 CELLS_OF_A_BIN = 100
-"""Cells of alike closeness that an expectation is read off; fewer are told by their noise."""
+"""Cells of similar closeness per expectation; fewer would be dominated by their noise."""
 MOST_BINS = 30
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the closeness of a cell lets expect, as shares of the cluster's units.
+    """Expected counts of cells by closeness, as shares of the cluster's units.
 
     Attributes:
         mean: the expected share, float64 [clusters, keywords].
@@ -37,7 +37,7 @@ class Expectation:
 
     @classmethod
     def of(cls, counts: Table, sizes: NDArray[np.float64], closeness: Table, variance: float) -> "Expectation":
-        """Read off noisy counts.
+        """Estimate the expectation from noisy counts.
 
         Args:
             counts: noisy counts of units.
@@ -55,7 +55,7 @@ class Expectation:
 
 
 def estimated(counts: Table, sizes: NDArray[np.float64], closeness: Table, variance: float) -> Table:
-    """The counts drawn towards their expectation, [clusters, keywords], in units. Arguments as `Expectation.of`."""
+    """Shrink counts towards their expectation, [clusters, keywords], in units. Arguments as `Expectation.of`."""
     if not counts.size:
         return counts
     expected = Expectation.of(counts, sizes, closeness, variance)
@@ -65,7 +65,7 @@ def estimated(counts: Table, sizes: NDArray[np.float64], closeness: Table, varia
 
 
 def closeness_of(centres: NDArray[np.float32], keywords: NDArray[np.float32]) -> Table:
-    """Cosines [clusters, keywords] of what sets centres and keywords apart from all others of their kind.
+    """Return cosines [clusters, keywords] of centred centres and centred keywords.
 
     Args:
         centres: float32 [c, d], released.
@@ -75,7 +75,7 @@ def closeness_of(centres: NDArray[np.float32], keywords: NDArray[np.float32]) ->
 
 
 def _apart(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Rows without what they have in common, of length 1; one row alone stays as it is."""
+    """Return rows minus their mean, scaled to length 1; one row alone is only scaled."""
     wide = rows.astype(np.float64)
     if len(wide) > 1:
         wide = wide - wide.mean(axis=0)
@@ -84,7 +84,7 @@ def _apart(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _bins(closeness: Table) -> NDArray[np.int64]:
-    """Cells of alike closeness together, [clusters, keywords], numbered upwards; equally many cells each."""
+    """Group cells of similar closeness into bins of equal size, [clusters, keywords], numbered upwards."""
     count = int(np.clip(closeness.size // CELLS_OF_A_BIN, 1, MOST_BINS))
     order = closeness.ravel().argsort(kind="stable").argsort(kind="stable")
     return np.asarray((order * count // closeness.size).reshape(closeness.shape), np.int64)
@@ -95,7 +95,7 @@ def _sums(bin_of: NDArray[np.int64], values: Table) -> NDArray[np.float64]:
 
 
 def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest values that never fall: what is closer is not chosen less often, nor with less spread."""
+    """Return the nearest non-decreasing values: closer cells have no smaller mean and no smaller spread."""
     from sklearn.isotonic import isotonic_regression  # takes a second to load
 
     return np.asarray(isotonic_regression(values, sample_weight=weights), np.float64)

@@ -1,21 +1,21 @@
-"""The closed set of keywords that clusters are described with: public, selected, or both (URANIA, section 4.1).
+"""Closed keyword set for descriptions of clusters: public, privately selected, or both (URANIA, section 4.1).
 
-A unit proposes at most k candidates, by a function of that unit and of public or noisy things alone; a candidate is
+A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
 released if enough units propose it (`partition_selection`: epsilon tanh(epsilon/2k), and all of the stage's delta).
 
     public    the request's own words; nothing is read and nothing is charged
-    model     a unit proposes the first k keywords that the extractor found in it
-    hybrid    of those, the first k that say more than the public words do; what is released joins the public words.
-              Extracted for each unit by itself: a keyword of a batch of units would be nobody's contribution
+    model     a unit proposes the first k of its extracted keywords
+    hybrid    as `model`, without keywords that public words cover; released ones join the public words. Extracted
+              for each unit by itself: a keyword of a batch of units could not be attributed to a unit
     tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`tfidf`)
 
-Public words fill what room the released ones leave, and at least half of it belongs to these: somebody said what was
-released, and of a public word that is only hoped. Too many released ones are cut by noisy counts of them (another
-histogram, k bins a unit), or by public means alone (`keywords.refine`). All that is charged is drawn together and
-written down as released keywords with their noisy counts, nothing else: candidates, document frequencies and what was
-not released stay in memory. A run that dies in between has lost what it paid (`StageBudget.release`).
+Public words fill the places that released ones leave, and at least half of the places belong to released ones, which
+certainly occur in the corpus. A larger set is cut by noisy counts (another histogram, k bins per unit), or by public
+means alone (`keywords.refine`). All charged mechanisms are drawn together and stored as released keywords with their
+noisy counts, nothing else: candidates, document frequencies and unreleased keywords stay in memory. A run that dies in
+between has lost its payment (`StageBudget.release`).
 
-An empty corpus, or one in which no two people say the same, releases nothing: the set is then empty, or the public
+An empty corpus, or one in which no two units share a keyword, releases nothing: the set is then empty, or the public
 words where there are some.
 """
 
@@ -40,22 +40,22 @@ from tasks.text.keyword_normalisation import near, normalise_keywords, roots
 from tasks.values.insight import Facets, StageBudget
 
 _MOST_READ = 50
-"""Of a unit's keywords so many are looked at, whatever an extractor hands over."""
+"""Most extracted keywords of a unit that are considered."""
 
 Candidates = Sequence[tuple[str, ...]]
-"""Each unit's own, different ones, the best first."""
+"""Each unit's own candidates, without repeats, the best first."""
 
 
 class CandidateSource(Protocol):
-    """How units come by their candidates, in the two steps of a release."""
+    """Source of the units' candidates, in the two steps of a release."""
 
     def prepare(self, facets: Sequence[Facets], rng: RandomSource) -> Callable[[], Candidates]:
-        """Read the units; the function that is returned draws what noise it takes and gives the candidates."""
+        """Read the units; the returned function draws its noise and returns the candidates."""
 
 
 @dataclass(frozen=True)
 class OwnKeywords:
-    """Candidates are the keywords that were extracted, without those that public ones make unnecessary.
+    """Source of candidates: the extracted keywords, without those that public words cover.
 
     Attributes:
         most: k.
@@ -66,31 +66,31 @@ class OwnKeywords:
     public: tuple[frozenset[str], ...] = ()
 
     def prepare(self, facets: Sequence[Facets], rng: RandomSource) -> Callable[[], Candidates]:
-        """Nothing is drawn: each unit's candidates are its own."""
-        found = [self.of(unit) for unit in facets]
-        return lambda: found
+        """Read the units; nothing is drawn, because each unit's candidates depend on that unit alone."""
+        candidates = [self.of(unit) for unit in facets]
+        return lambda: candidates
 
     def of(self, unit: Facets) -> tuple[str, ...]:
-        """One unit's candidates."""
-        spelt = normalise_keywords(unit.keywords, _MOST_READ)
-        return tuple(keyword for keyword in spelt if not near(keyword, self.public))[: self.most]
+        """Return one unit's candidates."""
+        keywords = normalise_keywords(unit.keywords, _MOST_READ)
+        return tuple(keyword for keyword in keywords if not near(keyword, self.public))[: self.most]
 
 
 @dataclass(frozen=True)
 class OwnWords:
-    """Candidates are single words, by noisy document frequencies."""
+    """Source of candidates: single words, by noisy document frequencies."""
 
     weights: TermWeights
 
     def prepare(self, facets: Sequence[Facets], rng: RandomSource) -> Callable[[], Candidates]:
-        """Document frequencies are counted now and noised when they are needed."""
+        """Count document frequencies now; the returned function adds their noise."""
         counted = self.weights.count(facets, rng)
         return lambda: list(self.weights.choose(counted, rng))
 
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """What is charged: proposals, their selection, and counts of what was selected."""
+    """Charged mechanisms: proposals, their selection, and counts of the selected keywords."""
 
     proposing: CandidateSource
     selection: PartitionSelection
@@ -98,12 +98,12 @@ class PrivateSelection:
 
     @property
     def mechanisms(self) -> tuple[SetHistogram | PartitionSelection, ...]:
-        """In the order in which they are charged."""
+        """The mechanisms in the order in which they are charged."""
         frequency = (self.proposing.weights.histogram,) if isinstance(self.proposing, OwnWords) else ()
         return (*frequency, self.selection, *((self.counting,) if self.counting else ()))
 
     def release(self, candidates: Candidates, rng: RandomSource) -> Json:
-        """What is written down: the released keywords in their order, and their noisy counts where they are bought."""
+        """Draw and return the stored value: the released keywords in order, and their noisy counts if bought."""
         counts = count_units_by_item(candidates, self.selection.contributions)
         kept = sorted(self.selection.keep(counts, rng))
         noisy = self.counting.draw([counts[keyword] for keyword in kept], rng) if self.counting else None
@@ -112,10 +112,10 @@ class PrivateSelection:
 
 @dataclass(frozen=True)
 class KeywordSet:
-    """A keyword set as it is planned, and the way to make it.
+    """A planned keyword set, and the way to draw it.
 
     Attributes:
-        selecting: what is charged; None for a public set.
+        selecting: the charged mechanisms; None for a public set.
     """
 
     settings: KeywordSettings
@@ -123,50 +123,50 @@ class KeywordSet:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order; none for a public set."""
-        return tuple(each.event() for each in self.selecting.mechanisms) if self.selecting else ()
+        """The charged events, in order; none for a public set."""
+        return tuple(mechanism.event() for mechanism in self.selecting.mechanisms) if self.selecting else ()
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Its public parameters, for people."""
-        wanted = self.settings
-        words = {"public keywords": f"{len(wanted.words)}{_from(wanted)}"} if wanted.words else {}
-        charged = _charged_facts(wanted, self.selecting) if self.selecting else {}
-        return {"keyword set": f"{wanted.method}, at most {wanted.size} keywords", **words, **charged}
+        """The public parameters, for people."""
+        settings = self.settings
+        words = {"public keywords": f"{len(settings.words)}{_from(settings)}"} if settings.words else {}
+        charged = _charged_facts(settings, self.selecting) if self.selecting else {}
+        return {"keyword set": f"{settings.method}, at most {settings.size} keywords", **words, **charged}
 
     def draw(
         self,
-        purse: StageBudget,
+        budget: StageBudget,
         facets: Callable[[], Sequence[Facets]],
         rng: RandomSource,
         refine: Refine | None = None,
     ) -> list[str]:
-        """The released keywords in the order of the alphabet, at most K; none if nothing could be released.
+        """Draw the keywords, in the order of the alphabet, at most K; none if nothing could be released.
 
         Args:
-            purse: pays for `events`, which are released together.
+            budget: pays for `events`, which are released together.
             facets: reads all units; called after everything is paid for, and never for a public set.
-            refine: how a set that came out too large is cut, if not by counts (`keywords.refine.refiner_for`).
+            refine: how too large a set is cut, if not by counts (`keywords.refine.refiner_for`).
 
         Raises:
-            ValueError: the settings rank otherwise than by counts, and there is no `refine`.
+            ValueError: the settings do not rank by counts, and there is no `refine`.
         """
         if self.selecting is not None and self.selecting.counting is None and refine is None:
-            raise ValueError(f"a set ranked by {self.settings.ranking} needs something to rank it with")
-        released = self._released(purse, facets, rng)
+            raise ValueError(f"a set ranked by {self.settings.ranking} needs a `refine` function")
+        released = self._released(budget, facets, rng)
         keywords = cast(Sequence[str], released["keywords"])
         public = [word for word in self.settings.words if word not in set(keywords)]
         room = max(self.settings.size - len(public), (self.settings.size + 1) // 2)
         if len(keywords) > room:
-            keywords = self._cut(purse, keywords, cast("Sequence[int] | None", released["counts"]), room, refine)
+            keywords = self._cut(budget, keywords, cast("Sequence[int] | None", released["counts"]), room, refine)
         return sorted([*keywords, *public[: self.settings.size - len(keywords)]])
 
     def _released(
-        self, purse: StageBudget, facets: Callable[[], Sequence[Facets]], rng: RandomSource
+        self, budget: StageBudget, facets: Callable[[], Sequence[Facets]], rng: RandomSource
     ) -> Mapping[str, Json]:
         if (selecting := self.selecting) is None:
             return {"keywords": [], "counts": []}
-        released = purse.release(
+        released = budget.release(
             range(len(self.events)),
             lambda: selecting.proposing.prepare(facets(), rng),
             lambda candidates: selecting.release(candidates(), rng),
@@ -175,22 +175,22 @@ class KeywordSet:
 
     def _cut(
         self,
-        purse: StageBudget,
+        budget: StageBudget,
         keywords: Sequence[str],
         counts: Sequence[int] | None,
         room: int,
         refine: Refine | None,
     ) -> Sequence[str]:
-        """So many of the released keywords. What a model makes of them is written down: it may not say so again."""
+        """Cut the released keywords to `room`. A model's choice is stored, because it may not be repeatable."""
         if counts is not None:
             return by_counts(keywords, counts)(keywords, room)
-        kept = purse.release((), lambda: refine(keywords, room) if refine else [], list)
-        # Of another release than this one, if the ledger alone was put back and the set was drawn again, nothing is.
-        return [keyword for keyword in cast("Sequence[str]", kept) if keyword in set(keywords)]
+        chosen = budget.release((), lambda: refine(keywords, room) if refine else [], list)
+        # A stored choice of an earlier draw, after the ledger alone was restored, may name keywords of another set.
+        return [keyword for keyword in cast("Sequence[str]", chosen) if keyword in set(keywords)]
 
 
 def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
-    """The keyword set that `amount` buys; a public one takes nothing of it.
+    """Return the keyword set that `amount` buys; a public one costs nothing.
 
     Raises:
         KeywordBudgetTooSmall: the amount is too small for one of its mechanisms.
@@ -221,14 +221,22 @@ def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> Cand
 
 
 def even_count(selection: PartitionSelection) -> int:
-    """About how many units have to propose a candidate that is released as likely as not.
+    """Return about how many proposals release a candidate with probability one half.
 
-    Where the growth of the probability turns (Desfontaines et al., PoPETS 2022, Theorem 1), in closed form: PyDP, which
-    knows it to the unit, takes longer to load than a request takes to be priced.
+    The inflection of the probability (Desfontaines et al., PoPETS 2022, Theorem 1), in closed form: PyDP, which gives
+    it to the unit, takes longer to load than pricing a request.
     """
     k = selection.contributions
-    each, failing = float(selection.epsilon) / k, -math.expm1(math.log1p(-float(selection.delta)) / k)
-    return 1 + int(math.log((math.expm1(each) + 2 * failing) / ((math.exp(each) + 1) * failing)) / each)
+    epsilon_per_bin, failure_per_bin = (
+        float(selection.epsilon) / k,
+        -math.expm1(math.log1p(-float(selection.delta)) / k),
+    )
+    return 1 + int(
+        math.log(
+            (math.expm1(epsilon_per_bin) + 2 * failure_per_bin) / ((math.exp(epsilon_per_bin) + 1) * failure_per_bin)
+        )
+        / epsilon_per_bin
+    )
 
 
 def _from(settings: KeywordSettings) -> str:
@@ -237,15 +245,15 @@ def _from(settings: KeywordSettings) -> str:
 
 def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Mapping[str, str]:
     selection, k = selecting.selection, settings.per_unit
-    found = {
+    facts = {
         "keyword candidates per unit k": str(k),
         "a keyword is as likely as not": f"where {even_count(selection)} units propose it",
     }
     if isinstance(selecting.proposing, OwnWords):
         weights = selecting.proposing.weights
-        found["document frequencies"] = f"at most w = {weights.counted} words a unit; {_noise(weights.histogram)}"
-    found["larger sets are cut"] = _ranked(settings, selecting.counting)
-    return found
+        facts["document frequencies"] = f"at most w = {weights.counted} words a unit; {_noise(weights.histogram)}"
+    facts["larger sets are cut"] = _ranked(settings, selecting.counting)
+    return facts
 
 
 def _ranked(settings: KeywordSettings, counting: SetHistogram | None) -> str:
@@ -259,12 +267,12 @@ def _noise(histogram: SetHistogram) -> str:
 
 
 class KeywordBudgetTooSmall(Refused):
-    """What a keyword set gets of the budget buys nothing."""
+    """The share of the budget for a keyword set buys no mechanism."""
 
     def __init__(self, settings: KeywordSettings, amount: Amount, reason: str) -> None:
         super().__init__(
             f"The budget of the keyword set (rho {amount.rho_text}, delta {amount.delta_text}) is too small for"
             f" {settings.method!r}: {reason.rstrip('.')}.",
-            "Give it a larger share, choose fewer candidates per unit, or take `method: public`.",
+            "Give it a larger share, choose fewer candidates per unit, or use `method: public`.",
             {"method": settings.method, "rho": str(amount.rho), "delta": str(amount.delta)},
         )

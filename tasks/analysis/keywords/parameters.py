@@ -1,4 +1,4 @@
-"""What a request says about its keyword set; all of it is public. Nothing here imports a model."""
+"""Keyword set settings of a request; all of them are public. Nothing here imports a model."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,37 +18,37 @@ Ranking = Literal["counts", "model", "coverage"]
 
 MOST_WORDS: Final = 2000
 LARGEST_FILE: Final = 2**20
-"""Bytes of a file of public words."""
+"""Most bytes of a file of public words."""
 
 _WITH_WORDS = ("public", "hybrid")
 
 
 def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Each in its one spelling, once; anything else is a mistake of whoever wrote the list."""
-    found = [normalise_keyword(word) for word in words]
-    wrong = [word for word, keyword in zip(words, found, strict=True) if keyword is None]
-    if wrong:
-        raise ValueError(f"no keyword can be made of {wrong[0]!r}")
-    return tuple(dict.fromkeys(keyword for keyword in found if keyword is not None))
+    """Return each word in its one spelling, once; a word that is no keyword is an error."""
+    keywords = [normalise_keyword(word) for word in words]
+    invalid = [word for word, keyword in zip(words, keywords, strict=True) if keyword is None]
+    if invalid:
+        raise ValueError(f"no keyword can be made of {invalid[0]!r}")
+    return tuple(dict.fromkeys(keyword for keyword in keywords if keyword is not None))
 
 
 class KeywordSettings(RequestModel):
-    """How the closed set of keywords is made (URANIA, section 4.1).
+    """Settings of the closed set of keywords (URANIA, section 4.1).
 
     Attributes:
         method: `public` takes `words` and reads no private text; `tfidf` selects single words of the units' facets;
-            `model` selects the keywords that the extractor found; `hybrid` selects those of them that `words` lack.
-        size: K, keywords of the set at most.
+            `model` selects extracted keywords; `hybrid` selects those of them that `words` lack.
+        size: K, most keywords of the set.
         per_unit: k, how many candidates a unit has at most.
-        tokens_per_unit: w, in how many words' document frequencies a unit counts at most; `tfidf` alone.
-        frequency_share: the part of the stage's rho that document frequencies get; `tfidf` alone.
+        tokens_per_unit: w, most words of a unit that count in document frequencies; `tfidf` alone.
+        frequency_share: the part of the stage's rho for document frequencies; `tfidf` alone.
         only_common: `tfidf` passes over words whose noisy document frequency is so low that they would hardly be
             selected, so that rare words do not take a unit's places.
-        ranking: how a set that came out larger than K is cut: by noisy `counts`, which are paid for; by the public
-            `model`; or so that the rest is well represented (`coverage`). The last two cost nothing.
-        counting_share: the part of the stage's rho that these counts get.
+        ranking: how a set larger than K is cut: by noisy `counts`, which are charged; by the public
+            `model`; or so that it represents the rest well (`coverage`). The last two cost nothing.
+        counting_share: the part of the stage's rho for these counts.
         words: the public set, the best first.
-        words_from: where they come from, for people.
+        words_from: the source of `words`, for people.
     """
 
     method: Method = "tfidf"
@@ -74,46 +74,50 @@ class KeywordSettings(RequestModel):
 
     @property
     def charged(self) -> bool:
-        """Whether making the set reads private text."""
+        """Whether drawing the set reads private text."""
         return self.method != "public"
 
 
 def with_words_from_file(settings: Json) -> Json:
-    """The settings of a request file with `file: words.json` replaced by the words in it; others as they are.
+    """Return the settings of a request file with `file: words.json` replaced by its words; others unchanged.
 
-    What is stored says all that a plan depends on, so a file is read once, when the request is written out.
+    The stored request states everything that a plan depends on, so a file is read once, when the request is stored.
 
     Raises:
         WordsUnreadable, WordsInvalid: there is no such file, or `almoner keywords build` did not write it.
     """
     if not isinstance(settings, Mapping) or not isinstance(settings.get("file"), str) or "words" in settings:
-        return settings  # the format says what is wrong with it
+        return settings  # the settings' own validation reports it
     path = Path(cast(str, settings["file"]))
-    found = _read(path)
+    content = _read(path)
     rest = {name: value for name, value in settings.items() if name != "file"}
-    return {**rest, "words": found["words"], "words_from": _origin(path, found)}
+    return {**rest, "words": content["words"], "words_from": _origin(path, content)}
 
 
 def _read(path: Path) -> Mapping[str, Json]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise WordsInvalid(path)
-        found = parse_json(path.read_bytes(), most_bytes=LARGEST_FILE)
+        content = parse_json(path.read_bytes(), most_bytes=LARGEST_FILE)
     except OSError as problem:
         raise WordsUnreadable(path, problem.strerror or type(problem).__name__) from None
     except ValueError:
         raise WordsInvalid(path) from None
-    words = found.get("words") if isinstance(found, dict) else None
+    words = content.get("words") if isinstance(content, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise WordsInvalid(path)
-    return cast("Mapping[str, Json]", found)
+    return cast("Mapping[str, Json]", content)
 
 
-def _origin(path: Path, found: Mapping[str, Json]) -> str:
-    source = found.get("source")
-    built = source if isinstance(source, Mapping) else {}
-    said = f", from {built.get('file')}, SHA-256 {built.get('sha256')}, declared to be public" if built else ""
-    return f"{path.name}{said}"[:300]
+def _origin(path: Path, content: Mapping[str, Json]) -> str:
+    source = content.get("source")
+    source_facts = source if isinstance(source, Mapping) else {}
+    provenance = (
+        f", from {source_facts.get('file')}, SHA-256 {source_facts.get('sha256')}, declared to be public"
+        if source_facts
+        else ""
+    )
+    return f"{path.name}{provenance}"[:300]
 
 
 class WordsUnreadable(UsageError):
@@ -122,17 +126,17 @@ class WordsUnreadable(UsageError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
             f"The keywords in {path} cannot be read: {reason}.",
-            "Check the path, or make the file with `almoner keywords build`.",
+            "Check the path, or create the file with `almoner keywords build`.",
             {"path": str(path)},
         )
 
 
 class WordsInvalid(UsageError):
-    """A file of public words is none."""
+    """A file that is not in the format of public words."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is no file of keywords.",
-            'Make it with `almoner keywords build`, or write {"words": ["...", "..."]}. See docs/keywords.md.',
+            f"{path} is not a keyword file.",
+            'Create it with `almoner keywords build`, or write {"words": ["...", "..."]}. See docs/keywords.md.',
             {"path": str(path)},
         )

@@ -1,4 +1,4 @@
-"""KwSet-TFIDF: which of a unit's own words stand for it, by noisy document frequencies (URANIA, Alg. 5; PRIVACY §5).
+"""KwSet-TFIDF: candidate words of a unit by noisy document frequencies (URANIA, Alg. 5; PRIVACY §5).
 
 Each unit counts in the number of units and in the document frequencies of at most w of its words, so the frequencies
 and n together are one histogram to which a unit adds at most w + 1 bins. Then, all of it from the noisy table,
@@ -7,7 +7,7 @@ and n together are one histogram to which a unit adds at most w + 1 bins. Then, 
 
 and a unit's candidates are the k of its OWN words with the largest tf * idf, equal ones in the order of the alphabet.
 
-Why this may be done, step by step.
+The proof, step by step.
 
 1. Which w words count is a function of the unit and of a fresh key that is drawn without looking at anything: an order
    of its words by HMAC. Words are integers 0 or 1 there, never shares of a whole: adding or removing a unit moves at
@@ -44,12 +44,12 @@ from tasks.text.keyword_normalisation import tokens_of
 from tasks.values.insight import Facets
 
 Bag = Mapping[str, int]
-"""A unit's words, and how often it has each."""
+"""A unit's words with their counts."""
 
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """What is known of a corpus before anything is drawn; private.
+    """Words of a corpus before anything is drawn; private.
 
     Attributes:
         bags: each unit's words.
@@ -62,7 +62,7 @@ class DocumentFrequencies:
 
 @dataclass(frozen=True)
 class TermWeights:
-    """How units choose among their own words.
+    """Choice of each unit among its own words.
 
     Attributes:
         histogram: of n and the document frequencies, over an open set of bins.
@@ -89,17 +89,17 @@ class TermWeights:
         return DocumentFrequencies(bags, Counter(counting))
 
     def choose(self, counted: DocumentFrequencies, rng: RandomSource) -> Iterator[tuple[str, ...]]:
-        """Draw the part of the table that is looked at, and choose for each unit at most k of its own words."""
-        asked = list({token: None for bag in counted.bags for token in bag})
-        true = [len(counted.bags), *(counted.frequency.get(token, 0) for token in asked)]
-        units, *noisy = self.histogram.draw(true, rng)
-        table = dict(zip(asked, noisy, strict=True))
+        """Draw the needed part of the table, and choose for each unit at most k of its own words."""
+        tokens = list({token: None for bag in counted.bags for token in bag})
+        true_counts = [len(counted.bags), *(counted.frequency.get(token, 0) for token in tokens)]
+        units, *noisy = self.histogram.draw(true_counts, rng)
+        table = dict(zip(tokens, noisy, strict=True))
         for bag in counted.bags:
             yield best_words(bag, table, units, self.chosen, self.least)
 
 
 def counting_words(bag: Bag, most: int, key: bytes) -> list[str]:
-    """At most `most` of a unit's words, a function of the key and of that unit alone."""
+    """Return at most `most` of a unit's words, a function of the key and of that unit alone."""
     if len(bag) <= most:
         return list(bag)
     own = keyed_hash(key, "a unit's words", *sorted(bag))
@@ -107,12 +107,12 @@ def counting_words(bag: Bag, most: int, key: bytes) -> list[str]:
 
 
 def best_words(bag: Bag, table: Mapping[str, int], units: int, most: int, least: int) -> tuple[str, ...]:
-    """The words of a bag with the largest tf * idf, the best first.
+    """Return the words of a bag with the largest tf * idf, the best first.
 
     Args:
         table: noisy document frequencies of all its words.
         units: the noisy number of units.
-        least: words of a lower noisy frequency are none.
+        least: words of a lower noisy frequency are left out.
     """
     size = math.log(max(units, 1))
     weights = {

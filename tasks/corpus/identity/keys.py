@@ -115,7 +115,7 @@ class KeyTooOpen(EnvironmentProblem):
 
     def __init__(self, path: Path, mode: int) -> None:
         super().__init__(
-            f"The key {path} is open to other users (mode {mode:04o}).",
+            f"The key {path} is accessible to other users (mode {mode:04o}).",
             f"Find out who has seen it; then close it with `chmod 600 {path}`.",
             {"key": str(path), "mode": f"{mode:04o}"},
         )

@@ -1,1 +1,1 @@
-"""The simple Clio baseline."""
+"""SIMPLE-CLIO: the unprotected reference for insights, for public data alone."""

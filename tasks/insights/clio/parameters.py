@@ -1,4 +1,4 @@
-"""What a request of SIMPLE-CLIO says; all of it is public."""
+"""Parameters of a SIMPLE-CLIO request; all of them are public."""
 
 from typing import Annotated
 
@@ -13,9 +13,9 @@ class ClioParameters(InsightParameters):
     Attributes:
         count: how many clusters; None for one for about every `per_cluster` units.
         per_cluster: the paper's figure is 150.
-        samples: units of a cluster, taken at random, whose summaries the model is told; small models make more of six
-            than of the paper's ten.
-        contrasting: units outside a cluster, the nearest to its centre, whose summaries the model is told.
+        samples: random units of a cluster whose summaries the model reads; small models do better with six than with
+            the paper's ten.
+        contrasting: units outside a cluster, the nearest to its centre, whose summaries the model reads.
         keywords_of_a_cluster: how many of the most frequent keywords of its units are listed.
     """
 
@@ -26,5 +26,5 @@ class ClioParameters(InsightParameters):
     keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
 
     def clusters_of(self, units: int) -> int:
-        """How many clusters so many units are put into; at least one."""
+        """Return the number of clusters for a number of units; at least one."""
         return self.count or max(1, round(units / self.per_cluster))

@@ -1,9 +1,9 @@
-"""SIMPLE-CLIO: the reference that insights are compared with, without any protection (Liu et al., Algorithm 4).
+"""SIMPLE-CLIO system: the unprotected reference for insights (Liu et al., Algorithm 4).
 
-Summaries of units are embedded and put into clusters by plain k-means. The model describes each cluster from summaries
-of some of its units, and of the nearest units outside to tell it from its neighbours (appendix G.2); sizes and keywords
-are exact. Clusters are put under wider topics as URANIA's are. What the model reads here are private texts, so it is
-for data that is public: on governed data it is refused, and of its release nothing is claimed.
+Summaries of units are embedded and clustered by plain k-means. The model describes each cluster from summaries of some
+of its units, and of the nearest units outside as a contrast to its neighbours (appendix G.2); sizes and keywords are
+exact. Clusters are grouped under wider topics as in URANIA. The model reads texts without protection, so the system is
+for public data: on governed data it is refused, and nothing is claimed for its release.
 """
 
 from pydantic import BaseModel
@@ -27,59 +27,61 @@ class SimpleClio(GeneratorDefaults):
     charges = False
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """A plan without any guarantee.
+        """Plan a release without any guarantee.
 
         Raises:
             NotForGovernedData: the dataset is not marked public.
-            UnknownModel, WrongKind: there is no such embedder.
+            UnknownModel, WrongKind: the embedder is unknown.
         """
         if ask.governed:
             raise NotForGovernedData(self.name)
-        wanted = self._asked(ask.parameters)
-        find(wanted.embedder, "embedder")
-        extracted = (ask.population or 0) if wanted.facets.extractor == "model" else 0
-        clusters = wanted.clusters_of(ask.population or 0)
+        parameters = self._typed_parameters(ask.parameters)
+        find(parameters.embedder, "embedder")
+        extracted = (ask.population or 0) if parameters.facets.extractor == "model" else 0
+        clusters = parameters.clusters_of(ask.population or 0)
         return Plan(
             invocations=invoked_once([uncharged(self.name)]),
             blocks=tuple(range(ask.blocks)),
             samples=clusters,
-            facts=_facts(wanted),
+            facts=_facts(parameters),
             rows=clusters + extracted,
-            steps=wanted.facets.max_new_tokens if extracted else wanted.max_new_tokens,
-            prompt_tokens=wanted.facets.max_text_tokens,
+            steps=parameters.facets.max_new_tokens if extracted else parameters.max_new_tokens,
+            prompt_tokens=parameters.facets.max_text_tokens,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Read all units, cluster them and have the clusters described.
 
-        A corpus of which nothing can be extracted makes no insights.
+        A corpus without extractable facets gives no insights.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
-            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do what
-                is asked of it. None of these has armed anything.
+            ModelNotPulled: the embedder is not on this machine.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot take the
+                prompts. None of these has armed anything.
         """
-        from tasks.insights.clio.run import ClioRun  # torch; pricing does without
+        from tasks.insights.clio.run import ClioRun  # imports torch, which pricing does not need
 
-        run = ClioRun.of(self._asked(parameters), plan, bench)
+        run = ClioRun.of(self._typed_parameters(parameters), plan, bench)
         bench.arm(0, 0)
         return run.generated()
 
-    def _asked(self, parameters: BaseModel) -> ClioParameters:
+    def _typed_parameters(self, parameters: BaseModel) -> ClioParameters:
         if not isinstance(parameters, ClioParameters):
             raise TypeError(f"parameters of {self.name} are needed, not {type(parameters).__name__}")
         return parameters
 
 
-def _facts(wanted: ClioParameters) -> dict[str, str]:
-    """The public parameters as people read them."""
+def _facts(parameters: ClioParameters) -> dict[str, str]:
+    """Return the public parameters for people."""
     return {
-        "clusters k": str(wanted.count or f"one for about every {wanted.per_cluster} units"),
-        "facets": f"by {wanted.facets.extractor}",
-        "embedder": wanted.embedder,
-        "summaries told of a cluster": f"{wanted.samples} at random, and {wanted.contrasting} of its nearest outside",
-        "keywords of a cluster": str(wanted.keywords_of_a_cluster),
-        "levels": str(wanted.hierarchy.levels),
-        "tokens per description": str(wanted.max_new_tokens),
-        "temperature": format_decimal(wanted.temperature),
+        "clusters k": str(parameters.count or f"one for about every {parameters.per_cluster} units"),
+        "facets": f"by {parameters.facets.extractor}",
+        "embedder": parameters.embedder,
+        "summaries told of a cluster": (
+            f"{parameters.samples} at random, and {parameters.contrasting} of its nearest outside"
+        ),
+        "keywords of a cluster": str(parameters.keywords_of_a_cluster),
+        "levels": str(parameters.hierarchy.levels),
+        "tokens per description": str(parameters.max_new_tokens),
+        "temperature": format_decimal(parameters.temperature),
     }

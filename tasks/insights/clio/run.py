@@ -1,4 +1,4 @@
-"""One run of SIMPLE-CLIO on public data: units, clusters, summaries told, and what the model made of them.
+"""Run of SIMPLE-CLIO on public data: units, clusters, and descriptions from their summaries.
 
 Nothing here is protected. Centres start from a fixed seed, because the data is public.
 """
@@ -40,79 +40,79 @@ class Members:
 
 @dataclass(frozen=True)
 class ClioRun:
-    """What a run works with; nothing is read before it is asked for."""
+    """State of a run; units are read on first use."""
 
-    wanted: ClioParameters
+    parameters: ClioParameters
     bench: RunContext
     tools: Tools
 
     @classmethod
-    def of(cls, wanted: ClioParameters, plan: Plan, bench: RunContext) -> "ClioRun":
-        """With public models at work; whatever one of them lacks is refused here.
+    def of(cls, parameters: ClioParameters, plan: Plan, bench: RunContext) -> "ClioRun":
+        """Build the run with its public models; a model that cannot do its part is refused here.
 
         Raises:
             ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall.
         """
-        return cls(wanted, bench, Tools.of(wanted, plan.blocks, bench, SCHEMAS))
+        return cls(parameters, bench, Tools.of(parameters, plan.blocks, bench, SCHEMAS))
 
     def generated(self) -> Generated:
-        """The insights, clusters and wider topics, each with its description as text."""
-        found = self._insights()
-        replaced = sum(is_plain(insight.topic) for insight in found)
+        """Return the insights, clusters and wider topics, each with its description as text."""
+        insights = self._insights()
+        replaced = sum(is_plain(insight.topic) for insight in insights)
         return Generated(
-            tuple(as_text(insight, self.bench) for insight in found), {"descriptions_replaced": str(replaced)}
+            tuple(as_text(insight, self.bench) for insight in insights), {"descriptions_replaced": str(replaced)}
         )
 
     @cached_property
     def clusters(self) -> list[Members]:
-        """Clusters that have units, the largest first; among equals the one whose first unit comes first."""
+        """Non-empty clusters, the largest first; among equals the one whose first unit comes first."""
         points = np.asarray(self.tools.units.points[self._placed], np.float64)
         if not len(points):
             return []
-        centres = k_means(points, min(len(points), self.wanted.clusters_of(len(points))), SEED)
+        centres = k_means(points, min(len(points), self.parameters.clusters_of(len(points))), SEED)
         cluster = nearest_centre(points, centres)
         members = (self._members(points, centres[number], cluster == number) for number in range(len(centres)))
         return sorted(
-            (some for some in members if len(some.inside)), key=lambda some: (-len(some.inside), some.inside[0])
+            (group for group in members if len(group.inside)), key=lambda group: (-len(group.inside), group.inside[0])
         )
 
     def _members(self, points: NDArray[np.float64], centre: NDArray[np.float64], inside: NDArray[np.bool_]) -> Members:
         outside = np.flatnonzero(~inside)
         distances = ((points[outside] - centre) ** 2).sum(1)
-        nearest = outside[np.argsort(distances, kind="stable")[: self.wanted.contrasting]]
+        nearest = outside[np.argsort(distances, kind="stable")[: self.parameters.contrasting]]
         return Members(np.flatnonzero(inside), nearest)
 
     @cached_property
     def _placed(self) -> NDArray[np.int64]:
-        """Units that have a point; of the others nothing could be extracted."""
+        """Units that have a point; the others have no facets."""
         return np.flatnonzero(np.isfinite(self.tools.units.points).all(1))
 
     def _insights(self) -> list[Insight]:
-        keywords = [self._keywords(some.inside) for some in self.clusters]
-        sizes = [len(some.inside) for some in self.clusters]
-        found = list(zip(self._topics(keywords), keywords, sizes, strict=True))
-        return hierarchy(found, partial(points_of, self.tools.embed), self.tools.write, self.wanted.hierarchy)
+        keywords = [self._keywords(cluster.inside) for cluster in self.clusters]
+        sizes = [len(cluster.inside) for cluster in self.clusters]
+        described = list(zip(self._topics(keywords), keywords, sizes, strict=True))
+        return hierarchy(described, partial(points_of, self.tools.embed), self.tools.write, self.parameters.hierarchy)
 
     def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
-        """From summaries; of clusters whose summaries the model makes nothing of, from their keywords."""
+        """Describe clusters from summaries; clusters without a usable answer, from their keywords."""
         # The keyed order of the corpus has nothing to do with what units say: the first units of a cluster are a
         # random sample of it.
-        told = [
-            Statements(self._summaries(some.inside[: self.wanted.samples]), self._summaries(some.nearest))
-            for some in self.clusters
+        statements = [
+            Statements(self._summaries(cluster.inside[: self.parameters.samples]), self._summaries(cluster.nearest))
+            for cluster in self.clusters
         ]
-        found = describe_statements(self.tools.write, told)
-        missing = [number for number, topic in enumerate(found) if is_plain(topic)]
+        topics = describe_statements(self.tools.write, statements)
+        missing = [number for number, topic in enumerate(topics) if is_plain(topic)]
         for number, topic in zip(missing, describe(self.tools.write, [keywords[n] for n in missing]), strict=True):
-            found[number] = topic
-        return found
+            topics[number] = topic
+        return topics
 
     def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self.tools.units.facets[number].summary for number in self._placed[places])
 
     def _keywords(self, places: NDArray[np.int64]) -> tuple[str, ...]:
-        """The most frequent keywords, each counted once a unit; ties by the alphabet."""
+        """Return the most frequent keywords, each counted once per unit; ties in the order of the alphabet."""
         counted = Counter(
             word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
         )
-        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.wanted.keywords_of_a_cluster])
+        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.parameters.keywords_of_a_cluster])

@@ -1,4 +1,4 @@
-"""What a request of URANIA's says (Liu et al., "URANIA", Algorithm 1); all of it is public."""
+"""Parameters of a URANIA request (Liu et al., "URANIA", Algorithm 1); all of them are public."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -16,9 +16,9 @@ Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 
 
 class Shares(RequestModel):
-    """How rho is shared out: each stage gets its weight's part of the sum of all.
+    """Shares of rho: each stage gets its weight's part of the sum of all.
 
-    A keyword set that is public costs nothing, and its weight goes to the others.
+    A public keyword set costs nothing, and its weight goes to the others.
     """
 
     keywords: Weight = Decimal("0.25")
@@ -27,7 +27,7 @@ class Shares(RequestModel):
     histogram: Weight = Decimal("0.3")
 
     def of(self, rho: int, *, keywords: bool) -> dict[str, int]:
-        """Units of rho for each stage, rounded down; `keywords` says whether that one is paid for."""
+        """Return the units of rho for each stage, rounded down; `keywords` is whether that stage is charged."""
         weights = {name: Fraction(getattr(self, name)) for name in ("keywords", "clusters", "sizes", "histogram")}
         if not keywords:
             weights["keywords"] = Fraction(0)
@@ -38,19 +38,19 @@ class UraniaParameters(InsightParameters):
     """`parameters:` of a request.
 
     Attributes:
-        clusters: k, and how they are found.
-        keywords: the closed set from which descriptions are made.
-        choice: who chooses a unit's keywords from it: closeness of embeddings and occurrence, or the release's model.
-        keywords_of_a_unit: how many a unit may choose.
-        keywords_of_a_cluster: t, how many a description is made from.
+        clusters: k, and the clusterer.
+        keywords: the closed set for descriptions.
+        choice: the assigner of a unit's keywords: closeness of embeddings and occurrence, or the release's model.
+        keywords_of_a_unit: most keywords of a unit.
+        keywords_of_a_cluster: t, most keywords of a description.
         smallest_cluster: clusters of fewer units, by their noisy size, are left out; three standard deviations of that
-            noise where a request does not say.
-        sampled: q, the part of the units that choose keywords; each by itself, independently of all others.
-        evidence: which keywords describe a cluster: those of which most units are `believed`, from noisy counts and
-            from how close released centres are; or those with the largest `counts`, as in the paper. Neither costs.
-        noise: of the keyword histogram; `auto` takes what has the smaller variance at its price.
-        shares: how rho is shared out.
-        delta_share: the part of delta that selecting keywords needs for failing.
+            noise by default.
+        sampled: q, the probability with which each unit chooses keywords, independently of all others.
+        evidence: the ranking of a cluster's keywords: by `believed` units, estimated from noisy counts and from the
+            closeness of released centres; or by the largest `counts`, as in the paper. Neither costs.
+        noise: of the keyword histogram; `auto` is the one with the smaller variance at its price.
+        shares: of rho, by stage.
+        delta_share: the part of delta for failures of the keyword selection.
     """
 
     clusters: ClusterSettings = ClusterSettings()

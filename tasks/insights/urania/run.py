@@ -1,7 +1,7 @@
-"""One run of URANIA's stages: what each reads, what it releases, and what is made of that.
+"""Run of URANIA's stages: the input, the release and the post-processing of each.
 
-Everything after a release is a function of its JSON in the journal and of public things, so a run that goes on after a
-kill works it out again.
+Everything after a release is a function of its JSON in the journal and of public values, so a run that continues after
+a kill computes it again.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ from tasks.values.plan import Plan
 
 @dataclass(frozen=True)
 class UraniaRun:
-    """The stages, one after the other: each is asked for by the next, and released once."""
+    """The stages, computed on first use and released once."""
 
-    wanted: UraniaParameters
+    parameters: UraniaParameters
     stages: Stages
     plan: Plan
     bench: RunContext
@@ -48,14 +48,14 @@ class UraniaRun:
     choose: KeywordAssigner
 
     @classmethod
-    def of(cls, wanted: UraniaParameters, stages: Stages, plan: Plan, bench: RunContext) -> "UraniaRun":
-        """Nothing is read or spent yet.
+    def of(cls, parameters: UraniaParameters, stages: Stages, plan: Plan, bench: RunContext) -> "UraniaRun":
+        """Build the run; nothing is read or spent yet.
 
         Raises:
             As `Tools.of`.
         """
-        tools = Tools.of(wanted, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
-        return cls(wanted, stages, plan, bench, tools, _chooser(wanted, bench))
+        tools = Tools.of(parameters, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
+        return cls(parameters, stages, plan, bench, tools, _chooser(parameters, bench))
 
     @property
     def units(self) -> PrivateUnits:
@@ -63,38 +63,38 @@ class UraniaRun:
         return self.tools.units
 
     def generated(self) -> Generated:
-        """The insights, parents before their children.
+        """Run all stages and return the insights, parents before their children.
 
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
         """
         self.bench.begin_steps(self.plan)
-        # Every stage takes place, whatever the ones before it have released: what is armed is public.
+        # Every stage takes place, for any released values before it: the armed amounts are public.
         _ = self.keywords, self.centres, self.sizes, self.chosen
-        found = self._insights()
+        insights = self._insights()
         figures = {
             "clusters_released": len(self.centres),
             "clusters_kept": len(self.kept),
-            "descriptions_replaced": sum(is_plain(one.topic) for one in found),
+            "descriptions_replaced": sum(is_plain(one.topic) for one in insights),
         }
-        if self.wanted.keywords.charged:
+        if self.parameters.keywords.charged:
             figures["keywords_released"] = len(self.keywords)
             figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
-        texts = tuple(as_text(insight, self.bench) for insight in found)
+        texts = tuple(as_text(insight, self.bench) for insight in insights)
         return Generated(texts, {name: str(value) for name, value in figures.items()})
 
     @cached_property
     def keywords(self) -> list[str]:
         """The closed set, in its public order; empty if nothing could be released."""
-        refine = refiner_for(self.wanted.keywords, self.tools.write, self.tools.embed)
-        return self.stages.keywords.draw(self._purse("keywords", 0), self._facets, self.bench.rng, refine)
+        refine = refiner_for(self.parameters.keywords, self.tools.write, self.tools.embed)
+        return self.stages.keywords.draw(self._stage_budget("keywords", 0), self._facets, self.bench.rng, refine)
 
     @cached_property
     def closed(self) -> list[str]:
-        """What units choose from: the released set, filled up with public topics where it came out small."""
-        missing = self.wanted.keywords.size - len(self.keywords) if self.wanted.keywords.charged else 0
-        others = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
-        return [*self.keywords, *(by_coverage(self.tools.embed)(others, missing) if missing else [])]
+        """The keywords that units choose from: the released set, filled up with public topics where it is too small."""
+        missing = self.parameters.keywords.size - len(self.keywords) if self.parameters.keywords.charged else 0
+        unused_topics = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
+        return [*self.keywords, *(by_coverage(self.tools.embed)(unused_topics, missing) if missing else [])]
 
     @cached_property
     def centres(self) -> Centroids:
@@ -103,18 +103,18 @@ class UraniaRun:
         public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
 
         def draw(points: NDArray[np.float32]) -> Json:
-            # Of what was drawn the centres are kept: they would not be the same where public points have other bits.
+            # The centres are stored, not the draw: they would differ where public points have other bits.
             vectors = clusterer.centres(clusterer.draw(points, public, rng), public).vectors
             return {"width": vectors.shape[1], "vectors": text_of(vectors, "<f4")}
 
         first = len(self.stages.keywords.events)
-        found = self._purse("clusters", first).release(0, lambda: self.units.points, draw)
-        kept = cast("dict[str, Any]", found)
-        return Centroids(array_of(kept["vectors"], "<f4").reshape(-1, kept["width"]))
+        released = self._stage_budget("clusters", first).release(0, lambda: self.units.points, draw)
+        fields = cast("dict[str, Any]", released)
+        return Centroids(array_of(fields["vectors"], "<f4").reshape(-1, fields["width"]))
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
-        """The cluster of each unit, int64 [units], -1 for one of which nothing can be embedded. PRIVATE."""
+        """The cluster of each unit, int64 [units], -1 for a unit without a point. PRIVATE."""
         points = self.units.points
         return np.where(np.isfinite(points).all(axis=1), self.centres.assign(points), -1)
 
@@ -122,40 +122,40 @@ class UraniaRun:
     def sizes(self) -> list[int]:
         """The noisy number of units of each planned cluster."""
         histogram = self.stages.sizes
-        released = self._purse("sizes", len(self.stages.events) - 2).release(
+        released = self._stage_budget("sizes", len(self.stages.events) - 2).release(
             0, self._counts, lambda counts: _json(histogram.draw(counts, self.bench.rng))
         )
         return cast("list[int]", released)
 
     @cached_property
     def chosen(self) -> tuple[list[str], list[int]]:
-        """What units chose from, and the noisy number of units of each planned cluster that chose each of them."""
+        """The offered keywords, and the noisy number of units of each planned cluster that chose each of them."""
         histogram = self.stages.histogram
 
         def draw(counts: list[int]) -> Json:
             return {"keywords": list(self.closed), "counts": _json(histogram.draw(counts, self.bench.rng))}
 
-        found = self._purse("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
-        kept = cast("dict[str, Any]", found)
-        return kept["keywords"], kept["counts"]
+        released = self._stage_budget("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
+        fields = cast("dict[str, Any]", released)
+        return fields["keywords"], fields["counts"]
 
     @property
     def kept(self) -> list[int]:
-        """The clusters that are large enough, by their noisy sizes."""
-        least = self.stages.smallest(self.wanted)
+        """Numbers of the clusters that are large enough, by their noisy sizes."""
+        least = self.stages.smallest(self.parameters)
         return [number for number in range(len(self.centres)) if self.sizes[number] >= least]
 
     @property
     def _bins(self) -> ChosenKeywords:
-        return ChosenKeywords(self.wanted.clusters.count, self.wanted.keywords.size)
+        return ChosenKeywords(self.parameters.clusters.count, self.parameters.keywords.size)
 
     @property
     def keyword_lists(self) -> list[list[str]]:
-        """The keywords of each cluster that is kept, the ones with most units first."""
+        """The keywords of each kept cluster, those with most units first."""
         named, counts = self.chosen
         noisy = self._bins.table(counts, len(named))[self.kept]
-        units = noisy if self.wanted.evidence == "counts" else self._believed(noisy, named)
-        return [best(own, self.wanted.keywords_of_a_cluster, named) for own in units]
+        units = noisy if self.parameters.evidence == "counts" else self._believed(noisy, named)
+        return [best(row, self.parameters.keywords_of_a_cluster, named) for row in units]
 
     def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
         sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
@@ -165,32 +165,32 @@ class UraniaRun:
     def _insights(self) -> list[Insight]:
         lists, sizes = self.keyword_lists, [self.sizes[number] for number in self.kept]
         clusters = list(zip(describe(self.tools.write, lists), lists, sizes, strict=True))
-        return hierarchy(clusters, self.tools.embed, self.tools.write, self.wanted.hierarchy)
+        return hierarchy(clusters, self.tools.embed, self.tools.write, self.parameters.hierarchy)
 
     def _counts(self) -> list[int]:
-        """How many units each planned cluster has. PRIVATE."""
-        found = self.clusters
-        counts: list[int] = np.bincount(found[found >= 0], minlength=self.wanted.clusters.count).tolist()
+        """Count the units of each planned cluster. PRIVATE."""
+        clusters = self.clusters
+        counts: list[int] = np.bincount(clusters[clusters >= 0], minlength=self.parameters.clusters.count).tolist()
         return counts
 
     def _choices(self) -> list[int]:
-        """How many units chose each keyword in each cluster. PRIVATE."""
-        taking = np.flatnonzero(self.units.sampled(self.wanted.sampled) & (self.clusters >= 0))
+        """Count the units that chose each keyword in each cluster. PRIVATE."""
+        sampled = np.flatnonzero(self.units.sampled(self.parameters.sampled) & (self.clusters >= 0))
         chosen = self.choose(
-            [self.units.facets[number] for number in taking],
-            self.units.points[taking],
+            [self.units.facets[number] for number in sampled],
+            self.units.points[sampled],
             self.closed,
             points_of(self.tools.embed, self.closed),
-            self.wanted.keywords_of_a_unit,
+            self.parameters.keywords_of_a_unit,
         )
-        # Whatever a chooser does, the noise is for so many keywords of a unit.
-        paid = [bound_contributions(own, self.wanted.keywords_of_a_unit) for own in chosen]
-        return self._bins.counts(self.clusters[taking], paid)
+        # For any assigner, the noise covers this many keywords of a unit.
+        bounded = [bound_contributions(choice, self.parameters.keywords_of_a_unit) for choice in chosen]
+        return self._bins.counts(self.clusters[sampled], bounded)
 
     def _facets(self) -> Sequence[Facets]:
         return self.units.facets
 
-    def _purse(self, name: str, first: int) -> PlannedStageBudget:
+    def _stage_budget(self, name: str, first: int) -> PlannedStageBudget:
         return PlannedStageBudget(self.bench, name, first)
 
 
@@ -198,7 +198,7 @@ def _json(counts: list[int]) -> Json:
     return list(counts)
 
 
-def _chooser(wanted: UraniaParameters, bench: RunContext) -> KeywordAssigner:
-    if wanted.choice == "embedding":
+def _chooser(parameters: UraniaParameters, bench: RunContext) -> KeywordAssigner:
+    if parameters.choice == "embedding":
         return IndexKeywordAssigner()
-    return ModelKeywordAssigner.of(bench.engine, bench.in_tenths("choosing keywords"), wanted.keywords_of_a_unit)
+    return ModelKeywordAssigner.of(bench.engine, bench.in_tenths("choosing keywords"), parameters.keywords_of_a_unit)

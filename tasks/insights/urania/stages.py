@@ -1,4 +1,4 @@
-"""What a budget buys of URANIA: keywords, clusters, their sizes, and a histogram of keywords."""
+"""Stages of URANIA that a budget buys: keywords, clusters, their sizes, and a histogram of keywords."""
 
 import math
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_hi
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 
 DEVIATIONS = 3
-"""The threshold of a cluster's size where a request names none, in standard deviations of its noise."""
+"""Default threshold of a cluster's size, in standard deviations of its noise."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What the budget buys, in the order in which it is spent."""
+    """The calibrated stages, in the order in which they are spent."""
 
     keywords: KeywordSet
     clusterer: Clusterer
@@ -26,26 +26,26 @@ class Stages:
     histogram: SetHistogram
 
     @classmethod
-    def of(cls, wanted: UraniaParameters, amount: Amount) -> "Stages":
-        """The stages that cost at most `amount` together.
+    def of(cls, parameters: UraniaParameters, amount: Amount) -> "Stages":
+        """Calibrate the stages that cost at most `amount` together.
 
         Raises:
-            UsageError, Refused: some share of it buys nothing.
+            UsageError, Refused: a share of it buys nothing.
         """
-        rho = wanted.shares.of(amount.rho, keywords=wanted.keywords.charged)
-        bins = ChosenKeywords(wanted.clusters.count, wanted.keywords.size).bins
+        rho = parameters.shares.of(amount.rho, keywords=parameters.keywords.charged)
+        bins = ChosenKeywords(parameters.clusters.count, parameters.keywords.size).bins
         return cls(
-            keyword_set_for(wanted.keywords, Amount(rho["keywords"], amount.delta)),
-            clusterer_for(wanted.clusters, rho["clusters"]),
-            calibrate_histogram(rho["sizes"], wanted.clusters.count),
-            calibrate_set_histogram(rho["histogram"], bins, wanted.keywords_of_a_unit, wanted.noise),
+            keyword_set_for(parameters.keywords, Amount(rho["keywords"], amount.delta)),
+            clusterer_for(parameters.clusters, rho["clusters"]),
+            calibrate_histogram(rho["sizes"], parameters.clusters.count),
+            calibrate_set_histogram(rho["histogram"], bins, parameters.keywords_of_a_unit, parameters.noise),
         )
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order."""
+        """The charged events, in order."""
         return (*self.keywords.events, self.clusterer.event, self.sizes.event(), self.histogram.event())
 
-    def smallest(self, wanted: UraniaParameters) -> int:
-        """The threshold of a cluster's noisy size: a public number."""
-        return wanted.smallest_cluster or math.ceil(DEVIATIONS * float(self.sizes.noise.sigma))
+    def smallest(self, parameters: UraniaParameters) -> int:
+        """Return the threshold of a cluster's noisy size: a public number."""
+        return parameters.smallest_cluster or math.ceil(DEVIATIONS * float(self.sizes.noise.sigma))

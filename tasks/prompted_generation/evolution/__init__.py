@@ -1,1 +1,1 @@
-"""Private evolution: samples chosen by private votes."""
+"""Private evolution: candidate texts selected by private votes."""

@@ -1,7 +1,7 @@
-"""What a request of private evolution says (AugPE; Xie et al., ICML 2024); all of it is public.
+"""Parameters of a private evolution request (AugPE; Xie et al., ICML 2024); all of them are public.
 
-Nothing here imports a model. How many candidates there are, how many stay and how many prompts that takes follows from
-these numbers alone, and never from what anybody voted for (PRIVACY §1).
+Nothing here imports a model. The numbers of candidates, of selected ones and of prompts follow from these parameters
+alone, and never from the votes (PRIVACY §1).
 """
 
 from decimal import Decimal
@@ -24,12 +24,12 @@ class EvolutionParameters(PartParameters):
         samples: how many texts.
         labels: the public label set; a unit votes under one of those that its documents carry.
         rounds: T, how often all units vote.
-        variations: L, candidates that a selected text has in the next round: itself and rewordings of it.
-        candidates: M, candidates of each label in every round; L for each text of a label where a request says nothing.
+        variations: L, candidates of a selected text in the next round: itself and rewordings of it.
+        candidates: M, candidates of each label in every round; by default L for each text of a label.
         selection: `rank` takes those with the most votes by the noisy counts; `sample` draws in proportion to them.
-        threshold: in `sample`, a noisy count that is not above it counts as none.
-        embedder: the public model by whose points a unit finds its nearest candidate.
-        max_new_tokens, temperature, top_k: how candidates are written; nothing is charged for them.
+        threshold: in `sample`, a noisy count that is not above it counts as zero.
+        embedder: the public model whose points determine a unit's nearest candidate.
+        max_new_tokens, temperature, top_k: sampling of candidates; nothing is charged for it.
     """
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -51,41 +51,41 @@ class EvolutionParameters(PartParameters):
 
     @property
     def parts(self) -> int:
-        """How many labels there are; 1 without labels."""
+        """Number of labels; 1 without labels."""
         return max(1, len(self.labels))
 
     @property
     def texts_of(self) -> tuple[int, ...]:
-        """How many texts each label has: as many as any other, or one more."""
-        each, more = divmod(self.samples, self.parts)
-        return tuple(each + (label < more) for label in range(self.parts))
+        """Number of texts of each label, which differ by at most one."""
+        least, remainder = divmod(self.samples, self.parts)
+        return tuple(least + (label < remainder) for label in range(self.parts))
 
     @property
     def per_label(self) -> int:
-        """M."""
+        """M, the number of candidates of each label."""
         return self.candidates or self.variations * max(self.texts_of)
 
     @property
     def bins(self) -> int:
-        """How many candidates are voted on in a round."""
+        """Number of candidates in the vote of a round."""
         return self.parts * self.per_label
 
     @property
     def kept(self) -> int:
-        """How many candidates of a label are selected after a round, but for the last."""
+        """Number of selected candidates of a label after every round except the last."""
         return max(1, self.per_label // self.variations)
 
     def selected(self, number: int) -> tuple[int, ...]:
-        """How many are selected of each label after the round of that number, from 0; after the last, the texts."""
+        """Return the selected candidates of each label after round `number`, from 0; after the last, the texts."""
         return self.texts_of if number == self.rounds - 1 else (self.kept,) * self.parts
 
     @property
     def prompts(self) -> int:
-        """How many prompts a backend answers at most; one that is drawn twice stays once and is reworded."""
+        """Most prompts that a backend answers; a candidate drawn twice stays once and is reworded."""
         least = self.kept if self.selection == "rank" else 1
         between = (self.rounds - 1) * self.parts * (self.per_label - least)
         return self.bins + between + sum(map(self._missing, self.texts_of))
 
     def _missing(self, texts: int) -> int:
-        """Rewordings that fill up the texts of a label, at most."""
+        """Return the most rewordings that fill up the texts of a label."""
         return max(0, texts - self.per_label) if self.selection == "rank" else texts - 1

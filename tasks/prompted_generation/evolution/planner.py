@@ -3,18 +3,18 @@ Text", ICML 2024, Algorithm 1).
 
     candidates   a language model writes texts of the described kind, for each label   public words alone
     votes        every unit votes for its nearest candidate; counts bear noise         a mechanism, once a round
-    selection    those with the most votes stay                                        post-processing
-    variations   the model rewords what was selected: the next round's candidates      post-processing
+    selection    candidates with the most votes stay                                   post-processing
+    variations   the model rewords selected candidates for the next round              post-processing
 
 Each round is one noisy histogram of the same units. One vote is cast over the candidates of all labels together, so
 adding or removing a unit moves one count by one, whatever the number of labels or of its documents: rho is
 rounds / (2 sigma^2) (PRIVACY §4.3). Sigma is calibrated for the whole schedule before the first round, and a request's
-schedule is fixed: to go on evolving is another request with a charge of its own. No private text is ever shown to the
+schedule is fixed: further rounds are another request with a charge of its own. No private text is ever shown to the
 language model: a prompt is made of public words, or of one candidate.
 
 Where this is not the paper's: votes are counted with the discrete Gaussian; one vote a unit, not a record; selected
-texts stay as they are beside their rewordings; no candidate is judged by texts that were not written yet (the paper's
-lookahead).
+texts stay unchanged beside their rewordings; the paper's lookahead, which judges a candidate by texts not written yet,
+is left out.
 """
 
 from collections.abc import Mapping
@@ -50,77 +50,77 @@ class PrivateEvolution(GeneratorDefaults):
         """Buy all rounds; each is one instalment, charged to every block.
 
         Raises:
-            UnknownModel, WrongKind: there is no such embedder.
+            UnknownModel, WrongKind: the embedder is unknown.
             LabelWithoutSample: fewer texts than labels.
             NoiseInvalid, BinsInvalid: as `Schedule.of`.
         """
-        wanted = _asked(ask.parameters)
-        find(wanted.embedder, "embedder")
-        labels_of_texts(wanted)
+        settings = _typed_parameters(ask.parameters)
+        find(settings.embedder, "embedder")
+        labels_of_texts(settings)
         amount = ask.amount or Amount()
-        schedule = Schedule.of(wanted, amount.rho)
+        schedule = Schedule.of(settings, amount.rho)
         return Plan(
             invocations=invoked_once(schedule.events),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.samples,
-            facts=_facts(wanted, schedule, ask.population),
-            rows=wanted.prompts,
-            steps=wanted.max_new_tokens,
-            prompt_tokens=_TOKENS_AROUND + (wanted.max_new_tokens if wanted.rounds > 1 else 0),
+            samples=settings.samples,
+            facts=_facts(settings, schedule, ask.population),
+            rows=settings.prompts,
+            steps=settings.max_new_tokens,
+            prompt_tokens=_TOKENS_AROUND + (settings.max_new_tokens if settings.rounds > 1 else 0),
             amount=amount,
-            prompts=wanted.prompts,
+            prompts=settings.prompts,
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-        """Let units vote round by round, and give out what was selected last.
+        """Let units vote round by round, and return the texts of the last selection.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
+            ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
-            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked. None of these has armed
-                anything.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts. None of these has
+                armed anything.
             StepLost: an interrupted run has paid for a round and lost it.
-            EndpointFailed: an external model does not answer; rounds that were voted on are kept.
+            EndpointFailed: an external model does not answer; finished votes are kept.
         """
-        from tasks.prompted_generation.evolution.run import EvolutionRun  # torch; pricing does without
+        from tasks.prompted_generation.evolution.run import EvolutionRun  # imports torch, which pricing does not need
 
-        wanted = _asked(parameters)
-        schedule = Schedule.of(wanted, plan.amount.rho)
+        settings = _typed_parameters(parameters)
+        schedule = Schedule.of(settings, plan.amount.rho)
         plan.require_invoking(schedule.events)
-        return EvolutionRun.of(wanted, schedule, plan, bench).generated()
+        return EvolutionRun.of(settings, schedule, plan, bench).generated()
 
 
-def _asked(parameters: BaseModel) -> EvolutionParameters:
+def _typed_parameters(parameters: BaseModel) -> EvolutionParameters:
     if not isinstance(parameters, EvolutionParameters):
         raise TypeError(f"parameters of private evolution are needed, not {type(parameters).__name__}")
     return parameters
 
 
-def _facts(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> Mapping[str, str]:
-    """The public parameters as people read them."""
-    each = ", {} of each label" if wanted.labels else ""
-    selected = f"{wanted.parts * wanted.kept}{each.format(wanted.kept)}"
-    above = f", of counts above {wanted.threshold}" if wanted.threshold else ""
+def _facts(parameters: EvolutionParameters, schedule: Schedule, population: int | None) -> Mapping[str, str]:
+    """Return the public parameters for people."""
+    per_label = ", {} of each label" if parameters.labels else ""
+    selected = f"{parameters.parts * parameters.kept}{per_label.format(parameters.kept)}"
+    threshold = f", of counts above {parameters.threshold}" if parameters.threshold else ""
     return {
-        **part_facts(wanted),
-        "rounds": str(wanted.rounds),
+        **part_facts(parameters),
+        "rounds": str(parameters.rounds),
         "votes": "one of each unit in each round, over all labels together",
-        "candidates of a round": f"{wanted.bins}{each.format(wanted.per_label)}",
-        "selected after a round": f"{selected}, by {wanted.selection}{above}",
-        "candidates of a selected text": f"{wanted.variations}, itself among them",
+        "candidates of a round": f"{parameters.bins}{per_label.format(parameters.per_label)}",
+        "selected after a round": f"{selected}, by {parameters.selection}{threshold}",
+        "candidates of a selected text": f"{parameters.variations}, itself among them",
         "candidates are reworded as": " ".join(VARIATION.split()),
         "ways of rewording": "; ".join(WAYS),
-        "prompts in all": f"at most {wanted.prompts}",
-        "noise of a count (sigma)": _noise(wanted, schedule, population),
-        "embedder": wanted.embedder,
-        "tokens per text": str(wanted.max_new_tokens),
-        "temperature": format_decimal(wanted.temperature),
+        "prompts in all": f"at most {parameters.prompts}",
+        "noise of a count (sigma)": _noise(parameters, schedule, population),
+        "embedder": parameters.embedder,
+        "tokens per text": str(parameters.max_new_tokens),
+        "temperature": format_decimal(parameters.temperature),
     }
 
 
-def _noise(wanted: EvolutionParameters, schedule: Schedule, population: int | None) -> str:
+def _noise(parameters: EvolutionParameters, schedule: Schedule, population: int | None) -> str:
     sigma = f"{format_decimal(decimal_above(schedule.histogram.noise.sigma, 2))} votes"
     if population is None:
         return f"{sigma}; how many units vote is not declared"
-    expected = format_decimal(decimal_above(Fraction(population, wanted.bins), 2))
+    expected = format_decimal(decimal_above(Fraction(population, parameters.bins), 2))
     return f"{sigma}; a candidate has {expected} on average if {population} units vote"

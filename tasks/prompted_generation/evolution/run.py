@@ -1,8 +1,8 @@
-"""One run of private evolution: candidates, votes, selection, and candidates again.
+"""Run of private evolution: candidates, votes, selection, and candidates again.
 
-Candidates are written down before anybody votes on them, and a round's noisy counts together with what was selected by
-them. So a run that goes on after a kill votes on the same candidates, draws nothing twice, and neither writes nor asks
-for a text again that was there.
+Candidates are stored before the vote on them, and a round's noisy counts together with the selection from them. So a
+run that continues after a kill votes on the same candidates, draws nothing twice, and does not generate or request a
+stored text again.
 """
 
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ Candidates = list[list[Completion]]
 """For each label its candidates, in their public order."""
 
 CLEAR = 3
-"""A count so many standard deviations of its noise above zero is hardly noise."""
+"""Standard deviations of its noise from which a count is considered clear of noise."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a model is asked for.
+    """A request to the model for one text.
 
     Attributes:
         label: the number of the label.
-        parent: the candidate that is to be reworded; empty for a text from nothing.
-        way: how.
+        parent: the candidate to reword; empty for a new text.
+        way: the way of rewording.
     """
 
     label: int
@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round has released.
+    """Released values of a round.
 
     Attributes:
         counts: noisy, of all candidates.
@@ -60,21 +60,21 @@ class Outcome:
     selected: list[list[int]]
 
     def to_json(self) -> Json:
-        """As the journal keeps it."""
+        """Return the form of the journal."""
         return {"counts": list(self.counts), "selected": [list(own) for own in self.selected]}
 
     @classmethod
     def from_json(cls, stored: Json) -> "Outcome":
-        """What `to_json` gave."""
-        kept = cast("dict[str, Any]", stored)
-        return cls(kept["counts"], kept["selected"])
+        """Read the form of `to_json`."""
+        fields = cast("dict[str, Any]", stored)
+        return cls(fields["counts"], fields["selected"])
 
 
 @dataclass(frozen=True)
 class EvolutionRun:
-    """The rounds, one after the other."""
+    """The rounds of a run, each with its vote and its selection."""
 
-    wanted: EvolutionParameters
+    parameters: EvolutionParameters
     schedule: Schedule
     plan: Plan
     bench: RunContext
@@ -82,21 +82,23 @@ class EvolutionRun:
     electorate: VoteHistogram
 
     @classmethod
-    def of(cls, wanted: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
-        """Nothing is read or spent yet.
+    def of(cls, parameters: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
+        """Build the run; nothing is read or spent yet.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
+            ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
         """
-        if wanted.labels:
+        if parameters.labels:
             bench.corpus.require_labels()
-        embed = load_embedder(wanted.embedder, bench.device)
-        private = spread_embedder(bench.workers, embed, wanted.embedder, bench.device)
-        return cls(wanted, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, wanted.labels, private))
+        embed = load_embedder(parameters.embedder, bench.device)
+        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device)
+        return cls(
+            parameters, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, parameters.labels, private)
+        )
 
     def generated(self) -> Generated:
-        """The texts, in the public order of their labels.
+        """Run all rounds and return the texts, in the public order of their labels.
 
         Raises:
             StepLost: an interrupted run has paid for a round and lost it.
@@ -104,23 +106,23 @@ class EvolutionRun:
         """
         self.bench.begin_steps(self.plan)
         candidates, outcome = self._first(), Outcome([], [])
-        for number in range(self.wanted.rounds):
-            self.bench.progress("rounds", number, self.wanted.rounds)
-            outcome = self._voted(number, candidates)
+        for number in range(self.parameters.rounds):
+            self.bench.progress("rounds", number, self.parameters.rounds)
+            outcome = self._vote(number, candidates)
             candidates = self._next(number, candidates, outcome.selected)
-        self.bench.progress("rounds", self.wanted.rounds, self.wanted.rounds)
+        self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
         return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
 
     def _first(self) -> Candidates:
-        """From public words alone."""
-        each = self.wanted.per_label
-        found = self._written(
-            "candidates 0", [Question(label) for label in range(self.wanted.parts) for _ in range(each)]
+        """Return the first candidates, from public words alone."""
+        per_label = self.parameters.per_label
+        texts = self._stored_texts(
+            "candidates 0", [Question(label) for label in range(self.parameters.parts) for _ in range(per_label)]
         )
-        return [found[label * each : (label + 1) * each] for label in range(self.wanted.parts)]
+        return [texts[label * per_label : (label + 1) * per_label] for label in range(self.parameters.parts)]
 
-    def _voted(self, number: int, candidates: Candidates) -> Outcome:
-        """One round: armed, counted and drawn, once."""
+    def _vote(self, number: int, candidates: Candidates) -> Outcome:
+        """Arm, count and draw the votes of one round, once."""
         released = self.bench.release(
             f"votes {number}",
             [number],
@@ -130,55 +132,61 @@ class EvolutionRun:
         return Outcome.from_json(released)
 
     def _counts(self, candidates: Candidates) -> list[int]:
-        """How many units vote for each candidate. PRIVATE."""
+        """Count the units that vote for each candidate. PRIVATE."""
         points = [points_of(self.embed, [candidate.text for candidate in own]) for own in candidates]
         return self.electorate.voters.counts(points)
 
     def _outcome(self, number: int, counts: list[int]) -> Outcome:
-        wanted, rng = self.wanted, self.bench.rng
-        noisy, each = self.schedule.histogram.draw(counts, rng), wanted.per_label
+        parameters, rng = self.parameters, self.bench.rng
+        noisy, per_label = self.schedule.histogram.draw(counts, rng), parameters.per_label
         selected = [
-            choose(noisy[label * each : (label + 1) * each], wanted.selection, most, wanted.threshold, rng)
-            for label, most in enumerate(wanted.selected(number))
+            choose(
+                noisy[label * per_label : (label + 1) * per_label],
+                parameters.selection,
+                most,
+                parameters.threshold,
+                rng,
+            )
+            for label, most in enumerate(parameters.selected(number))
         ]
         return Outcome(noisy, selected)
 
     def _next(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
-        """The candidates of the next round, or the texts after the last."""
-        wanted, last = self.wanted, number == self.wanted.rounds - 1
-        totals = wanted.texts_of if last else (wanted.per_label,) * wanted.parts
+        """Return the candidates of the next round, or the texts after the last."""
+        parameters, last = self.parameters, number == self.parameters.rounds - 1
+        totals = parameters.texts_of if last else (parameters.per_label,) * parameters.parts
         families = [Lineage.of(own, total) for own, total in zip(selected, totals, strict=True)]
-        asked = [
+        questions = [
             Question(label, candidates[label][parent].text, WAYS[(number + place) % len(WAYS)])
             for label, family in enumerate(families)
             for place, parent in enumerate(family.reworded)
         ]
-        found = iter(self._written("texts" if last else f"candidates {number + 1}", asked))
+        texts = iter(self._stored_texts("texts" if last else f"candidates {number + 1}", questions))
         return [
-            [candidates[label][parent] for parent in family.kept] + [next(found) for _ in family.reworded]
+            [candidates[label][parent] for parent in family.kept] + [next(texts) for _ in family.reworded]
             for label, family in enumerate(families)
         ]
 
-    def _written(self, name: str, questions: Sequence[Question]) -> list[Completion]:
-        """One text for each question, written down under that name before anything is made of it."""
+    def _stored_texts(self, name: str, questions: Sequence[Question]) -> list[Completion]:
+        """Generate one text for each question, stored under `name` before any further use."""
         if not questions:
             return []
-        # An external model's answers are kept by how often the same was asked before in this run: all of it is asked
-        # again, in order, and what was answered is found on disk.
-        known = self._ask(questions) if text_backend(self.bench).external else None
+        # Answers of an external model are cached by the number of equal prompts before in this run: all questions are
+        # asked again, in order, and the cache has the earlier answers.
+        external_answers = self._ask(questions) if text_backend(self.bench).external else None
         released = self.bench.release(
             name,
             (),
-            lambda: known if known is not None else self._ask(questions),
+            lambda: external_answers if external_answers is not None else self._ask(questions),
             lambda texts: [[text.text, text.tokens, text.complete] for text in texts],
         )
-        return [Completion(*each) for each in cast("list[list[Any]]", released)]
+        return [Completion(*fields) for fields in cast("list[list[Any]]", released)]
 
     def _ask(self, questions: Sequence[Question]) -> list[Completion]:
-        """Ask a backend; where a local model has no room for a candidate, it is shown the beginning alone.
+        """Ask a backend; a candidate that does not fit the context of a local model is cut to its beginning.
 
         Raises:
-            ContextTooLong: there is no room for public words alone, which is known before anything is spent.
+            ContextTooLong: not even the public words fit, which is known before anything is spent.
         """
         shown = max(len(question.parent) for question in questions)
         while True:
@@ -190,33 +198,35 @@ class EvolutionRun:
                 shown //= 2
 
     def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
-        """Questions whose system message is one are asked together."""
-        wanted, found = self.wanted, dict[int, Completion]()
-        told = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
-        for system in dict.fromkeys(told):
-            places = [place for place, own in enumerate(told) if own == system]
-            how = Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, system)
-            texts = text_backend(self.bench).write([self._prompt(questions[place], shown) for place in places], how)
-            found.update(zip(places, texts, strict=True))
-        return [found[place] for place in range(len(questions))]
+        """Ask the questions, those with the same system message together."""
+        parameters, answers = self.parameters, dict[int, Completion]()
+        system_messages = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
+        for system in dict.fromkeys(system_messages):
+            places = [place for place, own in enumerate(system_messages) if own == system]
+            sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system)
+            texts = text_backend(self.bench).write(
+                [self._prompt(questions[place], shown) for place in places], sampling
+            )
+            answers.update(zip(places, texts, strict=True))
+        return [answers[place] for place in range(len(questions))]
 
     def _prompt(self, question: Question, shown: int) -> str:
-        """Public words, and of a rewording the candidate; of one without any word there is nothing to reword."""
+        """Return the prompt: public words, or a rewording of the candidate, unless that is empty."""
         text = question.parent[:shown].strip()
         if not text:
             return self.bench.prompt.fill("public", self._label(question))
         return VARIATION.replace("{way}", question.way).replace("{text}", text)
 
     def _label(self, question: Question) -> str | None:
-        return self.wanted.labels[question.label] if self.wanted.labels else None
+        return self.parameters.labels[question.label] if self.parameters.labels else None
 
     def _texts(self, candidates: Candidates) -> tuple[GeneratedText, ...]:
-        found = [text for own in candidates for text in own]
+        texts = [text for own in candidates for text in own]
         return tuple(
             GeneratedText(text.text, text.tokens, text.complete, label=label)
-            for text, label in zip(found, labels_of_texts(self.wanted), strict=True)
+            for text, label in zip(texts, labels_of_texts(self.parameters), strict=True)
         )
 
     def _clear(self, outcome: Outcome) -> int:
-        """How many counts of the last round stand clear of their noise: how much the votes could tell."""
+        """Count the candidates of the last round whose count is clear of its noise."""
         return sum(count > CLEAR * float(self.schedule.histogram.noise.sigma) for count in outcome.counts)

@@ -1,4 +1,4 @@
-"""What a budget buys of private evolution: the same histogram in every round, and how candidates are asked for."""
+"""Schedule of private evolution that a budget buys: one histogram per round; and the wording of prompts."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from tasks.planning.batches import BatchLayout
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 
 VARIATION = "Rewrite the following text {way}:\n\n{text}"
-"""How the model is asked for a rewording; `{text}` is the candidate, and all that it is told.
+"""Prompt for a rewording; `{text}` is the candidate, and nothing else is in the prompt.
 
 Of four wordings this is the one that SmolLM2-135M followed with least talk around the text."""
 
@@ -20,41 +20,41 @@ WAYS = (
     "at more length",
     "as somebody else would put it",
 )
-"""What stands for `{way}`, in turn."""
+"""Values of `{way}`, used in turn."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the budget buys: the same histogram in every round.
+    """Calibrated rounds: the same histogram in every round.
 
     Attributes:
         histogram: of all candidates of one round.
-        rounds: how many there are, a public number.
+        rounds: number of rounds, public.
     """
 
     histogram: NoisyHistogram
     rounds: int
 
     @classmethod
-    def of(cls, wanted: EvolutionParameters, rho: int) -> "Schedule":
-        """The schedule with the least noise of which all rounds together cost at most `rho` (units of 1e-12).
+    def of(cls, parameters: EvolutionParameters, rho: int) -> "Schedule":
+        """Calibrate the schedule with the least noise whose rounds together cost at most `rho` (units of 1e-12).
 
         Raises:
             NoiseInvalid: rho is too small for so many rounds.
             BinsInvalid: too many candidates.
         """
-        return cls(calibrate_histogram(rho // wanted.rounds, wanted.bins), wanted.rounds)
+        return cls(calibrate_histogram(rho // parameters.rounds, parameters.bins), parameters.rounds)
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order: one histogram a round, each armed by itself."""
+        """The charged events, in order: one histogram per round, each armed by itself."""
         return (self.histogram.event(),) * self.rounds
 
 
-def labels_of_texts(wanted: EvolutionParameters) -> list[str | None]:
-    """The label of every text, in their public order; blocks make no difference to a text.
+def labels_of_texts(parameters: EvolutionParameters) -> list[str | None]:
+    """Return the label of every text, in their public order; blocks do not affect a text.
 
     Raises:
         LabelWithoutSample: there are fewer texts than labels.
     """
-    return BatchLayout(wanted.samples, 1, wanted.parts).labels_of_texts(wanted.labels)
+    return BatchLayout(parameters.samples, 1, parameters.parts).labels_of_texts(parameters.labels)

@@ -1,4 +1,4 @@
-"""Which candidates stay after a round, and which are reworded: public post-processing of noisy counts."""
+"""Selection of the candidates that stay or are reworded after a round: public post-processing of noisy counts."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tasks.prompted_generation.evolution.parameters import Selection
 
 
 def choose(noisy: Sequence[int], how: Selection, most: int, threshold: int, rng: RandomSource) -> list[int]:
-    """Numbers of the selected candidates of one label.
+    """Select candidates of one label, and return their numbers.
 
     Args:
         noisy: a noisy count for each candidate, some of them negative; at least one.
@@ -28,10 +28,10 @@ def choose(noisy: Sequence[int], how: Selection, most: int, threshold: int, rng:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What becomes of the candidates of one label.
+    """The next generation of the candidates of one label.
 
     Attributes:
-        kept: numbers of those that stay as they are, each once, in the order of their selection.
+        kept: numbers of the unchanged candidates, each once, in the order of their selection.
         reworded: for each new text the number of the candidate that it is a rewording of.
     """
 
@@ -40,10 +40,10 @@ class Lineage:
 
     @classmethod
     def of(cls, selected: Sequence[int], total: int) -> "Lineage":
-        """What makes `total` texts of the selected candidates.
+        """Derive `total` texts from the selected candidates.
 
-        One that was drawn several times stays once and is reworded as often as it was drawn again; what is missing is
-        then shared out over all draws in turn.
+        A candidate drawn several times stays once and is reworded as often as it was drawn again; the missing texts
+        are then distributed over all draws in turn.
 
         Args:
             selected: at least one, and no more than `total`.

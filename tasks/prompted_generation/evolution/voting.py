@@ -1,13 +1,13 @@
-"""Votes of units for candidates. Private, all of it, until noise is added.
+"""Private votes of units for candidates, before noise is added.
 
 A unit casts one vote in a round, over the candidates of all labels together: it is read under one label, by a keyed
-choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is worked out
-of its own text alone (`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers,
+choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is computed
+from its own text alone (`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers,
 and of equally near ones it is the first in their public order (`tasks.mechanisms.vectors.fixed_point`). So adding or
 removing a unit moves one count by one, and no other unit's vote.
 
-Who votes for no candidate: a unit that carries none of the declared labels, and one whose text the embedder makes
-nothing of (its point is that of the empty text).
+Two kinds of units do not vote: those with none of the declared labels, and those whose text has the embedding of the
+empty text.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ _AS_EMPTY = 1e-5
 
 @dataclass(frozen=True)
 class BlockVotes:
-    """The units that vote.
+    """Voting units with their labels and points.
 
     Attributes:
         label: the number of the label under which each votes, int64 [n].
-        points: one for each.
+        points: one point per unit.
     """
 
     label: NDArray[np.int64]
     points: GridPoints
 
     def counts(self, candidates: Sequence[Points]) -> list[int]:
-        """How many units vote for each candidate: those of the first label, then those of the next.
+        """Count the units that vote for each candidate, label by label.
 
         Args:
             candidates: for each label float32 [M, width], in the public order of its candidates.
@@ -55,12 +55,12 @@ class BlockVotes:
 
 @dataclass(frozen=True)
 class VoteHistogram:
-    """The units of a release; nothing is read before `voters` is asked for, which must be after ARM.
+    """The units of a release; nothing is read before the first use of `voters`, which must be after ARM.
 
     Attributes:
-        blocks: those that the release is eligible to read.
-        labels: the declared ones; empty for none.
-        embed: makes points.
+        blocks: eligible blocks of the release.
+        labels: the declared labels; may be empty.
+        embed: computes points.
     """
 
     bench: RunContext
@@ -70,10 +70,10 @@ class VoteHistogram:
 
     @cached_property
     def voters(self) -> BlockVotes:
-        """Worked out once, and kept in memory alone."""
-        read = self.bench.units(self.blocks, self.labels)
-        told = self.bench.in_tenths("units for the votes")
-        points = points_of(self.embed, [row.text for _, row in read], told)
+        """Voting units, computed once and kept in memory only."""
+        units = self.bench.units(self.blocks, self.labels)
+        progress = self.bench.in_tenths("units for the votes")
+        points = points_of(self.embed, [row.text for _, row in units], progress)
         votes = (np.abs(points - points_of(self.embed, [""])) > _AS_EMPTY).any(axis=1)
-        labels = np.array([label for label, _ in read], np.int64)
+        labels = np.array([label for label, _ in units], np.int64)
         return BlockVotes(labels[votes], GridPoints.of(points[votes]))

@@ -1,1 +1,1 @@
-"""DP-KPS: texts written from private key phrases."""
+"""DP-KPS: texts generated from private key phrases."""

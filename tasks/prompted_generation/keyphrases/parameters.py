@@ -1,4 +1,7 @@
-"""What a request of keyphrase seeding says (DP-KPS, arXiv 2502.13193); all of it is public. It imports no model."""
+"""Parameters of a keyphrase seeding request (DP-KPS, arXiv 2502.13193); all of them are public.
+
+Nothing here imports a model.
+"""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -22,35 +25,35 @@ Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 Background = Literal["labels", "median", "none"]
 
 MOST_PHRASES = 20
-"""Of a unit, and of a text."""
+"""Most phrases of a unit, and of a text."""
 
 MOST_WORDS = 50_000
-"""Of a public vocabulary."""
+"""Most words of a public vocabulary."""
 
 MOST_SELECTED = 2000
-"""Of a vocabulary that is selected or counted."""
+"""Most words of a selected or counted vocabulary."""
 
 TOPICS_FROM = f"built-in list of topics, SHA-256 {topics_digest()}"
 
 
 def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
-    found = {keyword: None for word in words if (keyword := normalise_keyword(word)) is not None}
-    if words and not found:
+    keywords = {keyword: None for word in words if (keyword := normalise_keyword(word)) is not None}
+    if words and not keywords:
         raise ValueError("no phrase can be made of these words")
-    return tuple(found)
+    return tuple(keywords)
 
 
 class VocabularySettings(RequestModel):
-    """The phrases that texts may be seeded with.
+    """Settings of the phrases from which texts are seeded.
 
     Attributes:
-        method: `public` takes `words` as they are, and nothing is charged; `counted` keeps those of `words` that most
-            units come near to, by noisy counts; `private` has no words and selects phrases that enough units share.
-        size: how many `counted` and `private` keep at most.
-        per_unit: in how many counts, or selections, a unit takes part at most.
-        counting_share: the part of the stage's rho that ranks a selected vocabulary which came out too large.
-        words: the public phrases; what a request leaves out is the built-in list of topics.
-        words_from: where they come from, for people.
+        method: `public` uses `words` unchanged, and nothing is charged; `counted` keeps those of `words` nearest to
+            most units' phrases, by noisy counts; `private` has no words and selects phrases that enough units share.
+        size: most phrases of `counted` and `private`.
+        per_unit: most counts, or selections, in which a unit takes part.
+        counting_share: the part of the stage's rho that ranks a selected vocabulary larger than `size`.
+        words: the public phrases; the built-in list of topics by default.
+        words_from: the source of `words`, for people.
     """
 
     method: Literal["public", "counted", "private"] = "private"
@@ -70,19 +73,19 @@ class VocabularySettings(RequestModel):
 
     @property
     def charged(self) -> bool:
-        """Whether making it reads private text."""
+        """Whether drawing it reads private text."""
         return self.method != "public"
 
     @property
     def selected(self) -> KeywordSettings:
-        """The same, in the words of a keyword set."""
+        """The same settings, as those of a keyword set."""
         return KeywordSettings(
             method="model", size=self.size, per_unit=self.per_unit, counting_share=self.counting_share
         )
 
 
 class KeyphraseShares(RequestModel):
-    """How rho is shared out between the vocabulary and the sketches: the paper's epsilon_voc and epsilon_kde.
+    """Shares of rho for the vocabulary and the sketches: the paper's epsilon_voc and epsilon_kde.
 
     A public vocabulary costs nothing, and its weight goes to the sketches.
     """
@@ -91,7 +94,7 @@ class KeyphraseShares(RequestModel):
     sketches: Weight = Decimal("0.7")
 
     def of(self, rho: int, *, charged: bool) -> tuple[int, int]:
-        """Units of rho for the vocabulary and for the sketches, rounded down."""
+        """Return the units of rho for the vocabulary and for the sketches, rounded down."""
         if not charged:
             return 0, rho
         weights = Fraction(self.vocabulary), Fraction(self.sketches)
@@ -104,30 +107,30 @@ class KeyphraseParameters(PartParameters):
 
     Attributes:
         samples: how many texts.
-        references: n, the public number of units that a label is expected to have; what sketches are divided by.
+        references: n, the public, expected number of units of a label, by which sketches are divided.
         labels: the public label set; a unit is read under one of those that its documents carry.
-        extractor: how phrases are found in a unit: by RAKE or YAKE.
-        ranked_by: which of them come first: those that the extractor puts first, or those nearest to the unit's own
-            point, as KeyBERT does.
+        extractor: of a unit's phrases, RAKE or YAKE.
+        ranked_by: the order of a unit's phrases: that of the extractor, or by closeness to the unit's own point, as in
+            KeyBERT.
         phrase_words: the longest phrase, in words.
-        phrases_per_unit: L, the most phrases of a unit that are used.
-        vocabulary: what texts may be seeded with.
+        phrases_per_unit: L, most phrases of a unit that are used.
+        vocabulary: the phrases from which texts are seeded.
         features: D, the frequencies of a sketch.
         bandwidth: h of the kernel exp(-|x - y|^2 / 2 h^2) between phrases' points, which have length 1.
-        background: what is taken from scores before they count, because every phrase is near to many: the mean score
+        background: subtracted from scores before they count, because every phrase is near to many: the mean score
             of the same phrase over all `labels`, the `median` score of the vocabulary, or `none`; `auto` is `labels`
             where there are two or more, and else `median`.
-        least_deviations: what is then left counts as zero below so many standard deviations of a score's noise.
-        strongest: how many phrases of a label count at most, those that score most; 0 for all. Never fewer than a text
-            has, so that it has different ones.
-        sequences: `independent` draws a text's phrases each by itself; `iterative` each given those before it, from a
-            sketch for each place, which share rho evenly.
-        phrases_per_text: how many phrases a text is seeded with.
-        shares: how rho is shared out.
-        delta_share: the part of delta that selecting a vocabulary needs for failing.
+        least_deviations: a remaining score below this many standard deviations of its noise counts as zero.
+        strongest: most phrases of a label that count, by score; 0 for all. Never fewer than a text has, so that its
+            phrases differ.
+        sequences: `independent` draws each phrase of a text by itself; `iterative` draws each given those before it,
+            from one sketch per position, which share rho evenly.
+        phrases_per_text: number of phrases that seed a text.
+        shares: of rho, by stage.
+        delta_share: the part of delta for failures of the vocabulary selection.
         embedder: the public model that gives phrases their points.
-        max_new_tokens, temperature, top_k: how texts are written; nothing is charged for them.
-        extends: the release whose released values are used again; then nothing is read and nothing charged.
+        max_new_tokens, temperature, top_k: sampling of texts; nothing is charged for it.
+        extends: the release whose released values are reused; then nothing is read and nothing is charged.
     """
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -164,34 +167,34 @@ class KeyphraseParameters(PartParameters):
 
     @property
     def subtracted(self) -> Background:
-        """What `background` means here."""
+        """The effective background, with `auto` resolved."""
         if self.background == "auto":
             return "labels" if len(self.labels) > 1 else "median"
         return self.background
 
     @property
     def counting(self) -> int | None:
-        """How many scores count at most; None for all."""
+        """Most scores that count; None for all."""
         return max(self.strongest, self.phrases_per_text) if self.strongest else None
 
     @property
     def positions(self) -> int:
-        """P, how many sketches a label has."""
+        """P, the number of sketches of a label."""
         return self.phrases_per_text if self.sequences == "iterative" else 1
 
 
 def with_public_words(parameters: Mapping[str, Json]) -> dict[str, Json]:
-    """The parameters with the words of a public vocabulary in them: those of a `file`, or the built-in topics.
+    """Return the parameters with the words of a public vocabulary: those of a `file`, or the built-in topics.
 
-    What is stored says all that a plan depends on.
+    The stored request states everything that a plan depends on.
 
     Raises:
-        WordsUnreadable, WordsInvalid: there is no such file, or it is none.
+        WordsUnreadable, WordsInvalid: the file is missing, or not in its format.
     """
-    asked = parameters.get("vocabulary")
-    if not isinstance(asked, Mapping) or asked.get("method") not in ("public", "counted"):
-        return dict(parameters)  # or the format says what is wrong with it
-    found = with_words_from_file(dict(asked))
-    if isinstance(found, Mapping) and not {"words", "file"} & set(found):
-        found = {**found, "words": list(PUBLIC_TOPICS), "words_from": TOPICS_FROM}
-    return {**parameters, "vocabulary": found}
+    settings = parameters.get("vocabulary")
+    if not isinstance(settings, Mapping) or settings.get("method") not in ("public", "counted"):
+        return dict(parameters)  # invalid values are reported by the settings' own validation
+    vocabulary = with_words_from_file(dict(settings))
+    if isinstance(vocabulary, Mapping) and not {"words", "file"} & set(vocabulary):
+        vocabulary = {**vocabulary, "words": list(PUBLIC_TOPICS), "words_from": TOPICS_FROM}
+    return {**parameters, "vocabulary": vocabulary}

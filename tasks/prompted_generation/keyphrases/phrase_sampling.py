@@ -1,13 +1,13 @@
-"""From noisy sketches to sequences of phrases: scores of a vocabulary, and draws from it. Public post-processing.
+"""Sampling of phrase sequences from noisy sketches: scores of a vocabulary and draws. Public post-processing.
 
     score(v) = <sketch of the label, f(v)> - background
 
     zero where it is below zero, below so many deviations of noise, or not among the strongest scores of the vocabulary
 
-Every phrase is a little near to all others, and what a few near units add drowns in that: drawn from plain scores, a
-label's phrases are hardly more its own than others'. What they have in common is the background: the mean of all
-labels' sketches, or the median score of the vocabulary. And hundreds of scores that are little more than noise weigh
-more together than the few that are a label's own, which is why only the strongest count.
+Every phrase is slightly near to all others, which hides the contribution of a few near units: drawn from plain scores,
+a label's phrases are hardly specific to it. The common part is the background: the mean of all labels' sketches, or the
+median score of the vocabulary. And hundreds of scores slightly above the noise outweigh the few that are specific to a
+label, so only the strongest count.
 
 A text's phrases are different ones, each drawn in proportion to its score; where all scores are zero, each is as likely
 as any other. In iterative sequences the j-th phrase is scored by the j-th sketch, together with the phrases before it:
@@ -49,30 +49,30 @@ class Scorer:
     kernel: FourierFeatures
 
     def scores(self, density: Reals, together: int = 1) -> Singles:
-        """What every phrase scores in each sketch: float32 [V, T].
+        """Return the score of every phrase in each sketch: float32 [V, T].
 
         Args:
             density: [T, 2D].
-            together: how many phrases the sketch's features are of.
+            together: number of phrases of the sketch's features.
         """
         half = self.kernel.features
-        towards = np.ascontiguousarray(density.T / math.sqrt(half), np.float32)
+        weights = np.ascontiguousarray(density.T / math.sqrt(half), np.float32)
         turns = (self.kernel.scaled(together).T * (2 * math.pi)).astype(np.float32)
-        found = np.empty((len(self.points), len(density)), np.float32)
+        scores = np.empty((len(self.points), len(density)), np.float32)
         for start in range(0, len(self.points), WORDS_AT_ONCE):
-            some = slice(start, start + WORDS_AT_ONCE)
-            angles = self.points[some] @ turns
-            found[some] = np.cos(angles) @ towards[:half]
-            found[some] += np.sin(angles) @ towards[half:]
-        return found
+            rows = slice(start, start + WORDS_AT_ONCE)
+            angles = self.points[rows] @ turns
+            scores[rows] = np.cos(angles) @ weights[:half]
+            scores[rows] += np.sin(angles) @ weights[half:]
+        return scores
 
     def turned(self, density: Reals, before: Reals, together: int) -> Reals:
-        """Sketches as seen by whoever has chosen phrases: [T, 2D].
+        """Return the sketches conditioned on the chosen phrases: [T, 2D].
 
         Args:
             density: [T, 2D].
             before: [T, d], the sum of the points of the phrases so far.
-            together: how many phrases there are with the next one.
+            together: number of phrases including the next one.
         """
         half = self.kernel.features
         angles = before @ (self.kernel.scaled(together).T * (2 * math.pi))
@@ -83,12 +83,12 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Drawer:
-    """Draws phrases by their scores.
+    """Random draws of phrases by their scores.
 
     Attributes:
-        least: what a score must be at least, to count.
-        rng: whose draws they are.
-        strongest: how many scores count at most, the greatest and those equal to them; None for all.
+        least: least score that counts.
+        rng: source of the draws.
+        strongest: most scores that count, the greatest and those equal to them; None for all.
     """
 
     least: float
@@ -96,19 +96,19 @@ class Drawer:
     strongest: int | None = None
 
     def draw(self, scores: Singles, taken: Sequence[int]) -> tuple[int, bool]:
-        """A phrase that is not taken, and whether any score spoke for it; scores float32 [V], more than are taken."""
+        """Draw a phrase that is not taken, and whether any score counted; scores float32 [V], more than are taken."""
         weights = self.weights(scores)
         weights[list(taken)] = 0
-        spoke = bool(weights.any())
-        if not spoke:
+        has_score = bool(weights.any())
+        if not has_score:
             weights[:] = 1
             weights[list(taken)] = 0
-        reached = np.cumsum(weights)
-        place = np.searchsorted(reached, self.rng.uniform_below(int(reached[-1])), side="right")
-        return int(place), spoke
+        cumulative = np.cumsum(weights)
+        place = np.searchsorted(cumulative, self.rng.uniform_below(int(cumulative[-1])), side="right")
+        return int(place), has_score
 
     def weights(self, scores: Singles) -> NDArray[np.int64]:
-        """Integers in proportion to the scores that count, the largest of them 2^40."""
+        """Return integers in proportion to the scores that count, the largest of them 2^40."""
         least = max(self.least, self._weakest(scores))
         counting = np.where(scores >= least, np.maximum(scores, 0), 0).astype(np.float64)
         largest = counting.max(initial=0.0)
@@ -127,7 +127,7 @@ class Sequences:
 
     Attributes:
         phrases: one tuple a text.
-        unscored: how many phrases no score spoke for.
+        unscored: number of phrases drawn without a score.
     """
 
     phrases: tuple[tuple[int, ...], ...]
@@ -143,12 +143,12 @@ def draw_sequences(
     background: Background = "none",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Sequences:
-    """Different phrases for every text, as many as `length` or as there are.
+    """Draw different phrases for every text, `length` of them or all.
 
     Args:
         density: [positions, labels, 2D]; one position for independent sequences.
-        label_of: of each text.
-        background: what is taken from scores.
+        label_of: the label of each text.
+        background: subtracted from scores.
     """
     length = min(length, len(scorer.points))
     if background == "labels":
@@ -182,21 +182,21 @@ class _Following:
 
 
 def _without(scores: Singles, background: Background) -> Singles:
-    """Scores without what a typical phrase scores: float32 [T, V]."""
+    """Return scores minus that of a typical phrase: float32 [T, V]."""
     return scores - np.median(scores, axis=1, keepdims=True) if background == "median" else scores
 
 
 def _drawn(drawer: Drawer, score: Score, texts: int, length: int, progress: Callable[[int, int], None]) -> Sequences:
-    every: list[tuple[int, ...]] = []
+    sequences: list[tuple[int, ...]] = []
     unscored = 0
     for start in range(0, texts, TEXTS_AT_ONCE):
-        some = range(start, min(start + TEXTS_AT_ONCE, texts))
-        chosen: list[list[int]] = [[] for _ in some]
+        batch = range(start, min(start + TEXTS_AT_ONCE, texts))
+        chosen: list[list[int]] = [[] for _ in batch]
         for place in range(length):
-            for own, scores in zip(chosen, score(some, place, chosen), strict=True):
-                phrase, spoke = drawer.draw(scores, own)
+            for own, scores in zip(chosen, score(batch, place, chosen), strict=True):
+                phrase, has_score = drawer.draw(scores, own)
                 own.append(phrase)
-                unscored += not spoke
-        every += [tuple(own) for own in chosen]
-        progress(len(every), texts)
-    return Sequences(tuple(every), unscored)
+                unscored += not has_score
+        sequences += [tuple(own) for own in chosen]
+        progress(len(sequences), texts)
+    return Sequences(tuple(sequences), unscored)

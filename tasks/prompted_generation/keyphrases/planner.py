@@ -1,13 +1,13 @@
-"""Keyphrase seeding: texts written from phrases that were drawn from a private density (DP-KPS, arXiv 2502.13193).
+"""Keyphrase seeding: texts generated from phrases drawn from a private density (DP-KPS, arXiv 2502.13193).
 
     vocabulary   phrases to draw from: public, counted, or selected from units     `vocabulary`
     sketches     a noisy density of units' phrases, for each label                 `mechanisms.kde`
     sequences    phrases for every text, by their scores                           `phrase_sampling`, post-processing
     texts        a language model is asked for texts that mention them             a text backend, post-processing
 
-Vocabulary and sketches are mechanisms of the catalogue over the same units; rho adds up (PRIVACY §2). No private text
+Vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No private text
 is ever shown to a language model: a prompt is made of public words and released phrases, so a model behind an API may
-write, and as many texts as anybody wants follow from one release at no further cost.
+be used, and one release gives any number of texts at no further cost.
 
 Where this is not the paper's: sketches are Gaussian, divided by a public number, and of features of norm 1
 (PRIVACY §5). A patent application (US 20250200212) covers a similar method.
@@ -47,137 +47,141 @@ class KeyphraseSeeding:
     shows_private_text = False
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """With the words of a public vocabulary in place of a file's name.
+        """Replace the name of a file by the words of its public vocabulary.
 
         Raises:
-            WordsUnreadable, WordsInvalid: there is no such file, or it is none.
+            WordsUnreadable, WordsInvalid: the file is missing, or not in its format.
         """
         return request.model_copy(update={"parameters": with_public_words(request.parameters)})
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """What selecting a vocabulary needs; none for a public or counted one."""
-        wanted = _asked(parameters)
-        return Fraction(wanted.delta_share) if wanted.vocabulary.method == "private" else Fraction(0)
+        """Return the delta share of the vocabulary selection; 0 for a public or counted one."""
+        settings = _typed_parameters(parameters)
+        return Fraction(settings.delta_share) if settings.vocabulary.method == "private" else Fraction(0)
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy both stages; each is one instalment, charged to every block. What extends a release buys nothing.
+        """Buy both stages; each is one instalment, charged to every block. An extension of a release buys nothing.
 
         Raises:
-            UnknownModel, WrongKind: there is no such embedder.
+            UnknownModel, WrongKind: the embedder is unknown.
             LabelWithoutSample: fewer texts than labels.
             UsageError, Refused: as `Stages.of`.
         """
-        wanted = _asked(ask.parameters)
-        find(wanted.embedder, "embedder")
+        settings = _typed_parameters(ask.parameters)
+        find(settings.embedder, "embedder")
         amount = ask.amount or Amount()
-        layout_of_texts(wanted)
-        stages = Stages.of(wanted, amount)
+        layout_of_texts(settings)
+        stages = Stages.of(settings, amount)
         return Plan(
-            invocations=invoked_once(events_of(wanted, stages)),
+            invocations=invoked_once(events_of(settings, stages)),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.samples,
-            facts=_facts(wanted, stages, amount),
-            rows=wanted.samples,
-            steps=wanted.max_new_tokens,
-            prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * wanted.phrases_per_text,
+            samples=settings.samples,
+            facts=_facts(settings, stages, amount),
+            rows=settings.samples,
+            steps=settings.max_new_tokens,
+            prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * settings.phrases_per_text,
             amount=amount,
-            prompts=1 + wanted.samples,  # the first finds out whether somebody answers
+            prompts=1 + settings.samples,  # the first checks that the backend answers
         )
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-        """Release a vocabulary and sketches, then have texts written.
+        """Release a vocabulary and sketches, then generate texts.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
+            ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
-            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts.
             EndpointFailed: the external model does not answer public words. None of these has armed anything.
             StepLost: an interrupted run has paid for a stage and lost it.
-            EndpointFailed, later: an external model answers no more; what was released is kept.
+            EndpointFailed, later: an external model stops answering; released values are kept.
         """
         from tasks.prompted_generation.keyphrases.run import KeyphraseRun
 
-        wanted = _asked(parameters)
-        stages = Stages.of(wanted, plan.amount)
-        plan.require_invoking(events_of(wanted, stages))
-        return KeyphraseRun.of(wanted, stages, plan, bench).generated()
+        settings = _typed_parameters(parameters)
+        stages = Stages.of(settings, plan.amount)
+        plan.require_invoking(events_of(settings, stages))
+        return KeyphraseRun.of(settings, stages, plan, bench).generated()
 
 
-def events_of(wanted: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent, ...]:
-    """What is invoked: the stages, or post-processing of the release that has paid for them."""
-    if wanted.extends is None:
+def events_of(parameters: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent, ...]:
+    """Return the invoked events: the stages, or post-processing of the release that has paid for them."""
+    if parameters.extends is None:
         return stages.events
-    return (PostProcessing(wanted.extends.release, total_amount([event.loss for event in stages.events])).event(),)
+    return (PostProcessing(parameters.extends.release, total_amount([event.loss for event in stages.events])).event(),)
 
 
-def _asked(parameters: BaseModel) -> KeyphraseParameters:
+def _typed_parameters(parameters: BaseModel) -> KeyphraseParameters:
     if not isinstance(parameters, KeyphraseParameters):
         raise TypeError(f"parameters of keyphrase seeding are needed, not {type(parameters).__name__}")
     return parameters
 
 
-def _facts(wanted: KeyphraseParameters, stages: Stages, amount: Amount) -> Mapping[str, str]:
-    """The public parameters as people read them."""
-    ranked = f", ranked by {wanted.ranked_by}" if wanted.ranked_by != "extractor" else ""
+def _facts(parameters: KeyphraseParameters, stages: Stages, amount: Amount) -> Mapping[str, str]:
+    """Return the public parameters for people."""
+    ranked = f", ranked by {parameters.ranked_by}" if parameters.ranked_by != "extractor" else ""
     return {
-        **part_facts(wanted),
-        **_parent(wanted),
-        "phrases of a unit L": f"at most {wanted.phrases_per_unit}, by {wanted.extractor}{ranked}",
-        "phrases of a text": f"{wanted.phrases_per_text}, {wanted.sequences}",
-        "embedder": wanted.embedder,
+        **part_facts(parameters),
+        **_parent(parameters),
+        "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by {parameters.extractor}{ranked}",
+        "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",
+        "embedder": parameters.embedder,
         **stages.vocabulary.facts,
-        "units of a label n": str(wanted.references),
-        "features D": str(wanted.features),
-        "bandwidth": format_decimal(wanted.bandwidth),
-        "noise of a score": _noise(wanted, stages),
-        "scores that count": _counting(wanted),
-        **_trade(wanted, amount),
+        "units of a label n": str(parameters.references),
+        "features D": str(parameters.features),
+        "bandwidth": format_decimal(parameters.bandwidth),
+        "noise of a score": _noise(parameters, stages),
+        "scores that count": _counting(parameters),
+        **_trade(parameters, amount),
         "phrases are asked for as": FACT,
-        "temperature": format_decimal(wanted.temperature),
+        "temperature": format_decimal(parameters.temperature),
     }
 
 
-def _parent(wanted: KeyphraseParameters) -> Mapping[str, str]:
-    if (parent := wanted.extends) is None:
+def _parent(parameters: KeyphraseParameters) -> Mapping[str, str]:
+    if (parent := parameters.extends) is None:
         return {}
     return {"extends": f"release {parent.release}, artifact {parent.artifact}; no private text is read"}
 
 
-def _counting(wanted: KeyphraseParameters) -> str:
+def _counting(parameters: KeyphraseParameters) -> str:
     above = {"labels": " above the mean of all labels", "median": " above the vocabulary's median", "none": ""}
-    least = format_decimal(wanted.least_deviations)
-    strongest = f", the strongest {wanted.counting} of a label" if wanted.counting else ""
-    return f"from {least} standard deviations of that noise on{above[wanted.subtracted]}{strongest}"
+    least = format_decimal(parameters.least_deviations)
+    strongest = f", the strongest {parameters.counting} of a label" if parameters.counting else ""
+    return f"from {least} standard deviations of that noise on{above[parameters.subtracted]}{strongest}"
 
 
-def _noise(wanted: KeyphraseParameters, stages: Stages) -> str:
-    deviation = format_decimal(decimal_above(stages.noise(wanted), 6))
-    return f"{deviation}; {_relative(wanted, stages)} of what a phrase of 1 % of n units scores"
+def _noise(parameters: KeyphraseParameters, stages: Stages) -> str:
+    deviation = format_decimal(decimal_above(stages.noise(parameters), 6))
+    return f"{deviation}; {_relative(parameters, stages)} of what a phrase of 1 % of n units scores"
 
 
-def _relative(wanted: KeyphraseParameters, stages: Stages) -> str:
-    return format_decimal(decimal_above(stages.relative(wanted), 3))
+def _relative(parameters: KeyphraseParameters, stages: Stages) -> str:
+    return format_decimal(decimal_above(stages.relative(parameters), 3))
 
 
-def _trade(wanted: KeyphraseParameters, amount: Amount) -> Mapping[str, str]:
-    """What the chosen split buys, and what half and twice the vocabulary's share would."""
-    if not wanted.vocabulary.charged:
+def _trade(parameters: KeyphraseParameters, amount: Amount) -> Mapping[str, str]:
+    """Return what the chosen split buys, and what half and twice the vocabulary's share would buy."""
+    if not parameters.vocabulary.charged:
         return {}
-    asked = {"chosen": Fraction(1), "half for the vocabulary": Fraction(1, 2), "twice for the vocabulary": Fraction(2)}
-    return {f"split, {name}": _bought(wanted, amount, times) for name, times in asked.items()}
+    factors = {
+        "chosen": Fraction(1),
+        "half for the vocabulary": Fraction(1, 2),
+        "twice for the vocabulary": Fraction(2),
+    }
+    return {f"split, {name}": _bought(parameters, amount, times) for name, times in factors.items()}
 
 
-def _bought(wanted: KeyphraseParameters, amount: Amount, times: Fraction) -> str:
-    shares = wanted.shares
+def _bought(parameters: KeyphraseParameters, amount: Amount, times: Fraction) -> str:
+    shares = parameters.shares
     both = Fraction(shares.vocabulary) + Fraction(shares.sketches)
     part = times * Fraction(shares.vocabulary) / both
     if part >= 1:
         return "leaves nothing for the sketches"
     weights = {"vocabulary": decimal_above(part, 6), "sketches": decimal_above(1 - part, 6)}
-    other = wanted.model_copy(update={"shares": KeyphraseShares.model_validate(weights)})
+    other = parameters.model_copy(update={"shares": KeyphraseShares.model_validate(weights)})
     try:
-        stages = Stages.of(wanted if times == 1 else other, amount)
+        stages = Stages.of(parameters if times == 1 else other, amount)
     except AlmonerError as problem:
         return f"is not to be had: {problem.message}"
-    said = f"{float(part):.0%} of rho for the vocabulary: a phrase is in it {stages.vocabulary.needed}"
-    return f"{said}; noise of a score {_relative(wanted, stages)} of that of a phrase of 1 %"
+    share_of_vocabulary = f"{float(part):.0%} of rho for the vocabulary: a phrase is in it {stages.vocabulary.needed}"
+    return f"{share_of_vocabulary}; noise of a score {_relative(parameters, stages)} of that of a phrase of 1 %"

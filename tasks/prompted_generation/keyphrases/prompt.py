@@ -1,8 +1,7 @@
-"""How a model is asked for a text about phrases.
+"""Prompts for texts about phrases.
 
-Small models write beside phrases that come as a second wish behind the first, so in the default wording the phrases
-come first, and behind them what the texts are. Words that somebody wrote, or a preset's, stay as they are, and the
-phrases follow them.
+Small models ignore phrases that follow another instruction, so in the default wording the phrases come first, and the
+description of the texts after them. The wording of a request or of a preset stays unchanged, and the phrases follow it.
 """
 
 from collections.abc import Sequence
@@ -13,20 +12,20 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 ABOUT, CATEGORY = "Write a text about {phrases}.", " Its category is {label}."
 BEHIND = "Mention all of these in it: {phrases}."
 FACT = f"{ABOUT}{CATEGORY} (and the description). Behind words of the request's own, or a preset's: {BEHIND}"
-"""What a price says of it."""
+"""The wording, as a fact of a plan."""
 
 
 def seeded(prompt: PromptSpec, label: str | None, phrases: Sequence[str]) -> str:
-    """The request for one text; without phrases, what a public row is asked.
+    """Return the prompt for one text; without phrases, that of a public row.
 
     Args:
-        label: public; None where none are declared.
-        phrases: released ones.
+        label: public; None without declared labels.
+        phrases: released phrases.
     """
     if not phrases:
         return prompt.fill("public", label)
-    told = ", ".join(phrases)
+    phrase_list = ", ".join(phrases)
     if prompt.public not in (DEFAULT.public, DEFAULT.labelled):
-        return f"{prompt.fill('public', label)}\n\n{BEHIND.replace('{phrases}', told)}"
+        return f"{prompt.fill('public', label)}\n\n{BEHIND.replace('{phrases}', phrase_list)}"
     category = CATEGORY.replace("{label}", label) if label is not None else ""
-    return f"{ABOUT.replace('{phrases}', told)}{category}\n\n{prompt.description.strip()}"
+    return f"{ABOUT.replace('{phrases}', phrase_list)}{category}\n\n{prompt.description.strip()}"

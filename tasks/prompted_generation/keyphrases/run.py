@@ -1,8 +1,8 @@
-"""One run of keyphrase seeding: what it reads, what it releases, and what is written from that.
+"""Run of keyphrase seeding: reads units, releases vocabulary and sketches, and generates texts from them.
 
-Everything after the sketches is a function of `ReleasedValues` and of public things: with them alone, anybody may have
-more texts written. A run that goes on after a kill takes what the journal has, sequences included, so that prompts stay
-the same and a model behind an API is not asked twice.
+Everything after the sketches is a function of `ReleasedValues` and of public values: these suffice to generate more
+texts. A run that continues after a kill uses the values of the journal, sequences included, so that prompts stay the
+same and a model behind an API is not called twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ TEXTS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class ReleasedValues:
-    """All that the mechanisms have released.
+    """All values that the mechanisms have released.
 
     Attributes:
         vocabulary: the phrases, in the order of the alphabet; empty where none could be released.
@@ -56,34 +56,34 @@ class ReleasedValues:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReleasedValues":
-        """What `to_json` gave.
+        """Read the form of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: another form.
         """
         return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
 
 
 def sums_json(sums: Sums) -> Json:
-    """Noisy sums as they are written down: little-endian int64 in base 64, with their shape."""
+    """Return the stored form of noisy sums: little-endian int64 in base 64, with their shape."""
     return {"shape": list(sums.shape), "sums": text_of(sums, "<i8")}
 
 
 def sums_of_json(stored: Json) -> Sums:
-    """The sums again.
+    """Read noisy sums from their stored form.
 
     Raises:
-        KeyError, TypeError, ValueError: it is something else.
+        KeyError, TypeError, ValueError: another form.
     """
-    kept = cast("Mapping[str, Any]", stored)
-    return array_of(kept["sums"], "<i8").reshape(kept["shape"])
+    fields = cast("Mapping[str, Any]", stored)
+    return array_of(fields["sums"], "<i8").reshape(fields["shape"])
 
 
 @dataclass(frozen=True)
 class KeyphraseRun:
-    """The stages, one after the other; each is released once."""
+    """The stages of a run; each is released once."""
 
-    wanted: KeyphraseParameters
+    parameters: KeyphraseParameters
     stages: Stages
     plan: Plan
     bench: RunContext
@@ -91,73 +91,75 @@ class KeyphraseRun:
     reader: PhraseReader
 
     @classmethod
-    def of(cls, wanted: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
-        """Nothing is read or spent yet.
+    def of(cls, parameters: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
+        """Build the run; nothing is read or spent yet.
 
         Raises:
-            ModelNotPulled: the embedder is not here.
+            ModelNotPulled: the embedder is not on this machine.
             LabelsNotKept: labels are declared, and the version has none.
         """
-        if wanted.labels and wanted.extends is None:
+        if parameters.labels and parameters.extends is None:
             bench.corpus.require_labels()
-        embed = load_embedder(wanted.embedder, bench.device)
-        reader = PhraseReader(wanted, bench, extractor_for(facets_of(wanted)), embed)
-        return cls(wanted, stages, plan, bench, embed, reader)
+        embed = load_embedder(parameters.embedder, bench.device)
+        reader = PhraseReader(parameters, bench, extractor_for(facets_of(parameters)), embed)
+        return cls(parameters, stages, plan, bench, embed, reader)
 
     def generated(self) -> Generated:
-        """The texts, in the public order of their labels.
+        """Run all stages and return the texts, in the public order of their labels.
 
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
-            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot be asked; known before it is paid.
-            EndpointFailed: an external model does not answer; one that never would is known before, too.
+            ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts; known before paying.
+            EndpointFailed: an external model does not answer; one that never answers is detected before paying.
         """
         self.bench.begin_steps(self.plan)
         self._require_ready()
-        sequences = self.sequences  # every stage takes place before the first text, whatever was released
+        sequences = self.sequences  # every stage takes place before the first text, for any released values
         figures = {"phrases_drawn_without_a_score": sequences.unscored}
-        if self.wanted.vocabulary.charged:
+        if self.parameters.vocabulary.charged:
             figures["keywords_released"] = len(self.released.vocabulary)
             figures["public_topics_added"] = len(self.phrases) - len(self.released.vocabulary)
-        values = self.released.to_json() if self.wanted.extends is None else None  # who extends has its parent's
+        values = (
+            self.released.to_json() if self.parameters.extends is None else None
+        )  # a run that extends a release has its parent's values
         return Generated(tuple(self._texts()), {name: str(value) for name, value in figures.items()}, values)
 
     @cached_property
     def released(self) -> ReleasedValues:
-        """What the mechanisms release, now or in the journal; or have released for the parent."""
-        if self.wanted.extends is not None:
-            kept = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
-            return ReleasedValues.from_json(cast("Mapping[str, Any]", kept))
-        purse = PlannedStageBudget(self.bench, VOCABULARY, 0)
-        words = self.stages.vocabulary.draw(purse, self.reader.phrases, self.bench.rng, self.embed)
+        """Values that the mechanisms release now, or released in the journal or for the parent."""
+        if self.parameters.extends is not None:
+            parent_values = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
+            return ReleasedValues.from_json(cast("Mapping[str, Any]", parent_values))
+        budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
+        words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.embed)
         return ReleasedValues(tuple(words), self._sums())
 
     @cached_property
     def phrases(self) -> tuple[str, ...]:
-        """What sequences are drawn from, in the order of the alphabet.
+        """The phrases from which sequences are drawn, in the order of the alphabet.
 
-        A selected vocabulary that has room for more is filled up with public topics: a handful of phrases that
-        everybody shares says less of a label than none.
+        A selected vocabulary below its size is filled up with public topics: a handful of phrases common to all
+        units says less about a label than none.
         """
-        own, settings = self.released.vocabulary, self.wanted.vocabulary
+        own, settings = self.released.vocabulary, self.parameters.vocabulary
         full = settings.method != "private" or len(own) >= settings.size
         return own if full else tuple(sorted({*own, *PUBLIC_TOPICS}))
 
     @cached_property
     def sequences(self) -> Sequences:
-        """The phrases of every text; written down, because they would not be drawn again alike."""
-        found = self.bench.release(SEQUENCES, (), self._drawn, lambda drawn: drawn)
-        kept = cast("Mapping[str, Any]", found)
-        return Sequences(tuple(map(tuple, kept["phrases"])), int(kept["unscored"]))
+        """The phrases of every text; stored, because another draw would differ."""
+        released = self.bench.release(SEQUENCES, (), self._drawn, lambda value: value)
+        fields = cast("Mapping[str, Any]", released)
+        return Sequences(tuple(map(tuple, fields["phrases"])), int(fields["unscored"]))
 
     @cached_property
     def _labels(self) -> list[str | None]:
-        return layout_of_texts(self.wanted)
+        return layout_of_texts(self.parameters)
 
     @cached_property
     def _kernel(self) -> FourierFeatures:
         width = int(self.embed([]).shape[1])
-        return FourierFeatures.of(width, self.wanted.features, self.wanted.bandwidth)
+        return FourierFeatures.of(width, self.parameters.features, self.parameters.bandwidth)
 
     def _sums(self) -> Sums:
         sketches, rng = self.stages.sketches, self.bench.rng
@@ -171,65 +173,67 @@ class KeyphraseRun:
         return sums_of_json(released)
 
     def _drawn(self) -> Json:
-        wanted, released = self.wanted, self.released
-        numbers = {label: number for number, label in enumerate(wanted.labels)}
-        density = self.stages.sketches.density(released.sums, wanted.references)
-        noise = float(self.stages.noise(wanted))
-        found = draw_sequences(
+        parameters, released = self.parameters, self.released
+        numbers = {label: number for number, label in enumerate(parameters.labels)}
+        density = self.stages.sketches.density(released.sums, parameters.references)
+        noise = float(self.stages.noise(parameters))
+        drawn_sequences = draw_sequences(
             Scorer(points_of(self.embed, self.phrases), self._kernel),
-            Drawer(noise * float(wanted.least_deviations), self.bench.rng, wanted.counting),
+            Drawer(noise * float(parameters.least_deviations), self.bench.rng, parameters.counting),
             density,
             [numbers[label] if label is not None else 0 for label in self._labels],
-            wanted.phrases_per_text,
-            wanted.subtracted,
+            parameters.phrases_per_text,
+            parameters.subtracted,
             partial(self.bench.progress, "sequences"),
         )
-        return {"phrases": [list(chosen) for chosen in found.phrases], "unscored": found.unscored}
+        return {"phrases": [list(chosen) for chosen in drawn_sequences.phrases], "unscored": drawn_sequences.unscored}
 
     def _require_ready(self) -> None:
-        """Check that the model can be asked, before anything is paid: with every label's public words, without phrases.
+        """Check that the model takes the prompts, before paying: with every label's public words, without phrases.
 
-        An external one is asked once, with those of the first label.
+        An external model gets one prompt, that of the first label.
         """
         backend, labels = text_backend(self.bench), list(dict.fromkeys(self._labels))
         for label in labels[:1] if backend.external else labels:
-            backend.require_ready([seeded(self.bench.prompt, label, ())], self._how(label))
+            backend.require_ready([seeded(self.bench.prompt, label, ())], self._sampling(label))
 
-    def _how(self, label: str | None) -> Sampling:
-        wanted = self.wanted
-        told = self.bench.prompt.fill("system", label)
-        return Sampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, told)
+    def _sampling(self, label: str | None) -> Sampling:
+        parameters = self.parameters
+        system_message = self.bench.prompt.fill("system", label)
+        return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
 
     def _texts(self) -> list[GeneratedText]:
-        """The texts, some at a time; those of one label are told the same about themselves."""
+        """Generate the texts in batches; those of one label have the same system message."""
         labels = self._labels
-        hows = [self._how(label) for label in labels]
-        found: list[GeneratedText] = []
-        while (start := len(found)) < len(labels):
+        samplings = [self._sampling(label) for label in labels]
+        texts: list[GeneratedText] = []
+        while (start := len(texts)) < len(labels):
             end = start
-            while end < min(len(labels), start + TEXTS_AT_ONCE) and hows[end] == hows[start]:
+            while end < min(len(labels), start + TEXTS_AT_ONCE) and samplings[end] == samplings[start]:
                 end += 1
-            found += [
+            texts += [
                 GeneratedText(text.text, text.tokens, text.complete, label=labels[number])
-                for number, text in zip(range(start, end), self._written(range(start, end), hows[start]), strict=True)
+                for number, text in zip(
+                    range(start, end), self._generated_texts(range(start, end), samplings[start]), strict=True
+                )
             ]
-            self.bench.progress("texts", len(found), len(labels))
-        return found
+            self.bench.progress("texts", len(texts), len(labels))
+        return texts
 
-    def _written(self, texts: Sequence[int], how: Sampling) -> list[Completion]:
-        """One answer for each of these texts. Where a local model has no room, all are told fewer of their phrases.
+    def _generated_texts(self, texts: Sequence[int], sampling: Sampling) -> list[Completion]:
+        """Generate these texts; if a prompt exceeds the context of a local model, all get fewer phrases.
 
-        Phrases are paid for when it turns out how long they are, so a model that cannot read them must end nothing.
+        Phrases are paid for before their length is known, so a context that is too short must not fail the run.
         """
-        shown = self.wanted.phrases_per_text
+        shown = self.parameters.phrases_per_text
         while True:
             try:
-                return text_backend(self.bench).write([self._asked(number, shown) for number in texts], how)
+                return text_backend(self.bench).write([self._prompt(number, shown) for number in texts], sampling)
             except ContextTooLong:
                 if not shown:
                     raise
                 shown -= 1
 
-    def _asked(self, text: int, shown: int) -> str:
+    def _prompt(self, text: int, shown: int) -> str:
         phrases = [self.phrases[number] for number in self.sequences.phrases[text][:shown]]
         return seeded(self.bench.prompt, self._labels[text], phrases)

@@ -1,4 +1,4 @@
-"""What a budget buys of keyphrase seeding: a vocabulary, and sketches of what units speak of."""
+"""Stages of keyphrase seeding that a budget buys: a vocabulary, and sketches of the units' phrases."""
 
 import math
 from dataclasses import dataclass
@@ -12,56 +12,56 @@ from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.vocabulary import Vocabulary, vocabulary_for
 
 SHARED = Fraction(1, 100)
-"""The noise of a score is told in relation to what a phrase scores that so many of n units have."""
+"""The share of n units with a phrase, to whose score the noise of a score is compared."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What the budget buys, in the order in which it is spent."""
+    """The calibrated stages, in the order in which they are spent."""
 
     vocabulary: Vocabulary
     sketches: KdeSketches
 
     @classmethod
-    def of(cls, wanted: KeyphraseParameters, amount: Amount) -> "Stages":
-        """The stages that cost at most `amount` together.
+    def of(cls, parameters: KeyphraseParameters, amount: Amount) -> "Stages":
+        """Calibrate the stages that cost at most `amount` together.
 
         Raises:
-            KeywordBudgetTooSmall, VocabularyBudgetTooSmall, NoiseInvalid: some share of it buys nothing.
+            KeywordBudgetTooSmall, VocabularyBudgetTooSmall, NoiseInvalid: a share of it buys nothing.
             SketchInvalid: sketches of so many features and labels are too large.
         """
-        words, density = wanted.shares.of(amount.rho, charged=wanted.vocabulary.charged)
-        vocabulary = vocabulary_for(wanted.vocabulary, Amount(words, amount.delta))
-        labels = max(1, len(wanted.labels))
-        return cls(vocabulary, calibrate_kde(density, wanted.features, labels, wanted.positions))
+        words, density = parameters.shares.of(amount.rho, charged=parameters.vocabulary.charged)
+        vocabulary = vocabulary_for(parameters.vocabulary, Amount(words, amount.delta))
+        labels = max(1, len(parameters.labels))
+        return cls(vocabulary, calibrate_kde(density, parameters.features, labels, parameters.positions))
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order."""
+        """The charged events, in order."""
         return (*self.vocabulary.events, self.sketches.event())
 
-    def noise(self, wanted: KeyphraseParameters) -> Fraction:
-        """The standard deviation of what a phrase scores; features have norm 1."""
-        return self.sketches.sigma / wanted.references
+    def noise(self, parameters: KeyphraseParameters) -> Fraction:
+        """Return the standard deviation of a phrase's score; features have norm 1."""
+        return self.sketches.sigma / parameters.references
 
-    def relative(self, wanted: KeyphraseParameters) -> Fraction:
-        """The same in relation to the score of a phrase that is one of the L of 1 % of n units, and far from others.
+    def relative(self, parameters: KeyphraseParameters) -> Fraction:
+        """Return the noise relative to the score of a phrase that 1 % of n units have among their L, far from others.
 
         A unit's vector has length 1, so each of L phrases that lie apart has 1 / sqrt(L) of it.
         """
-        root = Fraction(math.isqrt(wanted.phrases_per_unit * 10**12) + 1, 10**6)
-        return self.noise(wanted) * root / SHARED
+        root = Fraction(math.isqrt(parameters.phrases_per_unit * 10**12) + 1, 10**6)
+        return self.noise(parameters) * root / SHARED
 
 
-def layout_of_texts(wanted: KeyphraseParameters) -> list[str | None]:
-    """The label of every text, in their public order.
+def layout_of_texts(parameters: KeyphraseParameters) -> list[str | None]:
+    """Return the label of every text, in their public order.
 
     Raises:
         LabelWithoutSample: there are fewer texts than labels.
     """
-    return _layout(wanted).labels_of_texts(wanted.labels)
+    return _layout(parameters).labels_of_texts(parameters.labels)
 
 
-def _layout(wanted: KeyphraseParameters) -> BatchLayout:
-    """No text is made of a block, so there is one for all."""
-    return BatchLayout(wanted.samples, 1, max(1, len(wanted.labels)))
+def _layout(parameters: KeyphraseParameters) -> BatchLayout:
+    """Return the layout of texts; no text belongs to a block, so one block stands for all."""
+    return BatchLayout(parameters.samples, 1, max(1, len(parameters.labels)))

@@ -1,8 +1,8 @@
-"""The keyphrases of units, and what each adds to the sketches. Private, all of it.
+"""Private keyphrases of units, and their contributions to the sketches.
 
-Units are read in chunks of one public size, and nothing of a chunk outlives it: memory does not grow with their number.
-A unit's phrases, their order and its vectors are functions of that unit and of public things alone, bit for bit. One of
-which no phrase is found adds zero.
+Units are read in chunks of one public size, and no chunk is kept: memory does not grow with their number. A unit's
+phrases, their order and its vectors are functions of that unit and of public values alone, bit for bit. A unit without
+phrases adds zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,90 +29,92 @@ if TYPE_CHECKING:
     from tasks.generation.decoding.run_context import RunContext
 
 UNITS_AT_ONCE, NUMBERS_AT_ONCE = 64, 2**22
-"""How much is worked on together: units, and numbers of their features, if one unit alone has not more. Public, both;
-sketches may be a thousand times as large as they are by default, and whoever runs out of memory has paid."""
+"""Size of a chunk: units, and numbers of their features, unless one unit alone has more. Both are public; sketches may
+be a thousand times as large as by default, and a run that exhausts memory has already paid."""
 
 Unit = tuple[int, UnitDocuments]
 """The number of its label, and its documents."""
 
 
-def facets_of(wanted: KeyphraseParameters) -> FacetSettings:
-    """What is extracted: key phrases, and the beginning of the text, which ranks them."""
+def facets_of(parameters: KeyphraseParameters) -> FacetSettings:
+    """Return the settings of extraction: key phrases, and the beginning of the text, which ranks them."""
     fields = (
         FacetField(name=KEYWORDS, about="key phrases", most_items=MOST_PHRASES, most_characters=LONGEST),
         FacetField(name=SUMMARY, about="the beginning", kind="text"),
     )
-    return FacetSettings(extractor=wanted.extractor, fields=fields, examples=(), phrase_words=wanted.phrase_words)
+    return FacetSettings(
+        extractor=parameters.extractor, fields=fields, examples=(), phrase_words=parameters.phrase_words
+    )
 
 
 @dataclass(frozen=True)
 class PhraseReader:
-    """Finds the phrases of units, and their vectors.
+    """Reader of the phrases of units, and of their vectors.
 
     Attributes:
-        extract: finds candidates.
-        embed: gives phrases their points.
+        extract: extracts candidates.
+        embed: embeds phrases.
     """
 
-    wanted: KeyphraseParameters
+    parameters: KeyphraseParameters
     bench: "RunContext"
     extract: Extractor
     embed: Embedder
 
     def phrases(self) -> Iterator[list[tuple[str, ...]]]:
-        """Each unit's phrases, the best first, some units at a time."""
+        """Yield each unit's phrases, the best first, a chunk at a time."""
         for chunk in self._chunks("vocabulary", UNITS_AT_ONCE):
             yield self._phrases_of(chunk)
 
     def vectors(self, kernel: FourierFeatures) -> Iterator[Chunk]:
-        """What each unit adds, some units at a time; those that add nothing are left out."""
-        numbers = 2 * kernel.features * self.wanted.phrases_per_unit
+        """Yield each unit's contribution, a chunk at a time; units without phrases are left out."""
+        numbers = 2 * kernel.features * self.parameters.phrases_per_unit
         for chunk in self._chunks("sketches", max(1, min(UNITS_AT_ONCE, NUMBERS_AT_ONCE // numbers))):
-            found = self._phrases_of(chunk)
-            kept = [(unit, own) for unit, own in zip(chunk, found, strict=True) if own]
-            if kept:
-                yield np.array([label for (label, _), _ in kept]), self._vectors_of(kept, kernel)
+            phrases = self._phrases_of(chunk)
+            nonempty = [(unit, own) for unit, own in zip(chunk, phrases, strict=True) if own]
+            if nonempty:
+                yield np.array([label for (label, _), _ in nonempty]), self._vectors_of(nonempty, kernel)
 
-    def _chunks(self, what: str, at_once: int) -> Iterator[list[Unit]]:
+    def _chunks(self, stage: str, at_once: int) -> Iterator[list[Unit]]:
         bench, done = self.bench, 0
-        units = bench.corpus.each(bench.scheme, bench.scheme_id, self.wanted.labels)
-        total, told = bench.corpus.unit_count(), bench.in_tenths(f"units for the {what}")
+        units = bench.corpus.each(bench.scheme, bench.scheme_id, self.parameters.labels)
+        total, progress = bench.corpus.unit_count(), bench.in_tenths(f"units for the {stage}")
         while chunk := list(islice(units, at_once)):
             yield chunk
             done += len(chunk)
-            told(done, total)
+            progress(done, total)
 
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])
-        found = [normalise_keywords(own.keywords, MOST_PHRASES) for own in facets]
-        if self.wanted.ranked_by == "embedding":
-            found = self._ranked(facets, found)
-        return [own[: self.wanted.phrases_per_unit] for own in found]
+        phrases = [normalise_keywords(own.keywords, MOST_PHRASES) for own in facets]
+        if self.parameters.ranked_by == "embedding":
+            phrases = self._ranked(facets, phrases)
+        return [own[: self.parameters.phrases_per_unit] for own in phrases]
 
-    def _ranked(self, facets: Sequence[Facets], found: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Each unit's phrases, those nearest to the unit's own point first; equally near ones as they were."""
-        texts = [text for own, phrases in zip(facets, found, strict=True) for text in (own.summary, *phrases)]
+    def _ranked(self, facets: Sequence[Facets], phrase_lists: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """Sort each unit's phrases by closeness to the unit's own point; equally near ones keep their order."""
+        texts = [text for own, phrases in zip(facets, phrase_lists, strict=True) for text in (own.summary, *phrases)]
         steps, start, ranked = on_grid(points_of(self.embed, texts)), 0, []
-        for phrases in found:
+        for phrases in phrase_lists:
             own = steps[start : start + 1 + len(phrases)]
-            near = (own[1:] * own[0]).sum(axis=1).tolist()  # integers: exact in any order
-            ranked.append(tuple(phrases[place] for place in sorted(range(len(phrases)), key=lambda p: -near[p])))
+            closeness = (own[1:] * own[0]).sum(axis=1).tolist()  # integers: exact in any order
+            ranked.append(tuple(phrases[place] for place in sorted(range(len(phrases)), key=lambda p: -closeness[p])))
             start += len(own)
         return ranked
 
     def _vectors_of(self, kept: Sequence[tuple[Unit, tuple[str, ...]]], kernel: FourierFeatures) -> NDArray[np.float32]:
-        """float32 [units, positions, 2D]."""
+        """Return the contributions of units, float32 [units, positions, 2D]."""
         lengths = [len(own) for _, own in kept]
         first = np.cumsum([0, *lengths[:-1]])
-        if self.wanted.sequences == "independent":
+        if self.parameters.sequences == "independent":
             texts = [phrase for _, own in kept for phrase in own]
             return kernel.of_phrases(on_grid(points_of(self.embed, texts)), first)[:, None]
         texts = [phrase for (_, unit), own in kept for phrase in self._in_keyed_order(unit.unit, own)]
         steps = on_grid(points_of(self.embed, texts))
-        return _together(steps, first, np.array(lengths), kernel, self.wanted.positions)
+        return _together(steps, first, np.array(lengths), kernel, self.parameters.positions)
 
     def _in_keyed_order(self, unit: str, phrases: Sequence[str]) -> list[str]:
-        """So that which phrases come first is not a matter of how good they are."""
+        """Order phrases by a key, so that their order does not depend on their rank."""
         key, name = self.bench.scheme.key, self.bench.scheme_id
         return sorted(phrases, key=lambda phrase: keyed_hash(key, "keyphrases", name, unit, phrase))
 
@@ -124,12 +126,12 @@ def _together(
     kernel: FourierFeatures,
     positions: int,
 ) -> NDArray[np.float32]:
-    """At each position j the features of each unit's first j phrases; zero for a unit that has not so many."""
-    found = np.zeros((len(first), positions, 2 * kernel.features), np.float32)
+    """Return at each position j the features of each unit's first j phrases; zero for a unit with fewer."""
+    features = np.zeros((len(first), positions, 2 * kernel.features), np.float32)
     sums = np.zeros((len(first), steps.shape[1]), np.int64)
     for position in range(positions):
         enough = lengths > position
         sums[enough] += steps[first[enough] + position]
         if enough.any():
-            found[enough, position] = kernel.of_together(sums[enough], position + 1)
-    return found
+            features[enough, position] = kernel.of_together(sums[enough], position + 1)
+    return features

@@ -1,4 +1,4 @@
-"""The vocabulary that texts are seeded with: public, counted among public words, or selected from units (PRIVACY §5).
+"""Seed vocabulary of texts: public, counted among public words, or privately selected from units (PRIVACY §5).
 
     public    the request's own words; nothing is read and nothing is charged
     counted   a unit votes for the words nearest to its first k phrases; a histogram with k bins a unit
@@ -7,7 +7,7 @@
               insights (`analysis.keywords.keyword_set`: partition selection, and noisy counts where it came out too
               large)
 
-Whatever is charged is one step: released words, in the order of the alphabet, with nothing that was not kept.
+A charged vocabulary is one step: released words, in the order of the alphabet, without unreleased ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from tasks.text.interfaces import Embedder
 
 Phrases = Iterator[list[tuple[str, ...]]]
-"""Some units at a time: each one's own phrases, the best first."""
+"""Chunks of units: each unit's own phrases, the best first."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary as it is planned, and the way to make it.
+    """A planned vocabulary, and the way to draw it.
 
     Attributes:
-        selecting: of a private one; None for others.
-        counting: of a counted one; None for others.
+        selecting: the selection of a private vocabulary; None for others.
+        counting: the histogram of a counted vocabulary; None for others.
     """
 
     settings: VocabularySettings
@@ -50,56 +50,58 @@ class Vocabulary:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What is charged, in order; none for a public one."""
+        """The charged events, in order; none for a public vocabulary."""
         if self.selecting is not None:
             return self.selecting.events
         return (self.counting.event(),) if self.counting is not None else ()
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Its public parameters, for people."""
-        wanted = self.settings
+        """The public parameters, for people."""
+        settings = self.settings
         if self.selecting is not None:
             known = {name: value for name, value in self.selecting.facts.items() if name != "keyword set"}
-            said = f"selected from the units, at most {wanted.size} phrases; if fewer, also the {TOPICS_FROM}"
+            said = f"selected from the units, at most {settings.size} phrases; if fewer, also the {TOPICS_FROM}"
             return {"vocabulary": said, **known}
-        words = f"{len(wanted.words)} public phrases" + (f" ({wanted.words_from})" if wanted.words_from else "")
+        words = f"{len(settings.words)} public phrases" + (f" ({settings.words_from})" if settings.words_from else "")
         if self.counting is None:
             return {"vocabulary": words}
-        votes = f"at most {wanted.per_unit} of a unit; {self.counting.facts()['noise']}"
-        return {"vocabulary": f"the {wanted.size} most frequent of {words}", "votes for phrases": votes}
+        votes = f"at most {settings.per_unit} of a unit; {self.counting.facts()['noise']}"
+        return {"vocabulary": f"the {settings.size} most frequent of {words}", "votes for phrases": votes}
 
     @property
     def needed(self) -> str | None:
-        """How many units a phrase needs, in words; None where nothing is selected."""
+        """The number of units that a phrase needs, in words; None where nothing is selected."""
         if self.selecting is not None and self.selecting.selecting is not None:
             return f"where {even_count(self.selecting.selecting.selection)} units propose it"
         if self.counting is not None:
             return f"if {2 * self.counting.variance() ** 0.5:.1f} units more vote for it than for others"
         return None
 
-    def draw(self, purse: StageBudget, units: Callable[[], Phrases], rng: RandomSource, embed: "Embedder") -> list[str]:
-        """The vocabulary in the order of the alphabet; empty if nothing could be released.
+    def draw(
+        self, budget: StageBudget, units: Callable[[], Phrases], rng: RandomSource, embed: "Embedder"
+    ) -> list[str]:
+        """Draw the vocabulary, in the order of the alphabet; empty if nothing could be released.
 
         Args:
-            purse: pays for `events`.
+            budget: pays for `events`.
             units: reads all units; called after everything is paid for, and never for a public vocabulary.
-            embed: says which public words are near to a unit's phrases.
+            embed: determines the public words nearest to a unit's phrases.
         """
         if self.selecting is not None:
-            return self.selecting.draw(purse, lambda: _as_facets(units()), rng)
+            return self.selecting.draw(budget, lambda: _as_facets(units()), rng)
         if self.counting is None:
             return sorted(self.settings.words)
         votes = _Votes(self.settings, embed)
         counting = self.counting
-        released = purse.release(
+        released = budget.release(
             0, lambda: votes.counts(units()), lambda counts: votes.kept(counting.draw(counts, rng))
         )
         return cast("list[str]", released)
 
 
 def vocabulary_for(settings: VocabularySettings, amount: Amount) -> Vocabulary:
-    """The vocabulary that `amount` buys; a public one takes nothing of it.
+    """Return the vocabulary that `amount` buys; a public one costs nothing.
 
     Raises:
         KeywordBudgetTooSmall, VocabularyBudgetTooSmall: the amount is too small.
@@ -117,35 +119,35 @@ def vocabulary_for(settings: VocabularySettings, amount: Amount) -> Vocabulary:
 
 @dataclass(frozen=True)
 class _Votes:
-    """Which public words units come near to."""
+    """Votes of units for public words near to their phrases."""
 
     settings: VocabularySettings
     embed: "Embedder"
 
     def counts(self, units: Phrases) -> list[int]:
-        """How many units vote for each word. PRIVATE."""
+        """Count the units that vote for each word. PRIVATE."""
         from tasks.inference.embeddings.unit_embeddings import points_of
 
         words = points_of(self.embed, self.settings.words).astype(np.float64)
         counts = np.zeros(len(words), np.int64)
-        for some in units:
-            for voted in self._voted(some, words):
-                counts[list(bound_contributions(voted, self.settings.per_unit))] += 1
-        found: list[int] = counts.tolist()
-        return found
+        for chunk in units:
+            for votes in self._voted(chunk, words):
+                counts[list(bound_contributions(votes, self.settings.per_unit))] += 1
+        result: list[int] = counts.tolist()
+        return result
 
-    def _voted(self, some: Sequence[tuple[str, ...]], words: NDArray[np.float64]) -> list[list[int]]:
-        """The different words nearest to each unit's first k phrases, each a function of that unit, bit for bit."""
+    def _voted(self, chunk: Sequence[tuple[str, ...]], words: NDArray[np.float64]) -> list[list[int]]:
+        """Return the different words nearest to each unit's first k phrases, a function of that unit, bit for bit."""
         from tasks.inference.embeddings.unit_embeddings import points_of
         from tasks.mechanisms.vectors.fixed_point import GridPoints
 
-        first = [phrases[: self.settings.per_unit] for phrases in some]
+        first = [phrases[: self.settings.per_unit] for phrases in chunk]
         flat = [phrase for phrases in first for phrase in phrases]
         nearest = iter(GridPoints.of(points_of(self.embed, flat)).nearest(words).tolist())
         return [sorted({next(nearest) for _ in phrases}) for phrases in first]
 
     def kept(self, noisy: Sequence[int]) -> Json:
-        """The words of the largest noisy counts; equal ones by the order of the public list."""
+        """Return the words of the largest noisy counts; equal ones by the order of the public list."""
         order = sorted(range(len(noisy)), key=lambda place: -noisy[place])
         words: list[Any] = sorted(self.settings.words[place] for place in order[: self.settings.size])
         return words
@@ -156,11 +158,11 @@ def _as_facets(units: Phrases) -> list[Facets]:
 
 
 class VocabularyBudgetTooSmall(Refused):
-    """What a vocabulary gets of the budget buys nothing."""
+    """The share of the budget for a vocabulary buys no mechanism."""
 
     def __init__(self, amount: Amount, reason: str) -> None:
         super().__init__(
             f"The budget of the vocabulary (rho {amount.rho_text}) is too small: {reason.rstrip('.')}.",
-            "Give it a larger share, let units vote less often (`per_unit`), or take `method: public`.",
+            "Give it a larger share, let units vote less often (`per_unit`), or use `method: public`.",
             {"rho": str(amount.rho)},
         )

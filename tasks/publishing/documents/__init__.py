@@ -1,1 +1,1 @@
-"""Documents of a bundle: cards, checklists, metadata formats."""
+"""Documents of a bundle: cards, checklist, metadata formats, Parquet."""

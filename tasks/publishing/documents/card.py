@@ -1,10 +1,10 @@
-"""The card of a release (`README.md`): the whole claim in plain words first, then what it rests on and its limits.
+"""Card of a release (`README.md`): the whole claim in plain words first, then its basis and its limits.
 
 A pure function of the record and the publishable metrics. The order follows the pyramid of NIST SP 800-226 (figures,
-algorithm, trust), the wording the W3C note "Considerations for Reviewing Differential Privacy Systems": who knows no
-mathematics must be able to tell what is promised, for whom, and what is not.
+algorithm, trust), the wording the W3C note "Considerations for Reviewing Differential Privacy Systems": readers
+without mathematics must be able to tell what is promised, to whom, and what is not.
 
-Whoever verifies a bundle makes its card again and compares every byte, so no second claim can hide in one. Other words
+Verification of a bundle writes its card again and compares every byte, so no second claim can hide in one. Other words
 here are therefore another format of the record.
 """
 
@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from models_db.values.requests import model_to_json
-from tasks.evaluation.policy_bounds import missed
-from tasks.evaluation.policy_bounds import told as said
+from tasks.evaluation.policy_bounds import missed, told
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import in_words
 from tasks.publishing.documents.hugging_face_card import front_matter
@@ -27,19 +26,19 @@ from tasks.values.metric_result import MetricResult
 from tasks.values.release_kinds import ReleaseKind
 
 _CLAIM: Final = "## The claim"
-_ASKED: Final = "The model was asked for texts of this public description:"
+_ASKED: Final = "The model was asked for texts that match this public description:"
 
 ONE_SHOT: Final = "one_shot_summary"
 
 PUBLIC_PROMPTS: Final = ("keyphrase_seeding", "private_evolution")
-"""Systems that ask a model with public words and released values alone: no row of theirs has a private text."""
+"""Systems that prompt a model with public words and released values alone: none of their rows has a private text."""
 
 CUT_FACT: Final = "reference tokens"
-"""The public parameter of plans that says where a unit's documents are cut."""
+"""The public parameter of plans for the length at which a unit's documents are cut."""
 
 
 def card(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> str:
-    """The card, as Markdown with a YAML front matter."""
+    """Return the card, as Markdown with a YAML front matter."""
     parts = [
         front_matter(record),
         f"# Release {record.release} from {code(record.dataset.name)}",
@@ -71,12 +70,13 @@ def _outside(record: ReleaseRecord) -> str:
 
 
 def _declared(record: ReleaseRecord) -> list[str]:
-    """What the request declares about what is published, each value so that it can be nothing but itself."""
-    said = model_to_json(record.declared)
-    if not isinstance(said, Mapping) or not said:
+    """Return the request's declared facts, each value as code, so that it cannot be read as markup."""
+    declared = model_to_json(record.declared)
+    if not isinstance(declared, Mapping) or not declared:
         return []
     rows = [
-        (name, ", ".join(map(code, value)) if isinstance(value, list) else code(value)) for name, value in said.items()
+        (name, ", ".join(map(code, value)) if isinstance(value, list) else code(value))
+        for name, value in declared.items()
     ]
     return [card_text.DECLARED, table(("declared", "value"), rows)]
 
@@ -87,7 +87,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
     unit = _unit(record)
     return [
         _CLAIM,
-        f"This release is (epsilon, delta)-differentially private. What it protects is **{unit}**.",
+        f"This release is (epsilon, delta)-differentially private. It protects **{unit}**.",
         table(("figure", "value"), _figures(record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
         card_text.describe_blocks(record.claim),
@@ -114,7 +114,7 @@ def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
         ("relation", "add or remove one unit"),
         ("rho (zCDP) behind it", code(claim.rho)),
         ("part of delta for mechanisms that can fail", code(claim.delta_fail)),
-        ("where a unit is replaced by another", f"epsilon {code(other.epsilon)} at delta {code(other.delta)}"),
+        ("for replacing one unit by another", f"epsilon {code(other.epsilon)} at delta {code(other.delta)}"),
     ]
 
 
@@ -123,18 +123,21 @@ def _lifetime(lifetime: Lifetime) -> str:
     return (
         "**The dataset.** Losses add up. Everything ever run on the dataset, published or not, this release included,"
         f" is together (epsilon {code(lifetime.epsilon)}, delta {code(lifetime.delta)})-differentially private for the"
-        f" same unit; a ledger refuses what would exceed that.{together} {card_text.CHOICES}"
+        f" same unit; a ledger refuses any release that would exceed that.{together} {card_text.CHOICES}"
     )
 
 
 def _cap_changes(changes: Sequence[CapChange]) -> str:
-    rows = [(code(one.old_epsilon), code(one.old_delta), code(one.new_epsilon), code(one.new_delta)) for one in changes]
+    rows = [
+        (code(change.old_epsilon), code(change.old_delta), code(change.new_epsilon), code(change.new_delta))
+        for change in changes
+    ]
     heads = ("epsilon before", "delta before", "epsilon after", "delta after")
     return f"{card_text.CAP_CHANGES}\n\n{table(heads, rows)}"
 
 
-def _unprotected(found: UnprotectedFigures) -> str:
-    return card_text.unprotected_figures(found.since, found.people)
+def _unprotected(seen: UnprotectedFigures) -> str:
+    return card_text.unprotected_figures(seen.since, seen.people)
 
 
 def _mechanisms(record: ReleaseRecord) -> list[str]:
@@ -163,8 +166,8 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
 
 
 def _wording(record: ReleaseRecord) -> list[str]:
-    """The templates that the request writes out, and its labels or groups."""
-    of_means = record.mechanism == ONE_SHOT  # which has no public rows that would be told something else
+    """Return the templates that the request writes out, and its labels or groups."""
+    of_means = record.mechanism == ONE_SHOT  # it has no public rows with another prompt
     unused = ("public",) if of_means else ("private", "again") if record.mechanism in PUBLIC_PROMPTS else ()
     templates = {name: text for name, text in record.templates.items() if name not in unused}
     sections = [_introduced(record)] if templates else []
@@ -177,29 +180,29 @@ def _wording(record: ReleaseRecord) -> list[str]:
 
 
 def _introduced(record: ReleaseRecord) -> str:
-    """What is said of the templates."""
+    """Return the sentence that introduces the templates."""
     if record.mechanism in PUBLIC_PROMPTS:
         return card_text.TEMPLATES_OF_PUBLIC
     return card_text.TEMPLATES_OF_MEANS if record.mechanism == ONE_SHOT else card_text.TEMPLATES
 
 
 def _groups(record: ReleaseRecord) -> list[str]:
-    """What is summarised, and by how many groups a unit could count."""
-    asked = record.request["parameters"]
-    rows = [(code(group.id), code(group.shown)) for group in groups_asked(record.kind, asked)]
-    read = record.claim is not None and not reads_nothing(record)
-    said = card_text.GROUPS.format(_for_groups(asked.get("groups_per_unit", 1))) if read else ""
-    return [f"{card_text.GROUPS_ARE} {said}".strip(), table(("group", "as the model was told of it"), rows)]
+    """Return the summarised groups, and the number of groups in which a unit could count."""
+    parameters = record.request["parameters"]
+    rows = [(code(group.id), code(group.shown)) for group in groups_asked(record.kind, parameters)]
+    reads_private_text = record.claim is not None and not reads_nothing(record)
+    sentence = card_text.GROUPS.format(_for_groups(parameters.get("groups_per_unit", 1))) if reads_private_text else ""
+    return [f"{card_text.GROUPS_ARE} {sentence}".strip(), table(("group", "name given to the model"), rows)]
 
 
 def _for_groups(most: int) -> str:
-    return "one of them" if most == 1 else f"{most} of them at most"
+    return "one of them" if most == 1 else f"at most {most} of them"
 
 
-def _opinion(found: SecondOpinion) -> str:
+def _opinion(opinion: SecondOpinion) -> str:
     return (
-        f"A second opinion: {code(found.library)} ({code(found.accountant)} accountant), from the stored events alone,"
-        f" arrives at epsilon {code(found.epsilon)} at delta {code(found.delta)}. {card_text.OPINION}"
+        f"A second opinion: {code(opinion.library)} ({code(opinion.accountant)} accountant), from the stored events"
+        f" alone, gives epsilon {code(opinion.epsilon)} at delta {code(opinion.delta)}. {card_text.OPINION}"
     )
 
 
@@ -211,23 +214,23 @@ def _people(record: ReleaseRecord) -> str:
         f"{card_text.STANDING} (at least {rules.proposal})" if record.standing else card_text.SPEND.format(rules.spend)
     )
     return (
-        f"## Who decided\n\nAsked for by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"
+        f"## Who decided\n\nRequested by {code(requester)}, run by {code(runner)}. {first} and again for exactly these"
         f" files (at least {rules.publish}); {card_text.DECISIONS} {roles}"
     )
 
 
 def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> list[str]:
     if not metrics:
-        return ["## Measurements", "None were asked for."]
+        return ["## Measurements", "The request names none."]
     rows = [(code(metric.name), metric.exposure, *figures) for metric in metrics for figures in _figures_of(metric)]
-    told = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
+    notes = [words for name, words in card_text.MEASURED_BY_EXPOSURE.items() if name in {m.exposure for m in metrics}]
     heads = ("metric", "exposure", "figure", "value")
     outside = missed(record.policy.rules_for(record.dataset.name).required, {m.name: m for m in metrics})
     return [
         "## Measurements",
-        *([card_text.OUTSIDE.format(code(said(outside)))] if outside else []),
+        *([card_text.OUTSIDE.format(code(told(outside)))] if outside else []),
         table(heads, rows),
-        " ".join([*told, card_text.MEASURED_HOW]),
+        " ".join([*notes, card_text.MEASURED_HOW]),
     ]
 
 

@@ -1,10 +1,10 @@
-"""`croissant.json`: the release in the Croissant format, version 1.1, with the terms of its Responsible AI extension.
+"""Croissant 1.1 description of a release (`croissant.json`), with the terms of its Responsible AI extension.
 
-Sources: Croissant 1.1 and Croissant RAI 1.0, MLCommons. Neither has terms for differential privacy; those here have a
-namespace of their own, a URN with nothing to fetch: figures are decimal strings, as everywhere in a bundle.
+Sources: Croissant 1.1 and Croissant RAI 1.0, MLCommons. Neither has terms for differential privacy; the terms here have
+a namespace of their own, a URN that is not an address: figures are decimal strings, as everywhere in a bundle.
 
-The extension asks for limits, biases and uses in words. What this file says there holds for every release; what only
-the owner of the data knows is in it where it was declared, and left out where not.
+The extension asks for limits, biases and uses in words. Those words hold for every release; facts that only the owner
+of the data knows are present where they were declared, and left out otherwise.
 """
 
 import json
@@ -30,8 +30,8 @@ _OF_INSIGHTS: Final = (
     ("id", "sc:Integer", "The number of the insight, from 1: parents before their children."),
     ("parent", "sc:Integer", "The number of the group that it belongs to; null at the top."),
     ("level", "sc:Integer", "0 for clusters, 1 for groups of clusters, and so on upwards."),
-    ("name", "sc:Text", "What a model named it."),
-    ("text", "sc:Text", "How a model described it."),
+    ("name", "sc:Text", "The name that a model gave it."),
+    ("text", "sc:Text", "The description that a model wrote."),
     ("size", "sc:Integer", "How many units belong to it, with noise; null where it was not measured."),
 )
 _KEYWORDS: Final = ("keywords", "sc:Text", "Released keywords, the most frequent first.")
@@ -70,7 +70,7 @@ _ALIASES: Final = (
 
 
 def croissant(release: PublicContent) -> str:
-    """The file, as JSON-LD in lines."""
+    """Return the file, as indented JSON-LD."""
     record = release.record
     content = {
         "@context": _context(),
@@ -112,16 +112,16 @@ def _context() -> dict[str, Json]:
 
 
 def _declared(record: ReleaseRecord) -> dict[str, Json]:
-    said = record.declared
-    found: dict[str, Json] = {
-        "license": licence_address(said.licence) if said.licence is not None else None,
-        "inLanguage": list(said.language),
-        "creator": [{"@type": "sc:Organization", "name": name} for name in said.creators],
-        "citeAs": said.citation,
-        "url": said.url,
-        "datePublished": said.publication_date,
+    declared = record.declared
+    fields: dict[str, Json] = {
+        "license": licence_address(declared.licence) if declared.licence is not None else None,
+        "inLanguage": list(declared.language),
+        "creator": [{"@type": "sc:Organization", "name": name} for name in declared.creators],
+        "citeAs": declared.citation,
+        "url": declared.url,
+        "datePublished": declared.publication_date,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _file(name: str, facts: Mapping[str, str | int]) -> dict[str, Json]:
@@ -154,10 +154,10 @@ def _columns(record: ReleaseRecord) -> list[dict[str, Json]]:
         of = f"One of the public {part(record.kind)}s that the request declares."
         columns.append((part(record.kind), "sc:Text", of))
     if record.kind == ReleaseKind.RECORDS:
-        columns.append(("raw", "sc:Text", "What the model wrote."))
-        columns.append(("record", "sc:Text", "The JSON object that `raw` is, written again; null where it is none."))
+        columns.append(("raw", "sc:Text", "The text that the model wrote."))
+        columns.append(("record", "sc:Text", "The JSON object in `raw`, written again; null where `raw` is not one."))
     else:
-        columns.append(("text", "sc:Text", "What the model wrote."))
+        columns.append(("text", "sc:Text", "The text that the model wrote."))
     return [_field(*column) for column in columns]
 
 
@@ -177,7 +177,7 @@ def _field(name: str, kind: str, meaning: str) -> dict[str, Json]:
 
 
 def _responsible(record: ReleaseRecord) -> dict[str, Json]:
-    found: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "rai:hasSyntheticData": True,
         "rai:dataCollection": description.collection(record),
         "rai:dataCollectionType": ["Software Collection"],
@@ -189,11 +189,11 @@ def _responsible(record: ReleaseRecord) -> dict[str, Json]:
         "rai:dataSocialImpact": description.impact(record),
         "rai:dataReleaseMaintenancePlan": description.MAINTENANCE,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _provenance(record: ReleaseRecord) -> dict[str, Json]:
-    """How the texts came about, in the terms of PROV-O; the corpus has a name here and nothing else."""
+    """Return the provenance of the texts in the terms of PROV-O; of the corpus it states the name alone."""
     return {
         "prov:wasDerivedFrom": {"@type": "sc:Dataset", "name": record.dataset.name},
         "prov:wasGeneratedBy": {
@@ -209,7 +209,7 @@ def _provenance(record: ReleaseRecord) -> dict[str, Json]:
 
 
 def _privacy(record: ReleaseRecord) -> dict[str, Json]:
-    """The claim; figures as decimal strings."""
+    """Return the claim; figures as decimal strings."""
     claim, lifetime, seen = record.claim, record.lifetime, record.unprotected_figures
     if claim is None:
         return {"dp:claimed": False}

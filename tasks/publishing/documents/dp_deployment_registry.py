@@ -1,12 +1,12 @@
-"""`deployment.yaml`: the release as a draft for the OpenDP registry of deployments, tier 3.
+"""Draft entry for the OpenDP registry of deployments (`deployment.yaml`), tier 3.
 
-The fields are those of the registry's entry template as it was in autumn 2026; the registry still moves, and whoever
-submits a record holds it against the newest one. `SCHEMA` writes down what we know of it: fields, which of them are
-needed, and the words that we use for choices.
+The fields are those of the registry's entry template as of autumn 2026; the registry still changes, so compare a record
+with the newest template before submitting it. `SCHEMA` states our knowledge of it: the fields, which of them are
+required, and the words that we use for choices.
 
-What only people know is in the draft as far as the request declares it, and `NOT_DECLARED` where the registry wants a
-text. The number of units is left out, because it is private, and the day of publication wherever none was declared,
-because a bundle tells no time.
+Facts that only people know are in the draft as far as the request declares them, and `NOT_DECLARED` where the registry
+requires a text. The number of units is left out, because it is private, and the day of publication wherever none was
+declared, because a bundle states no time.
 """
 
 import re
@@ -26,14 +26,14 @@ from tasks.values.release_kinds import ReleaseKind
 NOT_DECLARED: Final = "Not declared"
 NOTHING: Final = "# Nothing to register: no differential privacy is claimed for this release.\n"
 HEAD: Final = (
-    "# A draft, generated from release.json. Before it is submitted: complete what is not declared, and add\n"
+    "# A draft, generated from release.json. Before submission: complete the fields that are not declared, and add\n"
     "# publication_date and data_curator_type where they are missing.\n"
 )
 PURE, APPROXIMATE, CONCENTRATED = "Pure DP", "Approximate DP", "Zero-concentrated DP"
 
 
 def deployment(release: PublicContent) -> str:
-    """The record, as YAML; a remark and no record where nothing is claimed."""
+    """Return the record, as YAML; a comment and no record where nothing is claimed."""
     claim = release.record.claim
     return NOTHING if claim is None else HEAD + yaml_lines(_record(release.record, claim))
 
@@ -57,17 +57,17 @@ def _record(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
 
 
 def _basic(record: ReleaseRecord) -> Mapping[str, Value]:
-    said = record.declared
-    found: dict[str, Value] = {
+    declared = record.declared
+    fields: dict[str, Value] = {
         "name": pretty_name(record),
-        "data_curators": [{"data_curator_name": name} for name in said.creators or (NOT_DECLARED,)],
+        "data_curators": [{"data_curator_name": name} for name in declared.creators or (NOT_DECLARED,)],
         "description": description.whole(record),
-        "intended_use": said.intended_use or NOT_DECLARED,
+        "intended_use": declared.intended_use or NOT_DECLARED,
         "data_product_type": "Summary statistics" if record.kind == ReleaseKind.INSIGHTS else "Synthetic data",
-        "data_product_region": said.region or NOT_DECLARED,
+        "data_product_region": declared.region or NOT_DECLARED,
     }
-    optional = {"data_product_sector": said.sector, "publication_date": said.publication_date}
-    return found | {name: value for name, value in optional.items() if value is not None}
+    optional = {"data_product_sector": declared.sector, "publication_date": declared.publication_date}
+    return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 def _variant(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
@@ -89,7 +89,7 @@ def _privacy_loss(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
         "privacy_unit": record.dataset.unit,
         "privacy_unit_details": (
             f"The unit is {description.unit(record)}. Neighbouring datasets differ by adding or removing one unit."
-            f" Where a unit is replaced by another, epsilon is {other.epsilon} at delta {other.delta}."
+            f" For replacing one unit by another, epsilon is {other.epsilon} at delta {other.delta}."
         ),
         "privacy_parameters": {name: Decimal(value) for name, value in figures.items()},
         "privacy_parameters_details": (
@@ -103,20 +103,20 @@ def _privacy_loss(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
 def _model(record: ReleaseRecord) -> Mapping[str, Value]:
     return {
         "model_name": "Central",
-        "model_name_details": "Whoever runs the software sees the private text; what is published is protected.",
+        "model_name_details": "People who run the software see the private text; the published files are protected.",
         "trust_assumptions": (
             "The curator, the people who run the software and their machines are trusted with the data. Readers of the"
             " release are not: they may know everything else, and may work together."
         ),
         "actors": (
-            f"- Asked for by {record.people.requester.name}, run by {record.people.runner.name}.\n"
+            f"- Requested by {record.people.requester.name}, run by {record.people.runner.name}.\n"
             "- Stewards approved the request before private text was read, and the files before publication.\n"
-            "- Anybody may read the release, and is taken for an adversary."
+            "- Anybody may read the release, and every reader counts as an adversary."
         ),
         "release_type": "One release",
         "release_type_details": description.lifetime(record),
         "data_source_type": "Static",
-        "data_source_type_details": "One ingested version of the dataset, which the request names.",
+        "data_source_type_details": "One ingested version of the dataset, named in the request.",
         "access_type": "Non-interactive",
         "access_type_details": "The release is a folder of files; nobody can query the data through it.",
     }
@@ -142,7 +142,7 @@ def _slug(name: str) -> str:
 
 
 def _object(needed: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    """A closed object."""
+    """Return the schema of a closed object."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -215,4 +215,4 @@ SCHEMA: Final[dict[str, Json]] = {
         }),
     }),
 }  # fmt: skip
-"""What is known of the registry's schema, written down by us; a record that it takes has every field of tier 3."""
+"""Our description of the registry's schema; a record that satisfies it has every field of tier 3."""

@@ -1,7 +1,7 @@
-"""The front matter of a dataset card, in the fields that the Hugging Face Hub reads.
+"""Front matter of a dataset card, in the fields that the Hugging Face Hub reads.
 
-Each value is one line of JSON, which is YAML too, so what somebody typed can neither open another field nor end the
-front matter. Only what the request declares or the kind implies is stated; the Hub's own words are used for it.
+Each value is one line of JSON, which is YAML too, so typed text can neither open another field nor end the front
+matter. It states only facts that the request declares or the kind implies, in the Hub's own words.
 """
 
 import json
@@ -24,7 +24,7 @@ _SIZES: Final = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M
 
 
 def front_matter(record: ReleaseRecord) -> str:
-    """The front matter with its two fences, without a final line end."""
+    """Return the front matter with its two fences, without a final line end."""
     lines = [f"{name}: {_flow(value)}" for name, value in _fields(record).items()]
     if record.declared.licence is None:
         lines.append("# license: for the owner of the data to choose")
@@ -32,14 +32,14 @@ def front_matter(record: ReleaseRecord) -> str:
 
 
 def pretty_name(record: ReleaseRecord) -> str:
-    """The release as a catalogue lists it."""
+    """Return the name of the release in a catalogue."""
     return f"{record.declared.name or record.dataset.name}, release {record.release}"
 
 
 def keywords(record: ReleaseRecord) -> list[str]:
-    """What a catalogue should find it under."""
-    what = ["insights", "topics"] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
-    return [*what, *(["differential-privacy"] if record.claim else []), "almoner"]
+    """Return the keywords under which a catalogue lists it."""
+    content = ["insights", "topics"] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
+    return [*content, *(["differential-privacy"] if record.claim else []), "almoner"]
 
 
 def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
@@ -51,14 +51,14 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
         **(hub_licence(declared.licence) if declared.licence is not None else {}),
         **_languages(declared.language),
         **({"task_categories": tasks} if tasks else {}),
-        **({} if (asked := _asked(record)) is None else {"size_categories": [_size(asked)]}),
+        **({} if (rows := _requested_rows(record)) is None else {"size_categories": [_size(rows)]}),
         "tags": keywords(record),
         "configs": [{"config_name": "default", "data_files": PARQUET}],
     }
 
 
-def _asked(record: ReleaseRecord) -> int | None:
-    """How many rows the request asks for; of insights, how many clusters, None where it does not say."""
+def _requested_rows(record: ReleaseRecord) -> int | None:
+    """Return the requested number of rows; for insights, of clusters, None where the request leaves it open."""
     return (
         clusters_asked(record) if record.kind == ReleaseKind.INSIGHTS else int(record.request["parameters"]["samples"])
     )

@@ -1,4 +1,4 @@
-"""Declared licences as catalogues name them: an SPDX identifier, an address, or a name of its own."""
+"""Declared licences in the form of catalogues: an SPDX identifier, an address, or a plain name."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ _SPDX: Final = {name.lower(): name for name in _HUB_NAMES}
 
 
 def hub_licence(declared: str) -> dict[str, str]:
-    """The fields of a dataset card that state a licence."""
+    """Return the fields of a dataset card that state a licence."""
     spdx = _SPDX.get(declared.lower())
     if spdx is not None:
         return {"license": _HUB_NAMES[spdx]}
@@ -41,7 +41,7 @@ def hub_licence(declared: str) -> dict[str, str]:
 
 
 def licence_address(declared: str) -> str:
-    """Where the licence can be read; as it was declared where it has no known address."""
+    """Return the address of the licence text; the declared value where no address is known."""
     spdx = _SPDX.get(declared.lower())
     return f"https://spdx.org/licenses/{spdx}.html" if spdx is not None else declared
 

@@ -1,8 +1,8 @@
-"""`checklist.md`: the questions that NIST SP 800-226 puts to a claim of differential privacy, answered for one release.
+"""Checklist of NIST SP 800-226 (`checklist.md`): its questions on a claim of differential privacy, for one release.
 
-The order is that of the publication's pyramid: the figures stand on the algorithm, and the algorithm on trust in those
-who hold the data. Each answer says what it rests on: the record of this release, the software (whose proofs and tests
-hold for every release), or nothing, where a ledger cannot know and its owner must say.
+The order is that of the publication's pyramid: the figures rest on the algorithm, and the algorithm on trust in the
+holders of the data. Each answer states its basis: the record of this release, the software (whose proofs and tests
+hold for every release), or nothing, where a ledger cannot know the answer and the owner must give it.
 
 Source: NIST SP 800-226, "Guidelines for Evaluating Differential Privacy Guarantees", March 2025, in our own words.
 """
@@ -22,7 +22,7 @@ from tasks.values.release_kinds import ReleaseKind
 
 
 class Basis(Enum):
-    """What an answer rests on."""
+    """The basis of an answer."""
 
     RECORD = "record"
     SOFTWARE = "software"
@@ -31,10 +31,10 @@ class Basis(Enum):
 
 @dataclass(frozen=True)
 class Answer:
-    """One question, what can be said, and what that rests on."""
+    """One question with its answer and the basis of it."""
 
     question: str
-    said: str
+    text: str
     basis: Basis
 
 
@@ -42,13 +42,13 @@ _HEAD: Final = """\
 # Checklist of release {number} from {dataset}
 
 The questions of NIST SP 800-226, from the top of its pyramid to the bottom: a level is worth what the levels below it
-are worth. Every answer says what it rests on: **record** - `release.json` of this bundle, which
+are worth. Every answer states its basis: **record** - `release.json` of this bundle, which
 `almoner verify-release` recomputes; **software** - how almoner works for every release, proven and tested in its
 sources; **not in the ledger** - nothing here can answer it, and the owner of the data must."""
 
 
 def checklist(release: PublicContent) -> str:
-    """The checklist, as Markdown."""
+    """Return the checklist, as Markdown."""
     record = release.record
     levels = (
         ("The figures: epsilon, delta, unit", _figures(record)),
@@ -65,7 +65,7 @@ def checklist(release: PublicContent) -> str:
 
 
 def _rows(answers: Sequence[Answer]) -> str:
-    rows = [(one.question, plain(one.said), one.basis.value) for one in answers]
+    rows = [(answer.question, plain(answer.text), answer.basis.value) for answer in answers]
     return table(("question", "answer", "rests on"), rows)
 
 
@@ -88,7 +88,7 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
         Answer("What is the unit of privacy?", f"{description.unit(record)}.", Basis.RECORD),
         Answer(
             "What are neighbouring datasets?",
-            f"One unit more or less. Where a unit is replaced by another: epsilon {other.epsilon} at delta"
+            f"One unit more or less. For replacing one unit by another: epsilon {other.epsilon} at delta"
             f" {other.delta}.",
             Basis.RECORD,
         ),
@@ -99,7 +99,7 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
         ),
         Answer(
             "Is a person one unit?",
-            "Unknown here. Whoever is mentioned in a record is not its unit; losses of one person under several"
+            "Unknown here. A person mentioned in a record is not its unit; losses of one person under several"
             " identifiers add up.",
             Basis.OPEN,
         ),
@@ -108,17 +108,17 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
 
 def _delta(record: ReleaseRecord, claim: Claim) -> str:
     population = record.request["population"]
-    said = f"{claim.delta}, of which {claim.delta_fail} is for mechanisms that can fail."
+    sentence = f"{claim.delta}, of which {claim.delta_fail} is for mechanisms that can fail."
     if population is None:
-        return f"{said} The number of units is private, so nobody outside can divide by it."
+        return f"{sentence} The number of units is private, so no outsider can compare delta with it."
     share = format((Decimal(claim.delta) * int(population)).normalize(), "f")
-    return f"{said} Times the declared population of {population}: {share}. That should be far below 1."
+    return f"{sentence} Times the declared population of {population}: {share}. That should be far below 1."
 
 
 def _budget(record: ReleaseRecord) -> tuple[Answer, ...]:
     changes = [
-        f"epsilon {one.old_epsilon} became {one.new_epsilon}, delta {one.old_delta} became {one.new_delta}"
-        for one in record.cap_changes
+        f"epsilon {change.old_epsilon} became {change.new_epsilon}, delta {change.old_delta} became {change.new_delta}"
+        for change in record.cap_changes
     ]
     return (
         Answer("How do losses of several releases add up?", description.composition(record), Basis.RECORD),
@@ -130,15 +130,15 @@ def _budget(record: ReleaseRecord) -> tuple[Answer, ...]:
         ),
         Answer(
             "What enforces it?",
-            "The database: integer amounts, a constraint on every account, entries that are only ever added. What a run"
-            " may spend is spent before it reads the text, and stays spent if it fails.",
+            "The database: integer amounts, a constraint on every account, entries that are only ever added. The"
+            " amount that a run may spend is charged before it reads the text, and stays charged if the run fails.",
             Basis.SOFTWARE,
         ),
         Answer("Were parameters tuned on private data?", description.TUNING, Basis.OPEN),
         Answer(
             "Is anything published without protection, or released elsewhere from the same data?",
-            "Nothing in this bundle: counts of units and documents are private and in no file. What left the house past"
-            " the ledger is not known to it.",
+            "Nothing in this bundle: counts of units and documents are private and in no file. The ledger"
+            " does not know of anything published outside it.",
             Basis.OPEN,
         ),
     )
@@ -147,26 +147,26 @@ def _budget(record: ReleaseRecord) -> tuple[Answer, ...]:
 def _algorithm(record: ReleaseRecord) -> tuple[Answer, ...]:
     opinion = record.second_opinion
     checked = (
-        f"{opinion.library} ({opinion.accountant} accountant) reads epsilon {opinion.epsilon} out of the same events."
+        f"{opinion.library} ({opinion.accountant} accountant) computes epsilon {opinion.epsilon} from the same events."
         if opinion
-        else "Nothing is charged, so there is nothing to account for twice."
+        else "Nothing is charged, so there is nothing to recompute."
     )
     return (
         Answer("Which mechanisms, with which parameters?", ". ".join(description.mechanisms(record)), Basis.RECORD),
         Answer(
             "Is the loss of each proven, and its implementation correct?",
-            "The proof stands beside the draw of each mechanism. Audits attack it with neighbouring inputs, and must"
-            " catch a twin that was broken on purpose.",
+            "The proof is documented beside the draw of each mechanism. Audits attack it with neighbouring inputs, and"
+            " must detect a twin that was broken on purpose.",
             Basis.SOFTWARE,
         ),
-        Answer("Does somebody else's accountant agree?", checked, Basis.RECORD),
+        Answer("Does an independent accountant agree?", checked, Basis.RECORD),
         Answer("Can floating point break it?", description.EXACTNESS, Basis.SOFTWARE),
         Answer("Where do random numbers come from?", card_text.RANDOMNESS[record.rng].replace("**", ""), Basis.RECORD),
         Answer("What happens to the data before the mechanism?", description.preprocessing(record), Basis.SOFTWARE),
         Answer("What happens after the mechanism?", description.post_processing(record), Basis.SOFTWARE),
         Answer(
             "What had the model learned before?",
-            f"{_model(record)} What it had memorised before it came here is not covered by the claim.",
+            f"{_model(record)} The claim does not cover text that it had memorised before this release.",
             Basis.OPEN,
         ),
     )
@@ -185,11 +185,11 @@ def _model(record: ReleaseRecord) -> str:
 def _utility(release: PublicContent) -> tuple[Answer, ...]:
     names = ", ".join(f"{metric.name} ({metric.exposure})" for metric in release.metrics)
     use = release.record.declared.intended_use
-    made = "insights" if release.record.kind == ReleaseKind.INSIGHTS else "texts"
+    content = "insights" if release.record.kind == ReleaseKind.INSIGHTS else "texts"
     return (
-        Answer(f"How good are the {made}?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
+        Answer(f"How good are the {content}?", f"Measurements in evaluation.json: {names or 'none'}.", Basis.RECORD),
         Answer("Fit for which use?", use or "Unknown here.", Basis.RECORD if use else Basis.OPEN),
-        Answer("Whom does it serve worse?", " ".join(description.BIASES), Basis.SOFTWARE),
+        Answer("Which groups does it serve worse?", " ".join(description.BIASES), Basis.SOFTWARE),
         Answer("Was the corpus biased to begin with?", "Unknown here.", Basis.OPEN),
     )
 
@@ -197,13 +197,13 @@ def _utility(release: PublicContent) -> tuple[Answer, ...]:
 def _side_channels() -> tuple[Answer, ...]:
     return (
         Answer(
-            "Does time, memory or failure tell something?",
+            "Do time, memory or failures reveal anything?",
             "Outside the claim. No time, no number of attempts, of batches with content or of crashes is published, and"
-            " a bundle tells neither when nor after how many attempts it was made.",
+            " a bundle shows neither when nor after how many attempts it was made.",
             Basis.SOFTWARE,
         ),
         Answer(
-            "Does an error message or a log?",
+            "Does an error message or a log reveal anything?",
             "No private text is in logs, errors or the orchestrator; a test searches them for planted words.",
             Basis.SOFTWARE,
         ),
@@ -214,15 +214,15 @@ def _side_channels() -> tuple[Answer, ...]:
 def _trust(record: ReleaseRecord) -> tuple[Answer, ...]:
     rules = record.policy.rules_for(record.dataset.name)
     roles = card_text.SEVERAL_ROLES if record.policy.several_roles else card_text.SEPARATE_ROLES
-    before = (
-        f"A standing authorisation stood for the decision before the run (at least {rules.proposal} stewards)."
+    spend_decision = (
+        f"A standing authorisation replaced the decision before the run (at least {rules.proposal} stewards)."
         if record.standing
         else f"At least {rules.spend} stewards approved before private text was read."
     )
     return (
         Answer(
             "Which model of trust?",
-            "Central: whoever runs the software sees the private text, and everybody else what is published.",
+            "Central: everybody who runs the software sees the private text; all others see the published files.",
             Basis.SOFTWARE,
         ),
         Answer(
@@ -231,16 +231,16 @@ def _trust(record: ReleaseRecord) -> tuple[Answer, ...]:
             Basis.SOFTWARE,
         ),
         Answer(
-            "Who asked, ran and decided?",
-            f"Asked for by {record.people.requester.name}, run by {record.people.runner.name}. {before} At least"
-            f" {rules.publish} approved exactly these files. {roles.replace('**', '')} Signed decisions are in"
+            "Who requested, ran and decided?",
+            f"Requested by {record.people.requester.name}, run by {record.people.runner.name}. {spend_decision} At"
+            f" least {rules.publish} approved exactly these files. {roles.replace('**', '')} Signed decisions are in"
             " approvals.json.",
             Basis.RECORD,
         ),
         Answer(
-            "Can somebody outside check it?",
-            "Yes, offline: the loss of every mechanism, epsilon, digests and signatures. That the draws were made as"
-            " the record says cannot be seen from outside; it is the publisher's word.",
+            "Can an outsider check it?",
+            "Yes, offline: the loss of every mechanism, epsilon, digests and signatures. An outsider cannot see"
+            " that the draws were made as the record says; that is the publisher's word.",
             Basis.RECORD,
         ),
         Answer("Who else has access to the data and the machines?", "Unknown here.", Basis.OPEN),
@@ -248,20 +248,22 @@ def _trust(record: ReleaseRecord) -> tuple[Answer, ...]:
 
 
 def _collection(record: ReleaseRecord) -> tuple[Answer, ...]:
-    marked = (
-        "The dataset is governed: it has a budget, and gates."
+    standing = (
+        "The dataset is governed: it has a budget and gates."
         if record.dataset.governed
         else "Its owner has marked the dataset as public."
     )
     return (
-        Answer("What is the standing of the data?", marked, Basis.RECORD),
+        Answer("What is the standing of the data?", standing, Basis.RECORD),
         Answer(
-            "How was it collected, with whose consent, and what was exposed on the way?", "Unknown here.", Basis.OPEN
+            "How was it collected, with whose consent, and what was exposed in the process?",
+            "Unknown here.",
+            Basis.OPEN,
         ),
         Answer("How is it kept, encrypted, and deleted?", "Unknown here.", Basis.OPEN),
         Answer(
             "Is the same data under another budget somewhere?",
-            "Within this ledger no: a dataset whose units are known already must share their budget. Outside it,"
+            "Within this ledger no: a dataset whose units are already known must share their budget. Outside it,"
             " unknown.",
             Basis.OPEN,
         ),

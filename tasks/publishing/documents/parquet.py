@@ -1,4 +1,4 @@
-"""`texts.parquet`: the rows of `texts.jsonl` in columns with types.
+"""Parquet file of a release (`texts.parquet`): the rows of `texts.jsonl` in typed columns.
 
 | kind | columns |
 | --- | --- |
@@ -24,7 +24,7 @@ _ROWS_OF_A_GROUP: Final = 10_000
 
 
 def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
-    """The content of `texts.parquet` for these lines of `texts.jsonl`."""
+    """Return the content of `texts.parquet` for these lines of `texts.jsonl`."""
     from pyarrow.parquet import write_table  # takes a tenth of a second to load
 
     out = BytesIO()
@@ -32,7 +32,7 @@ def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
         _table(lines, kind, labelled=labelled),
         out,
         version="2.6",
-        compression="none",  # whoever searches a bundle for a word finds it, and no second library decides on bytes
+        compression="none",  # a search of a bundle for a word finds it, and no second library determines the bytes
         data_page_version="1.0",
         row_group_size=_ROWS_OF_A_GROUP,
         store_schema=False,
@@ -41,18 +41,18 @@ def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
 
 
 def same_rows(data: bytes, lines: Iterable[bytes], kind: str, *, labelled: bool) -> bool:
-    """Whether a Parquet file has exactly the columns and rows that these lines lead to, and no remark beside them.
+    """Whether a Parquet file has exactly the columns and rows of these lines, and no metadata.
 
     Raises:
-        ValueError, OSError: it is no Parquet file.
+        ValueError, OSError: it is not a Parquet file.
     """
     from pyarrow.parquet import ParquetFile
 
-    found = ParquetFile(BytesIO(data))
+    file = ParquetFile(BytesIO(data))
     expected = _table(lines, kind, labelled=labelled)
-    if found.metadata.metadata is not None or found.metadata.num_rows != expected.num_rows:
+    if file.metadata.metadata is not None or file.metadata.num_rows != expected.num_rows:
         return False
-    rows = found.read()
+    rows = file.read()
     return bool(rows.schema.equals(expected.schema, check_metadata=True) and rows.equals(expected))
 
 

@@ -1,6 +1,6 @@
-"""YAML in one fixed form, for files that people go on writing in: block style, text in quotes or as a literal block.
+"""YAML writer with one fixed form, for files that people continue to edit: block style, quoted or literal text.
 
-The bytes are ours and no library's, so a file that is made again is the same.
+The bytes depend on no library, so a file that is written again is the same.
 """
 
 import json
@@ -14,7 +14,7 @@ Value: TypeAlias = "str | int | Decimal | Sequence[Value] | Mapping[str, Value]"
 
 
 def yaml_lines(values: Mapping[str, Value]) -> str:
-    """`values` as a YAML document, in their order; decimals are plain numbers, exact to the last digit."""
+    """Return `values` as a YAML document, in their order; decimals are plain numbers, exact to the last digit."""
     return "".join(f"{line}\n" for line in _mapping(values))
 
 
@@ -30,7 +30,7 @@ def _under(head: str, value: Value) -> Iterator[str]:
             if len(lines) == 1:
                 yield f"{head} {json.dumps(lines[0], ensure_ascii=False)}"
             else:
-                yield f"{head} |2-"  # two more spaces than the key has, whatever the first line begins with
+                yield f"{head} |2-"  # two more spaces than the key has, however the first line begins
                 yield from (f"  {line}".rstrip() for line in lines)
         case Decimal():
             yield f"{head} {format(value, 'f')}"

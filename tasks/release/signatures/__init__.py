@@ -1,1 +1,1 @@
-"""Signatures of bundles, approvals and checkpoints."""
+"""Signatures of bundles, approvals and checkpoints; Ed25519 and OpenSSH keys."""

@@ -1,4 +1,4 @@
-"""Signed decisions as a bundle carries them, and the rules they must satisfy."""
+"""Signed decisions of a bundle (`approvals.json`), and the rules that they must satisfy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, Literal
@@ -20,7 +20,7 @@ from tasks.release.record import ReleaseRecord, Standing
 from tasks.release.signatures import ed25519
 
 GATES: Final = (Gate.SPEND, Gate.PROPOSAL, Gate.PUBLISH)
-"""A standing authorisation is approved at the gate `proposal` and then stands for the decision at the spend gate."""
+"""A standing authorisation is approved at the gate `proposal` and replaces the decision at the spend gate."""
 
 
 class SignedDecision(Strict):
@@ -36,11 +36,11 @@ class SignedDecision(Strict):
     public_key: str
     signature: str
     on_behalf_of: Name | None = None
-    """Who delegated the decision to the approver; left out of the file where nobody did."""
+    """Principal who delegated the decision to the approver; left out of the file where nobody did."""
 
     @classmethod
     def of(cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None) -> "SignedDecision":
-        """A row of the ledger, who took the decision, and the name of whoever had delegated it."""
+        """Build it from a row of the ledger, the approver, and the name of the principal who delegated the decision."""
         return cls.model_validate({
             "request": approval.request_id if approval.proposal_id is None else approval.proposal_id,
             "gate": approval.gate,
@@ -56,7 +56,7 @@ class SignedDecision(Strict):
 
     @property
     def names(self) -> set[str]:
-        """Approver and delegator, as names are compared."""
+        """Approver and delegator, in the form in which names are compared."""
         return {comparable_name(name) for name in (self.approver, self.on_behalf_of) if name is not None}
 
     @property
@@ -98,9 +98,9 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
 
 
 def subjects_of(record: ReleaseRecord, artifact: str) -> dict[str, tuple[int, str]]:
-    """What decisions on a release are about: number and digest, by gate."""
-    found = {"spend": (record.release, record.request_sha256), "publish": (record.release, artifact)}
-    return found | ({"proposal": (record.standing.number, record.standing.digest)} if record.standing else {})
+    """Return the subject of decisions on a release, by gate: number and digest."""
+    subjects = {"spend": (record.release, record.request_sha256), "publish": (record.release, artifact)}
+    return subjects | ({"proposal": (record.standing.number, record.standing.digest)} if record.standing else {})
 
 
 def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
@@ -108,25 +108,25 @@ def _acquaint(keys: dict[str, str], name: str, key: str, gate: str) -> None:
     if keys.setdefault(comparable_name(name), key) != key:
         raise NotApproved(gate, f"{name!r} has two keys")
     if list(keys.values()).count(key) > 1:
-        raise NotApproved(gate, f"{name!r} and somebody else have one key")
+        raise NotApproved(gate, f"{name!r} and another person have the same key")
 
 
 def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: Mapping[str, tuple[int, str]]) -> None:
     number, subject = subjects.get(decision.gate, (0, ""))
-    for wrong, reason in (
+    for violated, reason in (
         (decision.decision != "approve", "a steward rejected it"),
-        (decision.request != number, "a decision is on another request"),
-        (decision.subject_sha256 != subject, "a decision is on something else"),
+        (decision.request != number, "a decision is about another request"),
+        (decision.subject_sha256 != subject, "a decision is about other content"),
         (not decision.reason.strip(), "a decision has no reason"),
-        (not record.policy.several_roles and _took_part(decision, record), "its approver asked for it or ran it"),
-        (not decision.authentic, "a signature does not fit"),
+        (not record.policy.several_roles and _took_part(decision, record), "its approver requested or ran the release"),
+        (not decision.authentic, "a signature does not verify"),
     ):
-        if wrong:
+        if violated:
             raise NotApproved(decision.gate, reason)
 
 
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
-    """Whether the approver, or whoever delegated to them, is the requester or the runner, by key or by name."""
+    """Whether the approver or the delegator is the requester or the runner, by key or by name."""
     others = (record.people.requester, record.people.runner)
     return any(
         decision.public_key == other.public_key or comparable_name(other.name) in decision.names for other in others
@@ -134,46 +134,52 @@ def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
 
 
 def _check_covered(standing: Standing, record: ReleaseRecord) -> None:
-    """Check that the standing authorisation is for exactly such requests, and for as much as this one costs."""
-    said, cost = standing.said, total_amount([event.loss for event in record.events])
-    for wrong, reason in (
-        (said.dataset != record.dataset.name, "the standing authorisation is for another dataset"),
-        (said.config_digest != digest(configuration(record.request)), "it is for another configuration of requests"),
-        (cost.rho > int(said.rho) or cost.delta > int(said.delta_fail), "the release costs more than it allows a run"),
+    """Check that the standing authorisation covers this configuration of requests and the cost of this one."""
+    terms, cost = standing.said, total_amount([event.loss for event in record.events])
+    for violated, reason in (
+        (terms.dataset != record.dataset.name, "the standing authorisation is for another dataset"),
+        (
+            terms.config_digest != digest(configuration(record.request)),
+            "the standing authorisation is for another configuration of requests",
+        ),
+        (
+            cost.rho > int(terms.rho) or cost.delta > int(terms.delta_fail),
+            "the release costs more than the standing authorisation allows per run",
+        ),
     ):
-        if wrong:
+        if violated:
             raise NotApproved("proposal", reason)
 
 
 def _check_counts(decisions: Sequence[SignedDecision], record: ReleaseRecord) -> None:
     needed = required_approvals(record)
     for gate in GATES:
-        given = len(counted_approvals(decisions, gate))
-        if given < needed[gate]:
-            raise NotApproved(gate, f"{given} of {needed[gate]} approvals")
+        approved = len(counted_approvals(decisions, gate))
+        if approved < needed[gate]:
+            raise NotApproved(gate, f"{approved} of {needed[gate]} approvals")
 
 
 def required_approvals(record: ReleaseRecord) -> Mapping[str, int]:
-    """How many stewards each gate needs for the record's dataset; a standing authorisation opens the spend gate."""
+    """Return the number of approvals that each gate needs; a standing authorisation opens the spend gate."""
     rules = record.policy.rules_for(record.dataset.name)
     spend, proposal = (0, rules.proposal) if record.standing else (rules.spend, 0)
     return {"spend": spend, "proposal": proposal, "publish": rules.publish}
 
 
 def counted_approvals(decisions: Iterable[SignedDecision], gate: str) -> list[set[str]]:
-    """The keys that decided at `gate`, one set for each voice: delegate and delegator have one between them."""
+    """Return the keys that decided at `gate`, one set per counted approval: delegate and delegator share one."""
     groups: list[tuple[set[str], set[str]]] = []
-    for one in decisions:
-        if one.gate == gate:
-            joined = [group for group in groups if group[0] & one.names]
-            groups = [group for group in groups if not group[0] & one.names]
-            names = one.names.union(*(group[0] for group in joined))
-            groups.append((names, {one.public_key}.union(*(group[1] for group in joined))))
+    for decision in decisions:
+        if decision.gate == gate:
+            overlapping = [group for group in groups if group[0] & decision.names]
+            groups = [group for group in groups if not group[0] & decision.names]
+            names = decision.names.union(*(group[0] for group in overlapping))
+            groups.append((names, {decision.public_key}.union(*(group[1] for group in overlapping))))
     return [keys for _, keys in groups]
 
 
 def approvals_document(decisions: Iterable[SignedDecision]) -> bytes:
-    """The content of `approvals.json`: by gate, then approver, so that it tells no order in time."""
+    """Return the content of `approvals.json`: by gate, then approver, so that it shows no order in time."""
     ordered = sorted(decisions, key=lambda d: (GATES.index(d.gate), d.approver))
     return encode_json([decision.model_dump(exclude_none=True) for decision in ordered])
 
@@ -182,23 +188,23 @@ def read_approvals(data: bytes) -> list[SignedDecision]:
     """Read `approvals.json`.
 
     Raises:
-        FileUnfit: it is not one of ours, or not in its one order and spelling.
+        FileUnfit: it is not in almoner's format, or not in its one order and spelling.
     """
     stored: Json = decode_json(data, APPROVALS)
     if not isinstance(stored, list):
         raise FileUnfit(APPROVALS, "is not a list of decisions")
-    found = [read_as(SignedDecision, one, APPROVALS) for one in stored]
-    if approvals_document(found) != data:
-        raise FileUnfit(APPROVALS, "is out of order, or spelt otherwise than we spell it")
-    return found
+    decisions = [read_as(SignedDecision, entry, APPROVALS) for entry in stored]
+    if approvals_document(decisions) != data:
+        raise FileUnfit(APPROVALS, "is out of order, or not in its canonical spelling")
+    return decisions
 
 
 class NotApproved(Refused):
-    """A gate is not passed for exactly what would be published."""
+    """The approvals do not open a gate for exactly the content to be published."""
 
     def __init__(self, gate: str, reason: str) -> None:
         super().__init__(
             f"The {gate} gate is not passed: {reason}.",
-            "Let the stewards decide with `almoner approve`; any change of request or bytes voids earlier decisions.",
+            "Let the stewards decide with `almoner approve`; a change of request or bytes voids earlier decisions.",
             {"gate": gate, "reason": reason},
         )

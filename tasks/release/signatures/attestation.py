@@ -1,4 +1,4 @@
-"""The attestation of a release: a DSSE envelope around its statement, signed by the stewards and the publisher.
+"""Attestation of a release: a DSSE envelope around its statement, signed by the stewards and the publisher.
 
 A steward signs the statement when approving the files, and the publisher when delivering them; a key's id is its public
 key. Any DSSE and in-toto tool can read the envelope.
@@ -21,7 +21,7 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.ed25519 import SigningKey
 from tasks.release.signatures.in_toto_statement import statement
 
-if TYPE_CHECKING:  # securesystemslib loads boto3 where it finds it: a third of a second for who signs nothing
+if TYPE_CHECKING:  # securesystemslib loads boto3 if installed: a third of a second, also without signing
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # its documented place, without __all__
 
@@ -44,14 +44,14 @@ class StoredEnvelope(Strict):
 
 
 def attestation_payload(folder: Path, files: FileTable) -> bytes:
-    """What a steward signs beside the approval of a draft: its statement.
+    """Return the statement that a steward signs beside the approval of a draft.
 
     Args:
         files: the draft's table of files, as the ledger has it.
 
     Raises:
         ArtifactChanged: the draft's record is not the one in `files`.
-        FileUnfit: it is no record.
+        FileUnfit: the draft's record is not a valid record.
     """
     data = read_document(folder / RECORD)
     if hashlib.sha256(data).hexdigest() != files[RECORD]["sha256"]:
@@ -60,41 +60,41 @@ def attestation_payload(folder: Path, files: FileTable) -> bytes:
 
 
 def attest(payload: bytes, key: SigningKey) -> str:
-    """One DSSE signature of `payload`, as JSON text: `{"keyid": public key, "sig": base64}`."""
+    """Sign `payload` and return one DSSE signature as JSON text: `{"keyid": public key, "sig": base64}`."""
     signature = bytes.fromhex(key.sign(_envelope(payload).pae()))
     return encode_canonical({"keyid": key.public_key, "sig": standard_b64encode(signature).decode()}).decode()
 
 
 def envelope(payload: bytes, attestations: Iterable[str]) -> "Envelope":
-    """An envelope with these signatures; by key, so that it tells no order in time.
+    """Return an envelope with these signatures, sorted by key, so that it shows no order in time.
 
     Raises:
-        FileUnfit: one of them is not in its form.
+        FileUnfit: a signature is not in its form.
     """
-    found = {one.keyid: one for one in map(_read_signature, attestations)}
-    signatures = [found[key].model_dump() for key in sorted(found)]
+    signature_by_key = {signature.keyid: signature for signature in map(_read_signature, attestations)}
+    signatures = [signature_by_key[key].model_dump() for key in sorted(signature_by_key)]
     return _decoded(_envelope(payload).to_dict() | {"signatures": signatures})
 
 
-def envelope_document(made: "Envelope") -> bytes:
-    """The content of `attestation.json`."""
-    return encode_json(made.to_dict())
+def envelope_document(envelope: "Envelope") -> bytes:
+    """Return the content of `attestation.json`."""
+    return encode_json(envelope.to_dict())
 
 
 def read_envelope(data: bytes) -> "Envelope":
     """Read `attestation.json`.
 
     Raises:
-        FileUnfit: it is no envelope of ours, has a key twice, or is spelt otherwise than we spell it.
+        FileUnfit: it is not in almoner's format, has a key twice, or is not in its canonical spelling.
     """
     stored = read_as(StoredEnvelope, decode_json(data, ATTESTATION), ATTESTATION)
-    keys = [one.keyid for one in stored.signatures]
+    keys = [signature.keyid for signature in stored.signatures]
     if keys != sorted(set(keys)):
         raise FileUnfit(ATTESTATION, "has a key twice, or its signatures out of order")
-    found = _decoded(stored.model_dump(mode="json"))
-    if envelope_document(found) != data:
-        raise FileUnfit(ATTESTATION, "is not in its one spelling")
-    return found
+    envelope = _decoded(stored.model_dump(mode="json"))
+    if envelope_document(envelope) != data:
+        raise FileUnfit(ATTESTATION, "is not in its canonical spelling")
+    return envelope
 
 
 def _decoded(stored: dict[str, Any]) -> "Envelope":
@@ -107,7 +107,7 @@ def _decoded(stored: dict[str, Any]) -> "Envelope":
 
 
 def require_attested(
-    found: "Envelope",
+    envelope: "Envelope",
     payload: bytes,
     *,
     stewards: Collection[str],
@@ -115,35 +115,35 @@ def require_attested(
     publisher: str,
     voices: Sequence[AbstractSet[str]] | None = None,
 ) -> None:
-    """Check that stewards and publisher signed exactly this statement, and nobody else.
+    """Check that stewards and publisher, and nobody else, signed exactly this statement.
 
     Args:
-        stewards: public keys of those whose publish approval counts.
+        stewards: public keys of the stewards whose publish approval counts.
         threshold: how many of them must have signed.
-        voices: their keys, in one set those that count once between them; without it each counts.
+        voices: their keys in sets, each of which counts once; without it every key counts.
 
     Raises:
-        NotAttested: another statement, a signature too few, too many or false.
+        NotAttested: another statement, or a missing, foreign or false signature.
     """
-    if found.payload != payload:
-        raise NotAttested("it states something else than these files and their record")
-    if not set(found.signatures) <= {publisher, *stewards}:
-        raise NotAttested("somebody signed who neither approved nor published")
-    for signer in found.signatures:
-        _require_signatures(found, [signer], 1, "a signature does not fit")
-    _require_signatures(found, [publisher], 1, "the publisher has not signed")
+    if envelope.payload != payload:
+        raise NotAttested("its statement is not that of these files and their record")
+    if not set(envelope.signatures) <= {publisher, *stewards}:
+        raise NotAttested("it has a signature of a key that neither approved nor published")
+    for signer in envelope.signatures:
+        _require_signatures(envelope, [signer], 1, "a signature does not verify")
+    _require_signatures(envelope, [publisher], 1, "the publisher has not signed")
     groups = [{key} for key in stewards] if voices is None else voices
-    signed = [min(found.signatures.keys() & keys) for keys in groups if found.signatures.keys() & keys]
-    _require_signatures(found, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
+    signed = [min(envelope.signatures.keys() & keys) for keys in groups if envelope.signatures.keys() & keys]
+    _require_signatures(envelope, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
 
 
-def _require_signatures(found: "Envelope", keys: Collection[str], threshold: int, otherwise: str) -> None:
+def _require_signatures(envelope: "Envelope", keys: Collection[str], threshold: int, reason: str) -> None:
     from securesystemslib.exceptions import VerificationError
 
     try:
-        found.verify([_key(one) for one in sorted(set(keys))], threshold)
+        envelope.verify([_key(key) for key in sorted(set(keys))], threshold)
     except (VerificationError, ValueError):
-        raise NotAttested(otherwise) from None
+        raise NotAttested(reason) from None
 
 
 def _key(public_key: str) -> "SSlibKey":
@@ -163,7 +163,7 @@ def _read_signature(attestation: str) -> DsseSignature:
 
 
 class NotAttested(Refused):
-    """The attestation of a release is not what its files and its approvers say."""
+    """The attestation of a release does not match its files, record and approvers."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
-"""A signed link of the audit chain that travels with a bundle.
+"""Signed checkpoint of the audit chain inside a bundle.
 
-Whoever keeps an old bundle can later prove that the ledger was rewritten or cut. It holds the hash of the chain's
-head, but neither its number nor a time: these would tell how many attempts a release took.
+The owner of an old bundle can later prove that the ledger was rewritten or cut. It holds the hash of the chain's
+head, but neither its number nor a time: these would show how many attempts a release took.
 """
 
 from typing import Final, Literal
@@ -26,7 +26,7 @@ class Checkpoint(Strict):
 
     @classmethod
     def signed(cls, artifact: str, ledger_head: str, key: ed25519.SigningKey) -> "Checkpoint":
-        """Sign a checkpoint."""
+        """Sign `artifact` and the chain's head with `key`."""
         statement = _statement(artifact, ledger_head)
         return cls(
             artifact_sha256=artifact,
@@ -41,7 +41,7 @@ class Checkpoint(Strict):
         return ed25519.verify(self.public_key, self.signature, _statement(self.artifact_sha256, self.ledger_head))
 
     def to_bytes(self) -> bytes:
-        """The content of `checkpoint.json`."""
+        """Return the content of `checkpoint.json`."""
         return encode_json(self.model_dump())
 
     @classmethod
@@ -49,7 +49,7 @@ class Checkpoint(Strict):
         """Read `checkpoint.json`.
 
         Raises:
-            FileUnfit: it is not one of ours.
+            FileUnfit: it is not in almoner's format.
         """
         return read_as(cls, decode_json(data, CHECKPOINT), CHECKPOINT)
 

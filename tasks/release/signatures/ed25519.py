@@ -1,7 +1,7 @@
 """Ed25519 signatures (RFC 8032) and the key file of a home.
 
 Public keys and signatures are lowercase hexadecimal: one key and one signature have exactly one spelling, so a
-changed character is always a changed meaning. The private key is a PKCS 8 PEM file of mode 0600; nothing prints it.
+changed character always changes the value. The private key is a PKCS 8 PEM file of mode 0600; nothing prints it.
 """
 
 import os
@@ -43,7 +43,7 @@ class SigningKey:
         """Draw a key and write it to the new file `path` (0600, on disk when this returns).
 
         Raises:
-            SigningKeyUnusable: there is a file already, or it cannot be made.
+            SigningKeyUnusable: the file exists, or cannot be written.
         """
         key = cls._of(Ed25519PrivateKey.generate())
         key.save(path)
@@ -51,10 +51,10 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
-        """Read a key.
+        """Read a key file of a home.
 
         Raises:
-            SigningKeyUnusable: it is missing, no Ed25519 key, or open to other users.
+            SigningKeyUnusable: the file is missing, is no Ed25519 key, or is accessible to other users.
         """
         pem = _secret(path)
         try:
@@ -67,23 +67,23 @@ class SigningKey:
 
     @classmethod
     def from_openssh(cls, path: Path, passphrase: Callable[[], str]) -> "SigningKey":
-        """Read a private key that `ssh-keygen -t ed25519` made; `passphrase` is asked once, if it has one.
+        """Read a private key that `ssh-keygen -t ed25519` made; `passphrase` is called once, if the file is encrypted.
 
         Raises:
-            SigningKeyUnusable: it is missing, or open to other users.
+            SigningKeyUnusable: the file is missing, or accessible to other users.
             OpenSSHKeyUnfit: another type, another format, or a wrong passphrase.
         """
         data = _secret(path)
         try:
             return cls._of(openssh.private_key(data, passphrase))
-        except openssh.NotOpenSSH as unfit:
-            raise OpenSSHKeyUnfit(path, str(unfit)) from None
+        except openssh.NotOpenSSH as error:
+            raise OpenSSHKeyUnfit(path, str(error)) from None
 
     def save(self, path: Path) -> None:
         """Write the key to the new file `path`: 0600, whole or not at all, on disk when this returns.
 
         Raises:
-            SigningKeyUnusable: there is a file already, or it cannot be made.
+            SigningKeyUnusable: the file exists, or cannot be written.
         """
         pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
@@ -95,7 +95,7 @@ class SigningKey:
                 draft.unlink()
             sync_folder(path.parent)
         except FileExistsError:
-            raise SigningKeyUnusable(path, "is there already, and a key is never replaced") from None
+            raise SigningKeyUnusable(path, "exists already, and a key is never replaced") from None
         except OSError as error:
             raise SigningKeyUnusable(path, f"cannot be written: {error.strerror}") from None
 
@@ -105,19 +105,19 @@ class SigningKey:
 
     @property
     def fingerprint(self) -> str:
-        """The short name of the public key."""
+        """The public key as `ssh-keygen -l` names it."""
         return fingerprint(self.public_key)
 
     def sign(self, message: bytes) -> str:
-        """The signature of `message`: 128 hexadecimal digits."""
+        """Return the signature of `message`: 128 hexadecimal digits."""
         return self._private.sign(message).hex()
 
 
 def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -> SigningKey:
-    """The key of a home, at `path`: the one that is there, else a copy of the OpenSSH key `imported`, else a new one.
+    """Return the key of a home, at `path`: the existing one, else a copy of the OpenSSH key `imported`, else a new one.
 
     Raises:
-        SigningKeyUnusable, OpenSSHKeyUnfit: one of them cannot be used, or `imported` is not the key that is there.
+        SigningKeyUnusable, OpenSSHKeyUnfit: a key cannot be used, or `imported` is not the existing key.
     """
     if imported is None:
         return SigningKey.load(path) if path.exists() else SigningKey.create(path)
@@ -125,12 +125,12 @@ def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -
     if not path.exists():
         key.save(path)
     elif SigningKey.load(path) != key:
-        raise SigningKeyUnusable(path, "is there already and is another key, and a key is never replaced")
+        raise SigningKeyUnusable(path, "exists already and is another key, and a key is never replaced")
     return key
 
 
 def verify(public_key: str, signature: str, message: bytes) -> bool:
-    """Whether `signature` is this key's on exactly these bytes; False for anything malformed.
+    """Whether `signature` is this key's signature on exactly these bytes; False for malformed input.
 
     A key under which several messages could have one signature (`ed25519_point`) verifies nothing.
     """
@@ -146,23 +146,23 @@ def verify(public_key: str, signature: str, message: bytes) -> bool:
     return True
 
 
-def parse_public_key(given: str | Path) -> str:
-    """Somebody's public key, to be enrolled or trusted: 64 hexadecimal digits.
+def parse_public_key(source: str | Path) -> str:
+    """Return a public key to be enrolled or trusted: 64 hexadecimal digits.
 
     Args:
-        given: 64 hexadecimal digits, a line `ssh-ed25519 AAAA... comment`, or a file that holds either (`.pub`).
+        source: 64 hexadecimal digits, a line `ssh-ed25519 AAAA... comment`, or a file that holds either (`.pub`).
 
     Raises:
-        NotAPublicKey: it is none of these, another type of key, or no key a person can have (`ed25519_point`).
+        NotAPublicKey: it is none of these, another type of key, or not of prime order (`ed25519_point`).
     """
-    text = "" if isinstance(given, Path) else given.strip()
+    text = "" if isinstance(source, Path) else source.strip()
     if not PUBLIC_KEY.fullmatch(text.lower()) and not openssh.LINE.match(text):
-        text = _public_file(Path(given))
+        text = _public_file(Path(source))
     return _persons_key(text)
 
 
 def checked_public_key(text: str) -> str:
-    """`text` as a public key.
+    """Return `text` as a public key, stripped and in lowercase.
 
     Raises:
         NotAPublicKey: it is not 64 hexadecimal digits.
@@ -174,12 +174,12 @@ def checked_public_key(text: str) -> str:
 
 
 def fingerprint(public_key: str) -> str:
-    """A public key as `ssh-keygen -l` names it, `SHA256:...`, for people to compare."""
+    """Return a public key as `ssh-keygen -l` names it, `SHA256:...`, for people to compare."""
     return openssh.fingerprint(bytes.fromhex(public_key))
 
 
 def _secret(path: Path) -> bytes:
-    """The content of a file that only its owner may read."""
+    """Read a file that only its owner may read."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -187,7 +187,7 @@ def _secret(path: Path) -> bytes:
     except OSError as error:
         raise SigningKeyUnusable(path, f"cannot be read: {error.strerror}") from None
     if mode & 0o077:
-        raise SigningKeyUnusable(path, f"is open to other users (mode {mode:04o})")
+        raise SigningKeyUnusable(path, f"is accessible to other users (mode {mode:04o})")
     return data
 
 
@@ -198,7 +198,7 @@ def _public_file(path: Path) -> str:
     except (OSError, ValueError):
         raise NotAPublicKey("it is neither a key nor a file with one") from None
     if "PRIVATE KEY" in text:
-        raise NotAPublicKey("that file holds a private key, which nobody else may see")
+        raise NotAPublicKey("that file holds a private key, which must never be shared")
     return text
 
 
@@ -208,8 +208,8 @@ def _persons_key(text: str) -> str:
             raise NotAPublicKey("it is more than one line")
         try:
             key = openssh.public_key_of_line(text)
-        except openssh.NotOpenSSH as unfit:
-            raise NotAPublicKey(f"it {unfit}") from None
+        except openssh.NotOpenSSH as error:
+            raise NotAPublicKey(f"it {error}") from None
     else:
         key = bytes.fromhex(checked_public_key(text))
     if not is_persons_key(key):
@@ -241,11 +241,11 @@ class OpenSSHKeyUnfit(UsageError):
 
 
 class NotAPublicKey(UsageError):
-    """A public key that is none."""
+    """Text that is not a public key."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(
-            f"That is no public key we can use: {reason}." if reason else "A public key is 64 hexadecimal digits.",
+            f"Not a usable public key: {reason}." if reason else "A public key is 64 hexadecimal digits.",
             "Ask its owner for the public key that `almoner init` showed, or for the `.pub` file of an Ed25519 key.",
             {"reason": reason},
         )

@@ -1,8 +1,8 @@
-"""Which 32 bytes are a person's Ed25519 public key (RFC 8032, section 5.1).
+"""Validation of Ed25519 public keys: canonical points of prime order (RFC 8032, section 5.1).
 
 OpenSSL verifies under any 32 bytes that decode, also under points of small order: under the identity, one signature
-fits every message. Such a key would approve everything, so a key is a point of the prime-order subgroup, in its one
-canonical encoding. Only public values are computed with here, so nothing needs constant time.
+is valid for every message. Such a key would approve everything, so a key is a point of the prime-order subgroup, in its
+one canonical encoding. All inputs are public, so nothing needs constant time.
 """
 
 from functools import lru_cache
@@ -26,7 +26,7 @@ def is_persons_key(encoded: bytes) -> bool:
 
 
 def decode(encoded: bytes) -> Point | None:
-    """The point (RFC 8032, section 5.1.3); None for another length, a non-canonical or impossible encoding."""
+    """Decode a point (RFC 8032, section 5.1.3); None for another length, a non-canonical or impossible encoding."""
     if len(encoded) != 32:
         return None
     number = int.from_bytes(encoded, "little")
@@ -41,7 +41,7 @@ def decode(encoded: bytes) -> Point | None:
 
 
 def _x_of(y: int) -> int | None:
-    """A square root of (y^2 - 1) / (d y^2 + 1)."""
+    """Return a square root of (y^2 - 1) / (d y^2 + 1); None where there is none."""
     square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
     x = pow(square, (P + 3) // 8, P)
     if (x * x - square) % P:
@@ -50,7 +50,7 @@ def _x_of(y: int) -> int | None:
 
 
 def add(a: Point, b: Point) -> Point:
-    """The sum; the formulas are complete, so doubling is no special case (RFC 8032, section 5.1.4)."""
+    """Return the sum; the formulas are complete, so doubling is no special case (RFC 8032, section 5.1.4)."""
     u, v = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
     c, d = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
     e, f, g, h = v - u, d - c, d + c, v + u
@@ -58,7 +58,7 @@ def add(a: Point, b: Point) -> Point:
 
 
 def multiply(times: int, point: Point) -> Point:
-    """`times` copies of `point`, added up."""
+    """Return `times` copies of `point`, added up."""
     total = IDENTITY
     while times:
         if times & 1:

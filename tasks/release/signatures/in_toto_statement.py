@@ -1,7 +1,7 @@
-"""The in-toto Statement of a release: which files, made by which mechanisms, at which claim, under which policy.
+"""In-toto Statement of a release: its files, mechanisms, claim and policy.
 
-It follows from the record and the table of files, byte for byte, so it is stored nowhere but in the envelope that its
-signers signed. It says neither how much of a budget is spent nor when: both would tell of attempts and crashes.
+It follows from the record and the table of files, byte for byte, so it is stored only in the envelope that its
+signers signed. It states neither how much of a budget is spent nor when: both would reveal attempts and crashes.
 
 Evolution: a field's meaning never changes; a new field is a new predicate type and a new format of the record.
 """
@@ -14,7 +14,7 @@ from tasks.release.record import ReleaseRecord
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:almoner:dp-release:v1"
-"""A name and nothing to fetch: verification is offline."""
+"""A name, not an address: verification is offline."""
 
 _FROM_THE_RECORD: Final = (
     "format",
@@ -39,7 +39,7 @@ _FROM_THE_RECORD: Final = (
 
 
 def statement(record: ReleaseRecord, files: FileTable) -> bytes:
-    """The canonical bytes of the statement on a draft's `files`."""
+    """Return the canonical bytes of the statement on a draft's `files`."""
     return encode_canonical({
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": files[name]["sha256"]}} for name in sorted(files)],
@@ -49,6 +49,7 @@ def statement(record: ReleaseRecord, files: FileTable) -> bytes:
 
 
 def _predicate(record: ReleaseRecord, files: FileTable) -> Json:
-    stored = record.to_json()
-    stated = {name: stored[name] for name in _FROM_THE_RECORD if name in stored}  # the record leaves out what is unset
-    return stated | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}
+    fields = record.to_json()
+    # The record leaves out fields that are not set.
+    selected = {name: fields[name] for name in _FROM_THE_RECORD if name in fields}
+    return selected | {"artifact_sha256": digest(files), "policy_sha256": record.request["policy"]}

@@ -1,7 +1,7 @@
-"""OpenSSH's key files: the public line `ssh-ed25519 AAAA... comment`, and the private file `ssh-keygen` writes.
+"""OpenSSH key files: the public line `ssh-ed25519 AAAA... comment`, and the private file of `ssh-keygen`.
 
-Only Ed25519 keys are taken. What a private file is can be said without its passphrase, because its public half is not
-encrypted (PROTOCOL.key in OpenSSH's source).
+Only Ed25519 keys are accepted. The type of a private file can be read without its passphrase, because its public half
+is not encrypted (PROTOCOL.key in OpenSSH's source).
 """
 
 import base64
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 ED25519 = "ssh-ed25519"
 LINE = re.compile(r"(?:ssh|sk-ssh|ecdsa|sk-ecdsa)-[\w@.-]+(?:\s|$)")
-"""How a public key line begins, whatever its type."""
+"""The beginning of a public key line of any type."""
 _ARMOUR = re.compile(
     rb"\A\s*-----BEGIN OPENSSH PRIVATE KEY-----\s+([A-Za-z0-9+/=\s]+)-----END OPENSSH PRIVATE KEY-----\s*\Z"
 )
@@ -26,19 +26,19 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 class NotOpenSSH(ValueError):
-    """Not a key of that format that almoner can use; the text says what is wrong with it, and quotes nothing."""
+    """A key that almoner cannot use; the text says what is wrong with it, and quotes nothing of it."""
 
 
 @dataclass(frozen=True)
 class PublicHeader:
-    """What a private key file says about itself."""
+    """Unencrypted facts of a private key file."""
 
     kind: str
     encrypted: bool
 
 
 def public_key_of_line(line: str) -> bytes:
-    """The 32 bytes of a public key line.
+    """Return the 32 bytes of a public key line.
 
     Raises:
         NotOpenSSH: another type, or a broken line.
@@ -57,21 +57,21 @@ def public_key_of_line(line: str) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """What `ssh-keygen -l` shows: SHA-256 of the key as SSH sends it."""
+    """Return what `ssh-keygen -l` shows: SHA-256 of the key as SSH sends it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode().rstrip("=")
 
 
-def outside(data: bytes) -> PublicHeader:
-    """What can be said about a private key file without opening it.
+def read_header(data: bytes) -> PublicHeader:
+    """Read the type and the encryption of a private key file without its passphrase.
 
     Raises:
-        NotOpenSSH: it is none, or holds several keys.
+        NotOpenSSH: it is no such file, or holds several keys.
     """
-    found = _ARMOUR.match(data)
-    if found is None:
+    match = _ARMOUR.match(data)
+    if match is None:
         raise NotOpenSSH("is not a private key in OpenSSH's format")
     try:
-        body = binascii.a2b_base64(found.group(1))
+        body = binascii.a2b_base64(match.group(1))
         if not body.startswith(_MAGIC):
             raise ValueError
         (cipher, _, _), at = _strings(body, len(_MAGIC), 3)
@@ -86,21 +86,21 @@ def outside(data: bytes) -> PublicHeader:
 
 
 def private_key(data: bytes, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
-    """The key in a private key file; `passphrase` is asked once, and only if the file is encrypted.
+    """Read the key of a private key file; `passphrase` is called once, and only if the file is encrypted.
 
     Raises:
         NotOpenSSH: another type, a wrong passphrase, or a broken file.
     """
-    said = outside(data)
-    if said.kind != ED25519:
-        raise NotOpenSSH(f"is a key of the type {said.kind[:60]}, and only {ED25519} can be used")
+    header = read_header(data)
+    if header.kind != ED25519:
+        raise NotOpenSSH(f"is a key of the type {header.kind[:60]}, and only {ED25519} can be used")
     try:
-        found = load_ssh_private_key(data, passphrase().encode() if said.encrypted else None)
+        key = load_ssh_private_key(data, passphrase().encode() if header.encrypted else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # the cause may quote the file
-        raise NotOpenSSH("does not open with this passphrase" if said.encrypted else "is broken") from None
-    if not isinstance(found, Ed25519PrivateKey):
-        raise NotOpenSSH(f"is not the {ED25519} key it says it is")
-    return found
+        raise NotOpenSSH("does not open with this passphrase" if header.encrypted else "is broken") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise NotOpenSSH(f"does not hold the {ED25519} key that its header names")
+    return key
 
 
 def _blob(key: bytes) -> bytes:
@@ -108,12 +108,12 @@ def _blob(key: bytes) -> bytes:
 
 
 def _strings(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """`count` length-prefixed strings from `at` on, and where they end."""
-    found = []
+    """Return `count` length-prefixed strings from `at` on, and the offset where they end."""
+    strings = []
     for _ in range(count):
         (length,) = struct.unpack_from(">I", data, at)
         at += 4 + length
         if at > len(data):
             raise ValueError("a string ends outside")
-        found.append(data[at - length : at])
-    return found, at
+        strings.append(data[at - length : at])
+    return strings, at

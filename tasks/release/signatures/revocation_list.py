@@ -1,7 +1,7 @@
-"""The revocation list that every bundle carries: what its publisher had retracted when it was delivered.
+"""Revocation list of a bundle: the artifacts that its publisher had retracted before its delivery.
 
-A release that is out cannot be called back. Whoever has one can hold it against the list of a later bundle: the list
-only grows. It is sorted and has no times, so it tells neither when nor in which order releases were retracted.
+A published release cannot be called back. Its readers can compare it with the list of a later bundle: the list only
+grows. It is sorted and has no times, so it shows neither when nor in which order releases were retracted.
 """
 
 from collections.abc import Iterable
@@ -23,20 +23,20 @@ class Revocations(Strict):
 
     @classmethod
     def of(cls, artifacts: Iterable[str]) -> "Revocations":
-        """The list of these artifacts, each once."""
+        """Build the list of these artifacts, each once."""
         return cls(revoked=tuple(sorted(set(artifacts))))
 
     def require_valid(self, artifact: str) -> None:
         """Check that `artifact` is not on the list.
 
         Raises:
-            Retracted: it is.
+            Retracted: it is on the list.
         """
         if artifact in self.revoked:
             raise Retracted(artifact)
 
     def to_bytes(self) -> bytes:
-        """The content of `revocations.json`."""
+        """Return the content of `revocations.json`."""
         return encode_json(self.model_dump())
 
     @classmethod
@@ -44,12 +44,12 @@ class Revocations(Strict):
         """Read `revocations.json`.
 
         Raises:
-            FileUnfit: it is not one of ours.
+            FileUnfit: it is not in almoner's format.
         """
-        found = read_as(cls, decode_json(data, REVOCATIONS), REVOCATIONS)
-        if found != cls.of(found.revoked):
-            raise FileUnfit(REVOCATIONS, "is out of order, or lists something twice")
-        return found
+        revocations = read_as(cls, decode_json(data, REVOCATIONS), REVOCATIONS)
+        if revocations != cls.of(revocations.revoked):
+            raise FileUnfit(REVOCATIONS, "is out of order, or lists an artifact twice")
+        return revocations
 
 
 class Retracted(Refused):
@@ -58,6 +58,6 @@ class Retracted(Refused):
     def __init__(self, artifact: str) -> None:
         super().__init__(
             f"This release was retracted: its artifact {artifact} is on a revocation list.",
-            "Do not use it, and tell whoever got it from you. Its budget stays spent.",
+            "Do not use it, and inform everybody who received it from you. Its budget stays spent.",
             {"artifact": artifact},
         )

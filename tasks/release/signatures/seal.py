@@ -1,4 +1,4 @@
-"""The publisher's signature on a bundle: on SHA256SUMS, and through it on every file."""
+"""Publisher's signature on a bundle: on SHA256SUMS, and through it on every file."""
 
 from typing import Final, Literal
 
@@ -27,7 +27,7 @@ class Seal(Strict):
         return ed25519.verify(self.public_key, self.signature, sums)
 
     def to_bytes(self) -> bytes:
-        """The content of `SHA256SUMS.sig`."""
+        """Return the content of `SHA256SUMS.sig`."""
         return encode_json(self.model_dump())
 
     @classmethod
@@ -35,6 +35,6 @@ class Seal(Strict):
         """Read `SHA256SUMS.sig`.
 
         Raises:
-            FileUnfit: it is not one of ours.
+            FileUnfit: it is not in almoner's format.
         """
         return read_as(cls, decode_json(data, SUMS_SIGNATURE), SUMS_SIGNATURE)

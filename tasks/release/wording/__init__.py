@@ -1,1 +1,1 @@
-"""Sentences about a release that several documents share."""
+"""Fixed sentences about a release that several documents share."""

@@ -1,4 +1,4 @@
-"""The fixed words of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
+"""Fixed sentences of a card, each a promise or a warning: they change together with docs/privacy-guarantee.md."""
 
 from decimal import Decimal
 from typing import Final
@@ -13,24 +13,24 @@ NO_CLAIM: Final = "No differential privacy is claimed for this release."
 PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts may repeat it word for word."
 
 EXTERNAL: Final = (
-    "The model is behind an API, **external model: sees only DP outputs**: it was told public words, and values that a"
-    " mechanism above had released, and no private text left the machine that holds it."
+    "The model is behind an API, **external model: sees only DP outputs**: it received public words, and values that"
+    " a mechanism above had released, and no private text left the machine that holds it."
 )
 
 LIMITS: Final = """\
 ## What is not protected
 
-- **Other people.** A record protects its unit. Whoever else is mentioned in it is not a unit of this claim.
+- **Other people.** A record protects its unit. Other people mentioned in it are not units of this claim.
 - **One person under several units** (two ids, two records without an id field, or another dataset): the losses add up.
 - **What is true of many.** General knowledge can say something about a person, even one who was never in the data.
-- **Small groups.** What few units have in common is drowned on purpose: rare cases are missing or wrong in these texts,
-  and no quality is promised.
-- **The people and machines that hold the data.** Trust is central: whoever runs the software sees the private text. The
-  claim is about what leaves, not about access rights, backups or theft.
-- **What can be watched from outside the release**: when and for how long something ran, memory, electricity.
-- **Choices made past the ledger.** If somebody looked at the private text, or at an unprotected measurement, to write
-  the description, to choose parameters or to decide about publication, the figures above no longer hold.
-- **The public model.** What it had memorised before it came here is not covered.
+- **Small groups.** Features that few units share are suppressed on purpose: rare cases are missing or wrong in these
+  texts, and no quality is promised.
+- **The people and machines that hold the data.** Trust is central: everybody who runs the software sees the private
+  text. The claim is about published content, not about access rights, backups or theft.
+- **Side channels outside the release**: when and for how long something ran, memory, electricity.
+- **Choices made outside the ledger.** If somebody looked at the private text, or at an unprotected measurement, to
+  write the description, to choose parameters or to decide about publication, the figures above no longer hold.
+- **The public model.** Text that it had memorised before this release is not covered.
 - **Delta** is not zero: with about that probability the bound of epsilon may fail, in whatever way.
 - **Faults** in this software, its libraries or the operating system's random numbers would not show in the texts."""
 
@@ -41,32 +41,32 @@ VERIFY: Final = """\
 epsilon, and checks all digests and signatures. Get the publisher's public key from a source you trust: without one the
 check shows that the files belong together, not who made them. `sha256sum -c SHA256SUMS` needs no almoner.
 
-A release that is out can be retracted, but not called back. Later bundles of the publisher list what was retracted:
-`almoner verify-release DIR --revocations LATER_BUNDLE` tells whether this one was."""
+A published release can be retracted, but not called back. Later bundles of the publisher list the retracted releases:
+`almoner verify-release DIR --revocations LATER_BUNDLE` shows whether this is one of them."""
 
 _FILES: Final = """\
 ## Files
 
 | file | content |
 | --- | --- |
-| `texts.jsonl` | the {content} a line; nothing else of the corpus is included |
+| `texts.jsonl` | the {content} per line; nothing else of the corpus is included |
 | `texts.parquet` | the same rows in columns |
-| `checklist.md` | the questions of NIST SP 800-226, with what the record answers and what it cannot |
+| `checklist.md` | the questions of NIST SP 800-226, with the answers of the record, and the ones left open |
 | `croissant.json` | this description for machines: Croissant 1.1 with its Responsible AI terms |
 | `deployment.yaml` | a draft for the OpenDP registry of deployments |
 | `report.html` | this release on one page, for a browser or a printer |
 {explorer}| `evaluation.json` | the measurements, with method and source |
-| `release.json` | the record: claim, mechanisms, parameters, request, policy; what is generated follows from it |
+| `release.json` | the record: claim, mechanisms, parameters, request, policy; the generated files follow from it |
 | `approvals.json` | the signed decisions |
 | `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
-| `revocations.json` | artifacts that the publisher had retracted when this bundle was delivered |
+| `revocations.json` | artifacts that the publisher had retracted before this bundle was delivered |
 | `checkpoint.json` | the head of the publisher's audit chain, signed |
 | `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
-_EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree to look through, for a browser |\n"
+_EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree, for a browser |\n"
 
 
 def files(kind: str, *, labelled: bool) -> str:
-    """What is in the bundle; the lines of `texts.jsonl` as `tasks.release.text_rows` makes them."""
+    """Return the section on the files of the bundle; `tasks.release.text_rows` writes the lines of `texts.jsonl`."""
     label = f", `{part(kind)}`" if labelled else ""
     if kind == ReleaseKind.INSIGHTS:
         content = "insights, one JSON object (`id`, `parent`, `level`, `name`, `text`, `keywords`, `size`)"
@@ -78,38 +78,38 @@ def files(kind: str, *, labelled: bool) -> str:
 
 
 TEMPLATES: Final = (
-    "The model was told this, with `{description}`, `{label}` and `{reference}` filled in (`{reference}` is the private"
-    " text of one unit; where no template has it, it stands as an earlier answer):"
+    "The model was given these templates, with `{description}`, `{label}` and `{reference}` filled in (`{reference}` is"
+    " the private text of one unit; where no template has it, it is given as an earlier answer):"
 )
 TEMPLATES_OF_MEANS: Final = (
-    "The model was told this, with `{description}` and `{label}` filled in. Where `{reference}` stands it was given no"
-    " text, but the soft tokens that the adapter made of the noisy mean of a group. In which words it read the private"
-    " texts before, one at a time, stands among the parameters below (`documents are read as`):"
+    "The model was given these templates, with `{description}` and `{label}` filled in. In place of `{reference}` it"
+    " was given no text, but the soft tokens that the adapter made from the noisy mean of a group. The parameters"
+    " below give the words in which it had read the private texts, one at a time (`documents are read as`):"
 )
 TEMPLATES_OF_PUBLIC: Final = (
-    "The model was told this, with `{description}` and `{label}` filled in, and beside it values that were released. In"
-    " which words stands among the parameters below. It was shown no private text:"
+    "The model was given these templates, with `{description}` and `{label}` filled in, and released values beside"
+    " them, in the words that the parameters below state. It was shown no private text:"
 )
 LABELS: Final = (
-    "Labels: a public set that the request declares, not one that was read off the data. A unit was read under one of"
-    " those that its documents carry; a label that no unit has was generated all the same."
+    "Labels: a public set that the request declares, not one derived from the data. A unit was read under one of the"
+    " labels that its documents carry; texts were generated also for a label that no unit has."
 )
-GROUPS_ARE: Final = "Groups: one text for each of a public list, which was not read off the data."
+GROUPS_ARE: Final = "Groups: one text for each group of a public list, which was not derived from the data."
 GROUPS: Final = (
-    "A unit that wrote in several groups was read for {}, which a key chose, and the claim counts every one that it may"
-    " have been read for. A group in which no unit wrote has a text all the same; nothing here says which group that"
-    " is, and such a text says nothing about its group."
+    "A unit that wrote in several groups was read for {}, chosen by a key, and the claim counts every group that it may"
+    " have been read for. A group in which no unit wrote has a text too; nothing here says which group that is, and"
+    " such a text says nothing about its group."
 )
 OF_A_UNIT: Final = "A unit's documents"
 OF_A_GROUP: Final = "A unit's documents in one group"
 CUT: Final = (
-    "{} are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at"
-    " {characters} characters for each of these tokens. Longer ones count by their beginning only. How many were cut is"
-    " private and stands nowhere."
+    "{} are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at {characters}"
+    " characters for each of these tokens. Only the beginning of longer ones is read. The number of documents that"
+    " were cut is private and is published nowhere."
 )
 
 EXTENDS: Final = (
-    "These texts were made of values that release {release} of the same dataset had released, and no private text was"
+    "These texts were made from values that release {release} of the same dataset had released, and no private text was"
     " read for them. The claim is that of release {release} and covers both together: this one cost the dataset nothing"
     " more."
 )
@@ -120,8 +120,8 @@ CHOICES: Final = (
     " public facts alone."
 )
 OPINION: Final = (
-    "It is a report and admits nothing; for token draws its fixed grid of orders puts it a little above the tight"
-    " figure."
+    "It is reported for comparison and decides nothing; for token draws its fixed grid of orders puts it a little above"
+    " the tight figure."
 )
 MEASURED_BY_EXPOSURE: Final = {
     "public": (
@@ -129,29 +129,31 @@ MEASURED_BY_EXPOSURE: Final = {
         " fixed."
     ),
     "charged": (
-        "**Charged**: computed from private data by a mechanism whose cost is part of the claim above; noise and all."
+        "**Charged**: computed from private data by a mechanism whose cost is part of the claim above, and published"
+        " with its noise."
     ),
     "internal": (
-        "**Internal**: computed from the corpus without protection. That is done of public data only, and nothing is"
-        " promised about it."
+        "**Internal**: computed from the corpus without protection. This is done for public data only, and nothing"
+        " is promised about it."
     ),
 }
 OUTSIDE: Final = (
-    "**Outside the bounds of its policy:** {}. It could leave only because everybody who approved it overrode that, by"
-    " name and with a reason, which stands in `approvals.json`."
+    "**Outside the bounds of its policy:** {}. It was published only because everybody who approved it overrode that,"
+    " by name and with a reason, which is in `approvals.json`."
 )
 MEASURED_HOW: Final = "Method and source of each: `evaluation.json`."
 
-DECLARED: Final = "Declared with the dataset or the request, and read off nothing:"
+DECLARED: Final = "Declared with the dataset or the request, not derived from the data:"
 
 CAP_CHANGES: Final = (
-    "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. Where an earlier card"
-    " states less for the dataset, it holds no longer: the claim above does. Every change there was:"
+    "**The dataset's budget was changed.** Stewards replaced its lifetime claim by another one. A smaller claim"
+    " for the dataset on an earlier card no longer holds: the claim above does. All changes so far:"
 )
 COHORTS: Final = (
-    "**Cohorts.** The dataset grows. A unit stays for good in the cohort that was the newest when it first came in, and"
-    " every cohort has a budget of its own: new units bring theirs, and known ones keep what they have left. The claim"
-    " of the dataset holds for every unit of every cohort. This release could read units of {} alone."
+    "**Cohorts.** The dataset grows. A unit stays permanently in the cohort that was the newest when it was first"
+    " ingested, and every cohort has a budget of its own: new units bring a new budget, and known units keep the rest"
+    " of theirs. The claim of the dataset holds for every unit of every cohort. This release could read units of {}"
+    " alone."
 )
 UNPROTECTED_FIGURES: Final = (
     "**Unprotected figures were seen.** Since {since}, {people} who may see the private data had seen figures of an"
@@ -160,19 +162,19 @@ UNPROTECTED_FIGURES: Final = (
 )
 SPEND: Final = "Approved before private text was read (at least {})"
 STANDING: Final = (
-    "Nobody decided on this run by itself before private text was read: **a standing authorisation** for runs of its"
-    " configuration, in `release.json`, stood for that. Approved once for all of them"
+    "Before private text was read, nobody decided on this single run: **a standing authorisation** for runs of its"
+    " configuration, in `release.json`, took the place of that decision. Approved once for all of them"
 )
 DECISIONS: Final = (
-    "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and whoever"
-    " delegated count once."
+    "the signed decisions, with names, reasons and on whose behalf, are in `approvals.json`. A delegate and the"
+    " person who delegated count once together."
 )
 
 SEVERAL_ROLES: Final = (
-    "**The policy in force lets one person ask for, approve and run the same release**: an approval need not be a"
-    " second pair of eyes."
+    "**The policy in force lets one person request, approve and run the same release**: an approval need not come"
+    " from a second person."
 )
-SEPARATE_ROLES: Final = "The policy in force does not let anybody approve what they asked for or ran."
+SEPARATE_ROLES: Final = "The policy in force does not let anybody approve a release that they requested or ran."
 
 RANDOMNESS: Final = {
     "os": "Random numbers: the operating system's, without a seed.",
@@ -183,22 +185,22 @@ _MILLION = Decimal(10**6)
 
 
 def unprotected_figures(since: str, people: int) -> str:
-    """That unprotected figures of the account were seen, and what follows; without names."""
-    counted = "one person" if people == 1 else f"{people} people"
-    return UNPROTECTED_FIGURES.format(since=since, people=counted, conditional=CONDITIONAL_CLAIM)
+    """Return the warning that unprotected figures of the account were seen, without names."""
+    number_of_people = "one person" if people == 1 else f"{people} people"
+    return UNPROTECTED_FIGURES.format(since=since, people=number_of_people, conditional=CONDITIONAL_CLAIM)
 
 
 def describe_blocks(claim: Claim) -> str:
-    """What epsilon and delta mean for an attacker."""
+    """Return the paragraphs on what epsilon and delta mean for an attacker."""
     if claim.charges_nothing:
-        return "No private text had a part in it: without the dataset it would have come out the same way."
+        return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
     return (
         "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
-        " parameters, and reads all of this release. Whatever there is to find in it, finding it is at most"
+        " parameters, and reads all of this release. Any finding that they can make in it is at most"
         f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
-        f" of {claim.delta}. Who must guess at even odds whether the unit was in the data is right in at most"
-        f" {right} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        f" of {claim.delta}. If they must guess at even odds whether the unit was in the data, they are right in at"
+        f" most {right} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
         " epsilon.\n\n"
         "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
         " goes with what."
@@ -206,7 +208,7 @@ def describe_blocks(claim: Claim) -> str:
 
 
 def describe_bounds(claim: Claim) -> tuple[str, str]:
-    """`Claim.guessing_bounds` in words: how many times as likely, and how often right, in percent."""
+    """Return `Claim.guessing_bounds` in words: how many times as likely, and how often right, in percent."""
     factor, right = claim.guessing_bounds
     times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
     return times, figure(right)

@@ -1,6 +1,6 @@
-"""What is said of a release in prose, once, for every file that asks for it in its own terms.
+"""Prose description of a release, shared by all documents that have a field for it.
 
-Fixed words and the figures of the record: whoever verifies a bundle makes them again, so other words here are another
+Fixed words and the figures of the record: verification of a bundle writes them again, so other words here are another
 format of the record. They follow docs/privacy-guarantee.md, as the card does.
 """
 
@@ -16,42 +16,42 @@ from tasks.release.wording.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DA
 from tasks.values.release_kinds import ReleaseKind
 
 BIASES: Final = (
-    "What few units have in common is drowned on purpose, so rare cases and small groups are missing or wrong.",
+    "Features that few units share are suppressed on purpose, so rare cases and small groups are missing or wrong.",
     "The language model brings the biases of its own training texts, which are not those of the corpus.",
     "No bias was measured against the corpus, because such a figure would not be protected.",
 )
 MAINTENANCE: Final = (
     "A release never changes. It can be retracted: later bundles of the publisher list the digests of retracted ones,"
-    " and `almoner verify-release DIR --revocations LATER_BUNDLE` holds this one against such a list."
+    " and `almoner verify-release DIR --revocations LATER_BUNDLE` compares this one with such a list."
 )
 TUNING: Final = (
-    "Parameters are declared in the request and approved before private text is read; none is read off the data. A"
-    " parameter that was chosen by looking at the data, past the ledger, would be outside the claim."
+    "Parameters are declared in the request and approved before private text is read; none is derived from the data."
+    " A parameter chosen by looking at the data, outside the ledger, would be outside the claim."
 )
 EXACTNESS: Final = (
-    "What is computed from private text is rounded to a public grid and summed as integers, exactly; draws and noise"
-    " come from exact samplers. What one unit's text does to what is computed for another is zero, bit for bit."
+    "Values computed from private text are rounded to a public grid and summed as integers, exactly; draws and noise"
+    " come from exact samplers. One unit's text changes no bit of the values computed for another unit."
 )
 POST_PROCESSING: Final = (
     "Texts are written down as they were drawn. Measurements marked public read only released texts."
 )
-NOT_A_FACT: Final = "What they say is not a fact about anybody."
+NOT_A_FACT: Final = "Nothing that they say is a fact about anybody."
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
 
 def whole(record: ReleaseRecord) -> str:
-    """What the release is, in a paragraph: the owner's words first, if there are any."""
+    """Return a paragraph on the whole release, after the owner's description, if there is one."""
     declared = f"{record.declared.description}\n\n" if record.declared.description else ""
     return f"{declared}{written(record)}. {NOT_A_FACT} {claimed(record)}"
 
 
 def claimed(record: ReleaseRecord) -> str:
-    """The claim in a sentence."""
+    """Return the claim in one sentence, and the release that it extends, if any."""
     claim = record.claim
     if claim is None:
         return f"{NO_CLAIM} {PUBLIC_DATA}"
     return (
-        f"The release is (epsilon {claim.epsilon}, delta {claim.delta})-differentially private; what it protects is"
+        f"The release is (epsilon {claim.epsilon}, delta {claim.delta})-differentially private; it protects"
         f" {unit(record)}, added or removed.{_extends(record)}"
     )
 
@@ -61,27 +61,27 @@ def _extends(record: ReleaseRecord) -> str:
 
 
 def unit(record: ReleaseRecord) -> str:
-    """The privacy unit in words."""
+    """Return the privacy unit in words."""
     if record.dataset.unit == "record":
         return "one record of the dataset"
     return f"all records of the dataset with one value of the field {record.dataset.unit!r}, however many they are"
 
 
 def collection(record: ReleaseRecord) -> str:
-    """Where the texts come from; how the corpus was collected is its owner's to say."""
+    """Return the source of the texts; only the owner can say how the corpus was collected."""
     if reads_nothing(record):
         return f"{written(record)}. No private text was read for them."
     if record.kind == ReleaseKind.INSIGHTS:
         corpus = f"The corpus is the dataset {record.dataset.name!r}. How its texts were collected is not part of a"
         return f"{written(record)}. {corpus} release."
     return (
-        f"{written(record)}, which read texts of the dataset {record.dataset.name!r}. How those were collected is not"
-        " part of a release."
+        f"{written(record)}, which read texts of the dataset {record.dataset.name!r}. How these texts were collected is"
+        " not part of a release."
     )
 
 
 def preprocessing(record: ReleaseRecord) -> str:
-    """What happens to a unit's documents before the model reads them."""
+    """Return what happens to a unit's documents before the model reads them."""
     if reads_nothing(record):
         return "None: no private text was read."
     if record.kind == ReleaseKind.INSIGHTS:
@@ -96,87 +96,88 @@ def preprocessing(record: ReleaseRecord) -> str:
 
 
 def personal(record: ReleaseRecord) -> str:
-    """Whether the texts hold something about somebody."""
+    """Return whether the texts hold information about a person."""
     if record.claim is None:
         return "The corpus is marked as public, and the texts may repeat it word for word."
     if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.PERSONAL
     return (
-        "No text is a record of anybody: they are drawn from a language model. How far a detail of one unit can show in"
-        " them is bounded by the claim; whoever is mentioned in a record without being its unit is not covered by it."
+        "No text is a record of anybody: they are drawn from a language model. The claim bounds how far a detail of one"
+        " unit can show in them; it does not cover people who are mentioned in a record without being its unit."
     )
 
 
 def impact(record: ReleaseRecord) -> str:
-    """What the claim means for whoever is in the corpus."""
+    """Return what the claim means for the units of the corpus."""
     if record.claim is None:
         return NO_CLAIM
     if reads_nothing(record):
-        return "No private text had a part in it: without the dataset it would have come out the same way."
+        return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(record.claim)
     return (
-        f"Whatever can be found in the release is at most {times} as likely with a unit in the data as without it, and"
-        f" the other way round, give or take a probability of {record.claim.delta}. Who must guess at even odds whether"
-        f" a unit was in the data is right in at most {right} % of all cases. General knowledge that the texts carry"
-        " can still say something about a person, also about one who was never in the data."
+        f"Any finding in the release is at most {times} as likely with a unit in the data as without it, and the other"
+        f" way round, give or take a probability of {record.claim.delta}. A guess at even odds whether a unit was in"
+        f" the data is right in at most {right} % of all cases. General knowledge that the texts carry can still say"
+        " something about a person, also about one who was never in the data."
     )
 
 
 def lifetime(record: ReleaseRecord) -> str:
-    """What is promised of everything that is ever run on the dataset."""
-    found = record.lifetime
-    if found is None:
-        return "Nothing is promised of the dataset as a whole."
-    shared = " Several datasets share this budget." if found.shared else ""
+    """Return the promise for everything that is ever run on the dataset."""
+    claim = record.lifetime
+    if claim is None:
+        return "Nothing is promised for the dataset as a whole."
+    shared = " Several datasets share this budget." if claim.shared else ""
     changed = " Stewards have changed it; every change is on the card." if record.cap_changes else ""
     return (
-        "Losses of all releases add up. A ledger refuses whatever would exceed epsilon"
-        f" {found.epsilon} at delta {found.delta} for the dataset, over its lifetime; no time gives anything back."
+        "Losses of all releases add up. A ledger refuses any release that would exceed epsilon"
+        f" {claim.epsilon} at delta {claim.delta} for the dataset, over its lifetime; nothing is given back with time."
         f"{shared}{changed}{_unprotected(record)}"
     )
 
 
 def _unprotected(record: ReleaseRecord) -> str:
-    found = record.unprotected_figures
-    return f" {unprotected_figures(found.since, found.people).replace('**', '')}" if found else ""
+    seen = record.unprotected_figures
+    return f" {unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
 
 
 def mechanisms(record: ReleaseRecord) -> list[str]:
-    """What was invoked, how often, at which cost and with which parameters."""
-    found = []
+    """Return a line per event: mechanism, number of invocations, cost and parameters."""
+    lines = []
     for event in record.events:
-        given = ", ".join(f"{name} {value}" for name, value in sorted(event.parameters.items())) or "none"
-        found.append(
-            f"{event.mechanism}: {event.count} times in a row, rho {event.loss.rho_text} in all; parameters: {given}"
+        parameters = ", ".join(f"{name} {value}" for name, value in sorted(event.parameters.items())) or "none"
+        lines.append(
+            f"{event.mechanism}: {event.count} times in a row, rho {event.loss.rho_text} in all; parameters:"
+            f" {parameters}"
         )
-    return found
+    return lines
 
 
 def composition(record: ReleaseRecord) -> str:
-    """How losses add up."""
+    """Return how losses add up, within the release and over the lifetime of the dataset."""
     return (
-        "Sequential and adaptive: the rho of all mechanisms are added in the currency of zCDP, as integers, and"
-        f" converted once.{_extends(record)} {_read_where(record)} {lifetime(record)}"
+        "Sequential and adaptive: the rho values (zCDP) of all mechanisms are added as integers and converted"
+        f" once.{_extends(record)} {_read_where(record)} {lifetime(record)}"
     )
 
 
 def contribution(record: ReleaseRecord) -> str:
-    """How much of a release a unit can have a part in."""
+    """Return how much one unit can contribute to a release."""
     if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.CONTRIBUTION
     if record.kind != ReleaseKind.SUMMARIES:
         return (
-            "All documents of a unit are one row of public length, in one place that a keyed function of its identifier"
-            " decides; denominators are public."
+            "All documents of a unit are one row of public length, in one place, which a keyed function of the unit's"
+            " identifier selects; denominators are public."
         )
     most = record.request["parameters"].get("groups_per_unit", 1)
-    rows = "one row" if most == 1 else f"{most} rows at most, one for each of so many groups"
+    rows = "one row" if most == 1 else f"at most {most} rows, one per group"
     row = f"All documents of a unit in one group are one row of public length, and a unit has {rows}."
     return f"{row} Denominators are public."
 
 
 def post_processing(record: ReleaseRecord) -> str:
-    """What happens after the mechanism."""
+    """Return what happens after the mechanism."""
     return insight_text.POST_PROCESSING if record.kind == ReleaseKind.INSIGHTS else POST_PROCESSING
 
 
@@ -184,25 +185,25 @@ def _read_where(record: ReleaseRecord) -> str:
     if record.kind == ReleaseKind.INSIGHTS:
         return insight_text.READ_WHERE
     if record.kind != ReleaseKind.SUMMARIES:
-        return "A unit is read in one block and one batch, which a keyed function of its identifier decides."
+        return "A unit is read in one block and one batch, which a keyed function of its identifier selects."
     most = record.request["parameters"].get("groups_per_unit", 1)
     return (
-        f"A unit is read in one block, and for {most} of the groups that it wrote in at most, as a keyed function of"
-        f" its identifier decides; what one group costs is charged {most} {'time' if most == 1 else 'times'}."
+        f"A unit is read in one block, and for at most {most} of the groups that it wrote in, which a keyed function of"
+        f" its identifier selects; the cost of one group is charged {most} {'time' if most == 1 else 'times'}."
     )
 
 
 def justification(record: ReleaseRecord) -> str:
-    """Why these figures: what was approved, and by whom."""
+    """Return why these figures were chosen, and who approved them."""
     stated = ", ".join(f"{name} {value}" for name, value in sorted(record.facts.items())) or "none"
     return (
-        "Epsilon and delta were asked for, and approved by stewards, before private text was read. Parameters of the"
+        "Epsilon and delta were requested, and approved by stewards, before private text was read. Parameters of the"
         f" plan that follow from them: {stated}. The reasons that the stewards gave are in approvals.json."
     )
 
 
 def limits(record: ReleaseRecord) -> Iterable[str]:
-    """What is not protected, or not promised, one sentence or two each."""
+    """Return the points that are not protected or not promised, one or two sentences each."""
     if record.claim is None:
         return (NO_CLAIM, PUBLIC_DATA)
     joined = LIMITS.partition("\n\n")[2].replace("\n  ", " ")
@@ -210,15 +211,15 @@ def limits(record: ReleaseRecord) -> Iterable[str]:
 
 
 def reads_nothing(record: ReleaseRecord) -> bool:
-    """Whether no private text had a part in the release."""
+    """Whether the release used no private text."""
     return loss_paid_by_parent(record.events) == Amount() and not any(
         event.mechanism in UNPROTECTED for event in record.events
     )
 
 
-def written(record: ReleaseRecord, shown: Callable[[str], str] = str) -> str:
-    """What made the release, without a full stop; names as `shown` writes them."""
-    words = _WRITTEN
+def written(record: ReleaseRecord, format_name: Callable[[str], str] = str) -> str:
+    """Return the sentence on what made the release, without a full stop; `format_name` formats the names."""
+    sentence = _WRITTEN
     if record.kind == ReleaseKind.INSIGHTS:
-        words = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED
-    return words.format(model=shown(record.model.name), mechanism=shown(record.mechanism))
+        sentence = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED
+    return sentence.format(model=format_name(record.model.name), mechanism=format_name(record.mechanism))

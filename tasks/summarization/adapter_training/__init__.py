@@ -1,1 +1,1 @@
-"""Training of adapters on public data."""
+"""Training of adapters on public data, through a frozen language model."""

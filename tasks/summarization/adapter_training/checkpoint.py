@@ -1,8 +1,8 @@
-"""Where a training stands: one safetensors file, its numbers in the tensors and the rest in its header; no pickle.
+"""Checkpoint of a training: one safetensors file, its numbers in the tensors and the rest in its header; no pickle.
 
-`<models folder>/adapters/.training/<name>/state.safetensors`, written over in one step after every look at the held-out
-groups. It holds the weights, the best weights, the optimiser's moments and the generator's state, so a training that
-goes on makes the very steps that it would have made.
+`<models folder>/adapters/.training/<name>/state.safetensors`, replaced atomically after every check on the held-out
+groups. It holds the weights, the best weights, the optimiser's moments and the generator's state, so a resumed training
+makes the same steps as an uninterrupted one.
 """
 
 import json
@@ -31,10 +31,10 @@ class State:
     """A training between two steps.
 
     Attributes:
-        step: how many are made.
+        step: number of finished steps.
         best_step, best_loss: the lowest loss on the held-out groups so far.
-        looks_since_best: how many looks ago that was.
-        course: what was measured, a line of losses.jsonl each.
+        looks_since_best: number of checks since then.
+        course: the measurements, one per line of losses.jsonl.
         tensors: everything else, by name.
     """
 
@@ -47,12 +47,12 @@ class State:
 
 
 def folder_of(name: str) -> Path:
-    """Where the checkpoint of a training of that name is."""
+    """Return the folder of the checkpoint of a training."""
     return adapters_folder() / ".training" / name
 
 
 def keep(order: Order, state: State) -> None:
-    """Write the checkpoint; the earlier one stays until the new one is whole."""
+    """Write the checkpoint; the earlier one stays until the new one is complete."""
     facts = {name: value for name, value in vars(state).items() if name != "tensors"}
     header = json.dumps({"order": order.digest, **facts}, allow_nan=True)
     folder = folder_of(order.name)
@@ -62,10 +62,10 @@ def keep(order: Order, state: State) -> None:
 
 
 def resume(order: Order) -> State | None:
-    """The state of an interrupted training of the same order; None where there is none.
+    """Return the state of an interrupted training of the same order; None where there is none.
 
     Raises:
-        OtherTraining: a training of that name was asked something else.
+        OtherTraining: the training of that name has another order.
         CheckpointUnreadable.
     """
     path = folder_of(order.name) / _STATE
@@ -75,11 +75,11 @@ def resume(order: Order) -> State | None:
         with safe_open(path, framework="pt") as file:
             facts = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  # not a mapping
-        found = facts.pop("order")
+        stored_digest = facts.pop("order")
         state = State(**facts, tensors=tensors)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointUnreadable(order.name) from None
-    if found != order.digest:
+    if stored_digest != order.digest:
         raise OtherTraining(order.name)
     return state
 
@@ -90,7 +90,7 @@ def forget(name: str) -> None:
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Moments and step counts, by the number of the parameter."""
+    """Return moments and step counts, by the number of the parameter."""
     state: Mapping[int, Mapping[str, Tensor]] = optimiser.state_dict()["state"]
     return {
         f"optimiser.{number}.{name}": value.clone()
@@ -100,7 +100,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """The opposite of `optimiser_tensors`."""
+    """Restore the optimiser from `optimiser_tensors`."""
     whole = optimiser.state_dict()
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
@@ -115,7 +115,7 @@ class OtherTraining(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"A training named {name!r} was interrupted, and it was asked something else: other data, another model or"
+            f"A training named {name!r} was interrupted, and it has another order: other data, another model or"
             " other options.",
             "Repeat its command to go on, choose another --name, or begin again with --anew.",
             {"adapter": name},

@@ -1,15 +1,15 @@
-"""Public examples of summaries, from which adapters are trained: a JSONL file, one example a line.
+"""Training file of adapters: public examples of summaries as JSONL, one example per line.
 
     {"documents": ["what one person wrote", "..."], "summary": "...", "about": "public metadata", "group": "B0001"}
 
-`about` is what the model may be told beside the documents; either every line has it or none. Lines of one `group` (of
-the same documents, where no group is named) are held out together: what is checked with was never learned from. All
-of it is public by declaration, so errors name lines; they quote none of them all the same.
+`about` is public metadata for the prompt; either every line has it or none. Lines of one `group` (of the same
+documents, where no group is named) are held out together: held-out examples are never used for training. All of it is
+public by declaration, so errors name lines; still, they quote none.
 
 BadTrainingFile (UsageError)
-├── TrainingFileUnreadable   missing, no file, too large
-├── TrainingLineInvalid      a line that is no example
-└── TrainingFileTooSmall     one group: nothing is left to check with
+├── TrainingFileUnreadable   missing, not a file, too large
+├── TrainingLineInvalid      a line that is not an example
+└── TrainingFileTooSmall     one group: none can be held out
 """
 
 import hashlib
@@ -23,21 +23,21 @@ from models_db.values.bounded_json import InvalidJson, parse_json
 from tasks.corpus.identity.units import is_unicode
 
 LARGEST_FILE: Final = 2**30
-"""Bytes. Examples are kept in memory."""
+"""Most bytes. Examples are kept in memory."""
 
 MOST_DOCUMENTS: Final = 10_000
-"""Documents of one example."""
+"""Most documents of one example."""
 
 _FIELDS = ("documents", "summary", "about", "group")
 
 
 @dataclass(frozen=True)
 class Example:
-    """What many people wrote, and one summary of it.
+    """Documents of many people, and one summary of them.
 
     Attributes:
         about: public metadata of the group, or None if the file has none.
-        group: which examples are held out together.
+        group: examples of one group are held out together.
     """
 
     documents: tuple[str, ...]
@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A training file as it was read.
+    """Content of a training file.
 
     Attributes:
         file: its name, without its folder.
@@ -66,12 +66,12 @@ class TrainingData:
 
     @property
     def labelled(self) -> bool:
-        """Whether the examples say what they are about."""
+        """Whether the examples have `about`."""
         return self.examples[0].about is not None
 
 
 def read_training_data(path: Path) -> TrainingData:
-    """Every example of a JSONL file; blank lines are passed over.
+    """Read every example of a JSONL file; blank lines are skipped.
 
     Raises:
         TrainingFileUnreadable, TrainingLineInvalid, TrainingFileTooSmall.
@@ -83,10 +83,10 @@ def read_training_data(path: Path) -> TrainingData:
         if examples and (example.about is None) != (examples[0].about is None):
             raise TrainingLineInvalid(path.name, number, "either every line has `about` or none")
         examples.append(example)
-    made = TrainingData(path.name, hashlib.sha256(content).hexdigest(), tuple(examples))
-    if len(made.groups) < 2:
-        raise TrainingFileTooSmall(path.name, len(made.groups))
-    return made
+    data = TrainingData(path.name, hashlib.sha256(content).hexdigest(), tuple(examples))
+    if len(data.groups) < 2:
+        raise TrainingFileTooSmall(path.name, len(data.groups))
+    return data
 
 
 def _bytes(path: Path) -> bytes:
@@ -112,32 +112,34 @@ def _lines(content: bytes, file: str) -> Iterator[tuple[int, str]]:
 
 def _example(line: str, file: str, number: int) -> Example:
     try:
-        found = parse_json(line, most_bytes=LARGEST_FILE)
-    except InvalidJson as unfit:
-        raise TrainingLineInvalid(file, number, "it is not JSON" if "not JSON" in str(unfit) else str(unfit)) from None
-    if reason := _unfit(found):
+        fields = parse_json(line, most_bytes=LARGEST_FILE)
+    except InvalidJson as error:
+        raise TrainingLineInvalid(file, number, "it is not JSON" if "not JSON" in str(error) else str(error)) from None
+    if reason := _invalid_reason(fields):
         raise TrainingLineInvalid(file, number, reason)
-    documents = tuple(found["documents"])
-    named = found.get("group")
-    group = named if named is not None else hashlib.sha256("\0".join(sorted(documents)).encode()).hexdigest()
-    return Example(documents, found["summary"].strip(), found.get("about"), group)
+    documents = tuple(fields["documents"])
+    stated_group = fields.get("group")
+    group = (
+        stated_group if stated_group is not None else hashlib.sha256("\0".join(sorted(documents)).encode()).hexdigest()
+    )
+    return Example(documents, fields["summary"].strip(), fields.get("about"), group)
 
 
-def _unfit(found: object) -> str:
-    """What is wrong with a line, in words; nothing if it is an example."""
-    if not isinstance(found, Mapping):
+def _invalid_reason(fields: object) -> str:
+    """Return the reason why a line is invalid; empty if it is an example."""
+    if not isinstance(fields, Mapping):
         return "it is not an object"
-    if any(name not in _FIELDS for name in found):
+    if any(name not in _FIELDS for name in fields):
         return f"it has another field than {', '.join(_FIELDS)}"
-    documents = found.get("documents")
+    documents = fields.get("documents")
     if not isinstance(documents, list) or not 1 <= len(documents) <= MOST_DOCUMENTS:
         return f"`documents` must be a list of 1 to {MOST_DOCUMENTS} texts"
     if not all(_is_text(document) for document in documents):
         return "a document is empty or no text"
-    if not _is_text(found.get("summary")):
+    if not _is_text(fields.get("summary")):
         return "`summary` is missing, empty or no text"
     for name in ("about", "group"):
-        if found.get(name) is not None and not _is_text(found[name]):
+        if fields.get(name) is not None and not _is_text(fields[name]):
             return f"`{name}` is empty or no text"
     return ""
 
@@ -147,37 +149,37 @@ def _is_text(value: object) -> bool:
 
 
 class BadTrainingFile(UsageError):
-    """A training file that cannot be learned from."""
+    """A training file that cannot be used."""
 
     def __init__(self, message: str, file: str, **facts: object) -> None:
         super().__init__(
             message,
-            "One JSON object a line, with `documents` and `summary`; the format is in docs/adapters.md.",
+            "Write one JSON object per line, with `documents` and `summary`; the format is in docs/adapters.md.",
             {"file": file, **facts},
         )
 
 
 class TrainingFileUnreadable(BadTrainingFile):
-    """A file that is not there, or no file, or too large."""
+    """A file that is missing, not a regular file, or too large."""
 
     def __init__(self, file: str, reason: str) -> None:
         super().__init__(f"The training file {file!r} cannot be read: {reason}.", file)
 
 
 class TrainingLineInvalid(BadTrainingFile):
-    """A line that is no example."""
+    """A line that is not an example."""
 
     def __init__(self, file: str, line: int, reason: str) -> None:
-        super().__init__(f"Line {line} of the training file {file!r} is no example: {reason}.", file, line=line)
+        super().__init__(f"Line {line} of the training file {file!r} is not an example: {reason}.", file, line=line)
 
 
 class TrainingFileTooSmall(BadTrainingFile):
-    """With one group there is nothing to check with."""
+    """A file with a single group, of which none can be held out."""
 
     def __init__(self, file: str, groups: int) -> None:
         super().__init__(
-            f"The training file {file!r} has {groups} group(s) of documents; two are the least, one to learn from and"
-            " one to check with.",
+            f"The training file {file!r} has {groups} group(s) of documents; at least two are needed, one to train on"
+            " and one to hold out.",
             file,
             groups=groups,
         )

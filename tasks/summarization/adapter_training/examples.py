@@ -1,4 +1,4 @@
-"""What an adapter learns from: public examples as vectors of their documents and tokens of their summaries."""
+"""Training examples of an adapter: public documents as hidden states, and tokens of their summaries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from tasks.summarization.adapters.prompts import reading_pieces, writing_pieces
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """One example.
+    """One training example.
 
     Attributes:
-        source: which set of documents it summarises; several lessons may have the same.
+        source: number of the set of documents; several lessons may share one.
         line: the prompt and the summary.
     """
 
@@ -36,12 +36,12 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Lessons:
-    """All examples of a file, in two parts.
+    """All examples of a file, for training and held out.
 
     Attributes:
         states: the hidden states of each set of documents, float32 [n, D]; documents without any token are left out.
-        learned, held_out: the examples that are learned from and those that are checked with.
-        held_groups: how many groups the latter are of.
+        learned, held_out: the examples for training and for checks.
+        held_groups: number of held-out groups.
     """
 
     states: tuple[Tensor, ...]
@@ -51,12 +51,12 @@ class Lessons:
 
     @property
     def learned_sources(self) -> list[int]:
-        """The sets that any example of `learned` is about."""
+        """The sets of documents of `learned`."""
         return sorted({lesson.source for lesson in self.learned})
 
 
 def split_groups(groups: Sequence[str], held_out: Decimal, generator: torch.Generator) -> frozenset[str]:
-    """The groups that are held out: their share of all, rounded, at least one and never all."""
+    """Choose the held-out groups: their share of all, rounded, at least one and never all."""
     count = min(max(1, round(held_out * len(groups))), len(groups) - 1)
     order = torch.randperm(len(groups), generator=generator).tolist()
     return frozenset(groups[place] for place in order[:count])
@@ -65,7 +65,7 @@ def split_groups(groups: Sequence[str], held_out: Decimal, generator: torch.Gene
 def prepare(
     data: TrainingData, wording: AdapterWording, settings: TrainingSettings, model: LanguageModel, held: frozenset[str]
 ) -> Lessons:
-    """Read every document once with the model, and cut every summary into tokens.
+    """Read every document once with the model, and tokenise every summary.
 
     Raises:
         ContextTooLong, BadTemplate, BadDescription, NoChatTemplate, NotEnoughMemory, RowsNotIsolated.
@@ -91,11 +91,11 @@ def _read(
     limit = settings.max_reference_tokens
     rows = [[reference_tokens(model.tokenizer, text, limit) for text in documents] for documents, _ in sources]
     sizes = Sizes.of(pieces[:1], pieces, limit, 1, references=max(map(len, rows)))
-    found = []
+    states = []
     for done, hidden in enumerate(last_hidden(Engine(model), pieces, rows, sizes)):
         progress.report("reading documents", done + 1, len(sources))
-        found.append(hidden.values[hidden.valid].cpu())
-    return found
+        states.append(hidden.values[hidden.valid].cpu())
+    return states
 
 
 def _line(example: Example, wording: AdapterWording, settings: TrainingSettings, model: LanguageModel) -> Line:
@@ -110,11 +110,11 @@ def _line(example: Example, wording: AdapterWording, settings: TrainingSettings,
 
 
 def _end_token(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
-    """The token that ends an answer: the tokenizer's own, which instruction-tuned models end a turn with."""
+    """Return the token that ends an answer: the tokenizer's own, which ends a turn of instruction-tuned models."""
     own = tokenizer.eos_token_id
     return int(own) if own is not None else stop_tokens[0]
 
 
 def generator_of(seed: int) -> torch.Generator:
-    """Public choices: nothing that protects a person is drawn from it."""
+    """Return a generator for public choices: no noise that protects a person is drawn from it."""
     return torch.Generator().manual_seed(seed)

@@ -1,9 +1,9 @@
-"""The frozen language model as training needs it: differentiable with respect to what it reads.
+"""Frozen language model for training: differentiable with respect to its inputs.
 
-The engine's model is not: its linear layers are oneDNN products without a derivative. Here the same weights are packed
-twice, as they are and transposed, so a step back is one packed product, too (two cores with bfloat16 arithmetic, a
-batch of 8 x 110 tokens of SmolLM2-135M, busy machine: 19 s with plain float32 layers, 11 s packed, 4 s packed in
-bfloat16). Nothing private is ever read with it, so rows need no isolation.
+The engine's model is not differentiable: its linear layers are oneDNN products without a derivative. Here the same
+weights are packed twice, plain and transposed, so a step back is one packed product, too (two cores with bfloat16
+arithmetic, a batch of 8 x 110 tokens of SmolLM2-135M, busy machine: 19 s with plain float32 layers, 11 s packed, 4 s
+packed in bfloat16). Nothing private is ever read with it, so rows need no isolation.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _ROWS_HINT = 1024
 
 @dataclass(frozen=True)
 class Line:
-    """One summary to be learned: the prompt around the soft tokens, and what is to be written after it.
+    """One training target: the prompt around the soft tokens, and the summary after it.
 
     Attributes:
         target: the summary's tokens, and the token that ends a text unless the summary was cut.
@@ -42,7 +42,7 @@ class FrozenNetwork:
 
     Attributes:
         network: transformers' model; its linear layers are replaced in place.
-        dtype: in what it computes.
+        dtype: of its computation.
     """
 
     network: Any
@@ -51,26 +51,26 @@ class FrozenNetwork:
 
     @property
     def embeddings(self) -> Tensor:
-        """[V, D]."""
-        found: Tensor = self.network.get_input_embeddings().weight
-        return found
+        """Input embeddings, [V, D]."""
+        weight: Tensor = self.network.get_input_embeddings().weight
+        return weight
 
     def loss(self, soft: Tensor, lines: Sequence[Line]) -> tuple[Tensor, int]:
-        """Nats of all targets together, and their number of tokens.
+        """Return the loss of all targets together in nats, and their number of tokens.
 
         Args:
             soft: float32 [B, m, D], the soft tokens of each line.
         """
-        rows = [self._row(each, line) for each, line in zip(soft, lines, strict=True)]
+        rows = [self._row(soft_tokens, line) for soft_tokens, line in zip(soft, lines, strict=True)]
         longest = max(len(row) for row in rows)
         padded = torch.stack([nn.functional.pad(row, (0, 0, 0, longest - len(row))) for row in rows])
         hidden = self.network.base_model(inputs_embeds=padded, use_cache=False).last_hidden_state
-        # The state before each target token; the padding stands behind and is seen by nobody.
+        # The state before each target token; the padding comes after all tokens and affects none.
         spans = [slice(len(row) - len(line.target), len(row)) for row, line in zip(rows, lines, strict=True)]
         before = torch.cat([hidden[number, span] for number, span in enumerate(spans)])
-        wanted = torch.tensor([token for line in lines for token in line.target], device=self.device)
+        targets = torch.tensor([token for line in lines for token in line.target], device=self.device)
         logits = self.network.get_output_embeddings()(before).float()
-        return nn.functional.cross_entropy(logits, wanted, reduction="sum"), len(wanted)
+        return nn.functional.cross_entropy(logits, targets, reduction="sum"), len(targets)
 
     def _row(self, soft: Tensor, line: Line) -> Tensor:
         """[tokens, D]: the prompt with its soft tokens and the target, whose last token is not read."""
@@ -80,13 +80,13 @@ class FrozenNetwork:
 
 
 def load_frozen(name: str, device: str, dtype: torch.dtype) -> FrozenNetwork:
-    """A pulled model to train through; errors as `tasks.inference.loading.loading.load`."""
+    """Load a pulled model to train through; errors as `tasks.inference.loading.loading.load`."""
     network, _ = read_network(name, located(find(name))[0], AutoModelForCausalLM)
     return freeze(network, choose_device(device), dtype)
 
 
 def freeze(network: Any, device: torch.device, dtype: torch.dtype) -> FrozenNetwork:
-    """Take a transformers model over; it is changed in place."""
+    """Freeze a transformers model, which is changed in place."""
     network.eval().requires_grad_(False)
     # Parameters only: tables of angles stay in float32.
     for parameter in network.parameters():

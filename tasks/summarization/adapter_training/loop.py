@@ -1,6 +1,6 @@
-"""The course of a training: steps, looks at the held-out groups, and all that a checkpoint must hold.
+"""Training loop of an adapter: steps, checks on the held-out groups, and the state of a checkpoint.
 
-Everything is public, so an ordinary seeded generator chooses; nothing that protects a person is drawn from it.
+Everything is public, so it uses an ordinary seeded generator; no noise that protects a person is drawn from it.
 """
 
 import json
@@ -24,20 +24,20 @@ from tasks.summarization.adapters.metadata import Fit, figure
 from tasks.summarization.adapters.projection import clipped
 from tasks.summarization.adapters.store import CURVE, LOSSES
 
-_WITHOUT_NOISE: Final = 0.2  # of the examples of a step: large groups are nearly without noise
+_WITHOUT_NOISE: Final = 0.2  # share of a step's examples: large groups have almost no noise
 _WARM_UP: Final = 10  # steps
 _LAST_RATE: Final = 0.1  # of the learning rate, at the last step
-_CHECKED: Final = 48  # held-out examples at most, so that a look takes about as long as a few steps
-_LONGEST_STEP: Final = 1.0  # the norm of a gradient, beyond which it is scaled down
+_CHECKED: Final = 48  # most held-out examples, so that a check takes about as long as a few steps
+_LONGEST_STEP: Final = 1.0  # norm above which a gradient is scaled down
 
 
 @dataclass(eq=False)
 class Course:
-    """A training: the perceptron, its optimiser, the generator, and what was measured.
+    """A training in progress: the perceptron, its optimiser, the generator, and the measurements.
 
     Attributes:
         vectors: of each set of documents, clipped, float32 [n, c * r].
-        decoder, best: as it is after the last step, and as it was at the best look.
+        decoder, best: the perceptron after the last step, and at the best check.
     """
 
     settings: TrainingSettings
@@ -63,17 +63,17 @@ class Course:
         self._checks = self._held_out_means()
 
     def begin(self) -> None:
-        """The first look, before any step."""
+        """Make the first check, before any step."""
         self._look(None)
 
     @property
     def ended(self) -> bool:
-        """Whether all steps are made, or the held-out groups gain nothing any more."""
+        """Whether all steps are made, or the held-out loss has stopped falling."""
         return self._state.step >= self.settings.steps or self._state.looks_since_best >= self.settings.patience
 
     @property
     def line(self) -> str:
-        """The last look, for people."""
+        """The last check in one line, for people."""
         last = self._state.course[-1]
         return (
             f"Step {last['step']} of at most {self.settings.steps}: held-out loss {last['clean']:.3f} without noise,"
@@ -81,7 +81,7 @@ class Course:
         )
 
     def advance(self) -> None:
-        """The steps up to the next look, and the look."""
+        """Make the steps up to the next check, and the check."""
         losses = []
         until = min(self._state.step + self.settings.check_every, self.settings.steps)
         while self._state.step < until:
@@ -91,7 +91,7 @@ class Course:
         self._look(sum(losses) / len(losses))
 
     def state(self) -> checkpoint.State:
-        """Everything that the next step depends on."""
+        """Return everything that the next step depends on."""
         self._state.tensors = {
             **{f"decoder.{name}": value for name, value in self.decoder.state_dict().items()},
             **{f"best.{name}": value for name, value in self.best.state_dict().items()},
@@ -101,7 +101,7 @@ class Course:
         return self._state
 
     def go_on(self, state: checkpoint.State) -> None:
-        """Stand where an interrupted training stood."""
+        """Restore the state of an interrupted training."""
         self._state = state
         for name, module in (("decoder.", self.decoder), ("best.", self.best)):
             module.load_state_dict(
@@ -111,12 +111,12 @@ class Course:
         self.generator.set_state(state.tensors["generator"])
 
     def files(self, name: str) -> dict[str, str]:
-        """What is kept of the course beside the adapter."""
-        lines = "".join(json.dumps(each) + "\n" for each in self._state.course)
+        """Return the files about the training that are stored beside the adapter."""
+        lines = "".join(json.dumps(line) + "\n" for line in self._state.course)
         return {LOSSES: lines, CURVE: curve(self._state.course, self._state.best_step, f"Training of {name}")}
 
     def fit(self) -> Fit:
-        """The figures of the course, with the best weights measured once more."""
+        """Return the results of the training, with the best weights measured once more."""
         clean, noisy, blind = self._losses(self.best)
         first = self._state.course[0]
         return Fit(
@@ -133,7 +133,7 @@ class Course:
         return Decoder(inputs, self.settings.hidden_units, self.settings.soft_tokens, self.settings.words, width)
 
     def _begin(self) -> None:
-        """First weights: small ones, and soft tokens near the embeddings of words that summaries have."""
+        """Initialise the weights: small ones, and soft tokens near the embeddings of words in summaries."""
         embeddings = self.network.embeddings.float().cpu()
         spoken = sorted({token for lesson in self.lessons.learned for token in lesson.line.target[:-1]}) or [0]
         count = self.settings.soft_tokens
@@ -152,7 +152,7 @@ class Course:
         self.best.load_state_dict(decoder.state_dict())
 
     def _step(self) -> float:
-        """One step of the optimiser; returns the loss before it, nats per token."""
+        """Make one step of the optimiser; return the loss before it, nats per token."""
         learned = self.lessons.learned
         picks = torch.randint(len(learned), (self.settings.batch,), generator=self.generator).tolist()
         lessons = [learned[pick] for pick in picks]
@@ -167,7 +167,7 @@ class Course:
         return float(loss.detach()) / tokens
 
     def _rate(self) -> float:
-        """Of the learning rate: up over the first steps, then down along half a cosine."""
+        """Return the factor of the learning rate: warm-up over the first steps, then half a cosine."""
         step, steps = self._state.step, self.settings.steps
         falling = (1 + math.cos(math.pi * step / steps)) / 2
         return min(1.0, (step + 1) / _WARM_UP) * (_LAST_RATE + (1 - _LAST_RATE) * falling)
@@ -177,20 +177,20 @@ class Course:
         return soft
 
     def _noisy_means(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
-        """For each lesson the mean of some of its documents' vectors, with noise; [B, c * r], and its levels [B]."""
+        """Return noisy means of some of each lesson's documents' vectors, [B, c * r], and the noise levels, [B]."""
         means, levels = [], []
         for lesson in lessons:
             vectors = self.vectors[lesson.source]
             count = max(1, math.ceil(len(vectors) * float(self._uniform(0.25, 1.0))))
-            some = torch.randperm(len(vectors), generator=self.generator)[:count]
-            means.append(vectors[some].sum(0) / count)
+            chosen = torch.randperm(len(vectors), generator=self.generator)[:count]
+            means.append(vectors[chosen].sum(0) / count)
             levels.append(self._level())
         noise = torch.tensor(levels)
         clean = torch.stack(means)
         return clean + noise[:, None] * torch.randn(clean.shape, generator=self.generator), noise
 
     def _level(self) -> float:
-        """The standard deviation of the noise of one mean: none, or uniform on a logarithmic scale."""
+        """Draw the standard deviation of the noise of one mean: none, or uniform on a logarithmic scale."""
         if not self.settings.noisy or float(self._uniform(0.0, 1.0)) < _WITHOUT_NOISE:
             return 0.0
         least, most = math.log(self.settings.noise_least), math.log(self.settings.noise_most)
@@ -200,22 +200,22 @@ class Course:
         return low + (high - low) * torch.rand((), generator=self.generator)
 
     def _held_out_means(self) -> list[tuple[list[Lesson], Tensor, Tensor]]:
-        """The same for every look: lessons, clean means, and means with noise of the range's middle level."""
+        """Return the fixed data of all checks: lessons, clean means, and standard normal noise for them."""
         generator = generator_of(self.settings.seed + 2)
         order = torch.randperm(len(self.lessons.held_out), generator=generator).tolist()[:_CHECKED]
-        found = []
+        checks = []
         for start in range(0, len(order), self.settings.batch):
             lessons = [self.lessons.held_out[place] for place in order[start : start + self.settings.batch]]
             clean = torch.stack([self._mean(lesson.source) for lesson in lessons])
-            found.append((lessons, clean, torch.randn(clean.shape, generator=generator)))
-        return found
+            checks.append((lessons, clean, torch.randn(clean.shape, generator=generator)))
+        return checks
 
     def _mean(self, source: int) -> Tensor:
         vectors = self.vectors[source]
         return vectors.sum(0) / max(1, len(vectors))
 
     def _look(self, training: float | None) -> None:
-        """Measure on the held-out groups, and keep the weights if they are the best so far."""
+        """Measure the loss on the held-out groups, and keep the weights if they are the best so far."""
         clean, noisy, _ = self._losses(self.decoder, blind=False)
         line = {"step": self._state.step, "clean": clean, "noisy": noisy}
         self._state.course.append(line if training is None else {**line, "training": training})
@@ -227,24 +227,24 @@ class Course:
 
     @torch.no_grad()
     def _losses(self, decoder: Decoder, *, blind: bool = True) -> tuple[float, float, float]:
-        """Nats per token on the held-out groups: without noise, with it, and shown the mean of all groups."""
+        """Return nats per token on the held-out groups: without noise, with noise, and with the mean of all groups."""
         level = self._middle()
         sums, tokens = [0.0, 0.0, 0.0], 0
         for lessons, clean, drawn in self._checks:
             lines = [lesson.line for lesson in lessons]
-            shown = [(clean, 0.0), (clean + level * drawn, level)] if level else [(clean, 0.0)]
-            shown += [(self.space.group_mean.expand_as(clean), 0.0)] if blind else []
-            found = [
+            inputs = [(clean, 0.0), (clean + level * drawn, level)] if level else [(clean, 0.0)]
+            inputs += [(self.space.group_mean.expand_as(clean), 0.0)] if blind else []
+            losses = [
                 self.network.loss(self._soft(decoder, means, torch.full((len(lines),), noise)), lines)
-                for means, noise in shown
+                for means, noise in inputs
             ]
-            each = [float(loss) for loss, _ in found]
-            each = each if level else [each[0], *each]
-            sums = [total + more for total, more in zip(sums, [*each, 0.0][:3], strict=True)]
-            tokens += found[0][1]
+            loss_values = [float(loss) for loss, _ in losses]
+            loss_values = loss_values if level else [loss_values[0], *loss_values]
+            sums = [total + more for total, more in zip(sums, [*loss_values, 0.0][:3], strict=True)]
+            tokens += losses[0][1]
         return sums[0] / tokens, sums[1] / tokens, sums[2] / tokens
 
     def _middle(self) -> float:
-        """The level of the noise that looks are made with; 0 where training knows no noise."""
+        """Return the noise level of checks; 0 for training without noise."""
         least, most = float(self.settings.noise_least), float(self.settings.noise_most)
         return math.sqrt(least * most) * self.clip_norm

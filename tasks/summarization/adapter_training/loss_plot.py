@@ -1,4 +1,4 @@
-"""The course of a training as a picture: one SVG without scripts or fonts of its own."""
+"""Loss curve of a training: one SVG without scripts or embedded fonts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,11 +13,11 @@ LINES: Final = {
     "clean": ("#1f5fa8", "held out, without noise"),
     "noisy": ("#b5541c", "held out, with noise"),
 }
-"""What a line of losses.jsonl may hold beside its step, with its colour and its name."""
+"""Losses in a line of losses.jsonl, with colour and name."""
 
 
 def curve(course: Sequence[Mapping[str, Any]], best_step: int, title: str) -> str:
-    """Losses in nats per token against steps; the dashed line stands at the step that was taken.
+    """Draw losses in nats per token against steps; the dashed line marks the step of the kept weights.
 
     Args:
         course: lines of losses.jsonl, each with `step` and some of LINES; at least one.
@@ -27,11 +27,11 @@ def curve(course: Sequence[Mapping[str, Any]], best_step: int, title: str) -> st
     base, end = _HEIGHT - BOTTOM, WIDTH - RIGHT
     across = Axis.over([0.0, max(float(each["step"]) for each in course)], LEFT, end, margin=0)
     up = Axis.over(values, base, TOP + 20)
-    said = "; ".join(f"{LINES[name][1]}: {points[-1][1]:.3f}" for name, points in series.items() if points)
+    last_losses = "; ".join(f"{LINES[name][1]}: {points[-1][1]:.3f}" for name, points in series.items() if points)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" {_FONT}>',
         f"<title>{escape(title)}</title>",
-        f"<desc>Losses in nats per token against steps; the last ones are {escape(said)}.</desc>",
+        f"<desc>Losses in nats per token against steps; the last ones are {escape(last_losses)}.</desc>",
         f'<rect width="{WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         *_grid(across, up, base, end),
         f'<path d="M{across.place(best_step)} {TOP + 20}V{base}" stroke="#444444" stroke-dasharray="4 3"/>',

@@ -1,4 +1,4 @@
-"""What a training is asked to do. Nothing here imports torch."""
+"""Settings of an adapter training. Nothing here imports torch."""
 
 from decimal import Decimal
 from typing import Annotated, Final, Literal, Self
@@ -19,10 +19,10 @@ _PLAIN = "Many people wrote about one thing.\nWords that stand for what they wro
 
 
 def default_wording(description: str = DESCRIPTION, *, labelled: bool) -> AdapterWording:
-    """The wording unless another is given.
+    """Return the default wording.
 
-    Documents are read for a title and without what is public about them: a state that tells the public part again
-    spends the clip norm on it (docs/decisions/0037).
+    Documents are read for a title and without their public metadata: a state that repeats the public part spends the
+    clip norm on it (docs/decisions/0037).
     """
     return AdapterWording(
         description=description,
@@ -35,23 +35,23 @@ def default_wording(description: str = DESCRIPTION, *, labelled: bool) -> Adapte
 
 
 class TrainingSettings(RequestModel):
-    """Sizes of an adapter, and how it is trained.
+    """Sizes of an adapter, and options of its training.
 
     Attributes:
         soft_tokens: m.
-        words: how many of the soft tokens are words that the mean is about.
+        words: number of soft tokens that are words for the mean.
         dimensions: r, or WHOLE.
-        steps: the most there are; early stopping may end before.
+        steps: most steps; early stopping may end before.
         batch: examples of a step.
         noise_least, noise_most: the range of the noise in training, as the standard deviation of each entry of a mean
             in clip norms; both 0 for none.
-        check_every: after so many steps the held-out groups are looked at and a checkpoint is kept.
-        patience: so many looks without a lower loss end the training.
+        check_every: steps between checks on the held-out groups, each with a checkpoint.
+        patience: checks without a lower loss that end the training.
         held_out: the share of groups that are held out, at least one.
-        max_reference_tokens, max_summary_tokens: to how many tokens documents and summaries are cut.
+        max_reference_tokens, max_summary_tokens: length in tokens at which documents and summaries are cut.
         seed: of the order of examples, the subsets, the noise and the first weights. The data are public, so nothing
             is protected by their randomness, and a training can be repeated.
-        precision: in what the frozen model computes while it is trained through.
+        precision: of the frozen model during training.
     """
 
     soft_tokens: Annotated[int, Field(ge=1, le=256)] = 16
@@ -83,12 +83,12 @@ class TrainingSettings(RequestModel):
 
     @property
     def noisy(self) -> bool:
-        """Whether any noise is trained with."""
+        """Whether training uses noise."""
         return self.noise_most > 0
 
 
 class Called(RequestModel):
-    """What a person says of an adapter that is to be trained.
+    """A person's statements on an adapter to train.
 
     Attributes:
         licence: of the training data, in words.
@@ -99,7 +99,7 @@ class Called(RequestModel):
 
 
 class Order(Called):
-    """A whole training: what it is asked, and of which model and data.
+    """Complete description of a training: settings, model and data.
 
     Attributes:
         model_digest, data_sha256: of the weights and of the training file.
@@ -113,5 +113,5 @@ class Order(Called):
 
     @property
     def digest(self) -> str:
-        """What a checkpoint is kept for: another order never goes on from it."""
+        """Digest that binds a checkpoint to this order."""
         return digest(model_to_json(self))

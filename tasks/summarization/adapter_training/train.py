@@ -1,9 +1,9 @@
-"""Training an adapter: the space is fitted, then the perceptron learns through the frozen language model.
+"""Adapter training: fits the space, then trains the perceptron through the frozen language model.
 
 The loss is the likelihood of public summaries given the soft tokens, as in "Differentially Private Summarization with
 Large Language Models", eq. 5. Two things differ from the paper. Each step takes a random part of a group's documents,
-so that small groups are known, too. And each mean gets Gaussian noise of a random level from a range (unless that is
-switched off), with its level told to the adapter: what is decoded later is always a noisy mean.
+so that it also learns small groups. And each mean gets Gaussian noise of a random level from a range (unless that is
+switched off), with the level as an input of the adapter: later inputs are always noisy means.
 
 The same order gives the same adapter on the same machine, interrupted or not.
 """
@@ -31,10 +31,10 @@ from tasks.summarization.adapters.store import require_name_free, save_adapter
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a person asks for.
+    """A requested training.
 
     Attributes:
-        wording: None for the default one, told of `about` if the examples have it.
+        wording: None for the default one, with `about` if the examples have it.
         licence: of the training file, in words; it is kept with the adapter.
     """
 
@@ -46,27 +46,27 @@ class Wanted:
     wording: AdapterWording | None = None
 
 
-def train_adapter(path: Path, wanted: Wanted, device: str = "auto", *, anew: bool = False) -> KnownAdapter:
-    """Train an adapter on a public file and keep it; an interrupted training of the same order goes on.
+def train_adapter(path: Path, request: Wanted, device: str = "auto", *, anew: bool = False) -> KnownAdapter:
+    """Train an adapter on a public file and store it; an interrupted training of the same order continues.
 
     Args:
         anew: forget an interrupted training of that name.
 
     Raises:
         BadTrainingFile, AdapterNameTaken, OtherTraining, CheckpointUnreadable, TooFewDocuments, BadTemplate,
-        BadDescription, ContextTooLong: what was asked for cannot be.
+        BadDescription, ContextTooLong: the training is not possible.
         UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.loading.load`.
     """
-    require_name_free(wanted.name)
+    require_name_free(request.name)
     data = read_training_data(path)
     if anew:
-        checkpoint.forget(wanted.name)
-    model = load(wanted.model, device)
-    order = _order(wanted, data, model)
-    checkpoint.resume(order)  # before any work: what cannot go on is refused now
+        checkpoint.forget(request.name)
+    model = load(request.model, device)
+    order = _order(request, data, model)
+    checkpoint.resume(order)  # before any work: a checkpoint of another order is refused now
     lessons, lens, revision = lessons_of(data, order, model), _lens(order, model), model.revision
-    del model  # a gigabyte that training has no use for
-    network = load_frozen(wanted.model, device, getattr(torch, order.settings.precision))
+    del model  # a gigabyte that training does not need
+    network = load_frozen(request.model, device, getattr(torch, order.settings.precision))
     return train(order, data, lessons, network, lens, revision)
 
 
@@ -75,7 +75,7 @@ def _lens(order: Order, model: LanguageModel) -> Lens | None:
 
 
 def lessons_of(data: TrainingData, order: Order, model: LanguageModel) -> Lessons:
-    """The examples of a file as the order splits and cuts them; errors as `prepare`."""
+    """Return the examples of a file, split and cut according to the order; errors as `prepare`."""
     held = split_groups(data.groups, order.settings.held_out, generator_of(order.settings.seed))
     return prepare(data, order.wording, order.settings, model, held)
 
@@ -83,7 +83,7 @@ def lessons_of(data: TrainingData, order: Order, model: LanguageModel) -> Lesson
 def train(
     order: Order, data: TrainingData, lessons: Lessons, network: FrozenNetwork, lens: Lens | None, revision: str
 ) -> KnownAdapter:
-    """As `train_adapter`, with everything read.
+    """Train as `train_adapter`, with all inputs loaded.
 
     Args:
         lens: of the model; needed if the order has words.
@@ -110,19 +110,19 @@ def train(
     return known
 
 
-def _order(wanted: Wanted, data: TrainingData, model: LanguageModel) -> Order:
-    wording = wanted.wording
+def _order(request: Wanted, data: TrainingData, model: LanguageModel) -> Order:
+    wording = request.wording
     if wording is None:
-        said = {} if wanted.description is None else {"description": wanted.description}
-        wording = default_wording(**said, labelled=data.labelled)
+        description = {} if request.description is None else {"description": request.description}
+        wording = default_wording(**description, labelled=data.labelled)
     return Order(
-        name=wanted.name,
+        name=request.name,
         model=model.name,
         model_digest=model.digest,
         data_sha256=data.sha256,
-        licence=wanted.licence,
+        licence=request.licence,
         wording=wording,
-        settings=wanted.settings,
+        settings=request.settings,
     )
 
 

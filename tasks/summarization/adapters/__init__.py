@@ -1,1 +1,1 @@
-"""Adapters: stored weights and their metadata."""
+"""Adapters of one-shot summaries: stored weights and their metadata."""

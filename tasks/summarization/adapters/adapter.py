@@ -1,23 +1,23 @@
-"""The adapter: from hidden states to vectors that may be averaged, and from their mean to soft tokens.
+"""Adapter network: maps hidden states to vectors for averaging, and their noisy mean to soft tokens.
 
     vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
     mean = <clipped, averaged over a public n, noised: tasks.mechanisms.vectors.noisy_mean>
     table = adapter.soft_tokens(mean, noise)                  # [m, D], post-processing
 
 After the one-shot mechanism of "Differentially Private Summarization with Large Language Models", §4.2, which averages
-whole hidden states and maps the mean by a perceptron. What is ours, all of it fitted to public data alone:
+whole hidden states and maps the mean by a perceptron. Our changes, all of them fitted to public data alone:
 
 * **Fewer coordinates.** Noise of standard deviation s in each of d coordinates has norm s * sqrt(d); hidden states of
-  documents differ along few directions. So they are centred (their public mean has five times the norm of what they
-  differ by, and would use up the clip norm) and projected onto the first r principal directions.
-* **Several centres.** With c > 1, a unit's vector stands in the block of its nearest public centre, so that what
-  different people say is not averaged into what nobody said. A unit still has ONE vector of the same norm, so the
+  documents differ along few directions. So they are centred (their public mean has five times the norm of their
+  differences, and would use up the clip norm) and projected onto the first r principal directions.
+* **Several centres.** With c > 1, a unit's vector stands in the block of its nearest public centre, so that
+  different statements are not averaged into one that nobody made. A unit still has ONE vector of the same norm, so the
   concatenated mean costs what one mean costs.
 * **Shrinkage.** The level of the noise is public. Each coordinate of the noisy mean is pulled to its public average by
   t^2 / (t^2 + s^2), t^2 being the variance of that coordinate among public groups: the best linear estimate. With much
-  noise the adapter says what suits every group, instead of nonsense.
-* **Words.** Some soft tokens are the embeddings of the words that the shrunk mean is about, by the model's own head
-  (`logit_lens`): a perceptron that has seen a few dozen groups cannot name what none of them was about.
+  noise the adapter gives an output for an average group, instead of nonsense.
+* **Words.** Some soft tokens are the embeddings of words for the shrunk mean, by the model's own head (`logit_lens`): a
+  perceptron trained on a few dozen groups cannot name a subject that none of them had.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _LEAST_VARIANCE: Final = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where units' vectors lie; everything is float32 on the CPU and fitted to public hidden states.
+    """Space of units' vectors; all tensors are float32 on the CPU and fitted to public hidden states.
 
     Attributes:
         mean: [D], subtracted from a hidden state.
@@ -53,14 +53,14 @@ class Space:
     def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
         """As `Adapter.represent`."""
         rows = hidden.detach().to("cpu", torch.float32)
-        taken = rows.isfinite().all(1) if valid is None else valid.cpu() & rows.isfinite().all(1)
-        out = torch.zeros((len(rows), self.centres.numel()))
+        valid_rows = rows.isfinite().all(1) if valid is None else valid.cpu() & rows.isfinite().all(1)
+        vectors = torch.zeros((len(rows), self.centres.numel()))
         # One buffer for all rows: a product's last bits may depend on where in memory a row begins.
         centred = torch.empty_like(self.mean)
-        for number in torch.nonzero(taken).flatten().tolist():
+        for number in torch.nonzero(valid_rows).flatten().tolist():
             torch.sub(rows[number], self.mean, out=centred)
-            self._place(torch.mv(self.projection, centred), out[number])
-        return out
+            self._place(torch.mv(self.projection, centred), vectors[number])
+        return vectors
 
     def _place(self, projected: Tensor, row: Tensor) -> None:
         """Write float32 [r] into the block of its nearest centre; of equally near ones the first."""
@@ -69,7 +69,7 @@ class Space:
         row[block * r : (block + 1) * r] = projected
 
     def seen(self, means: Tensor, noise: Tensor) -> "Seen":
-        """What is known of groups once the noise is accounted for.
+        """Shrink noisy means of groups by their noise.
 
         Args:
             means: float32 [B, c * r], noisy.
@@ -99,11 +99,11 @@ class Seen:
 
 
 class Decoder(nn.Module):
-    """The perceptron: what is seen of B groups -> [B, m, D], its last `words` rows being words where trust is 1.
+    """Perceptron from the shrunk means of B groups to [B, m, D]; where trust is 1, its last `words` rows are words.
 
     Attributes:
         scale: the root mean square of the model's embeddings, so that its output begins as large as they are.
-        unsaid: float32 [words, D], what stands in the place of a word where trust is 0; between, a mixture does.
+        unsaid: float32 [words, D], the replacement of a word where trust is 0; in between, a mixture.
     """
 
     def __init__(self, inputs: int, hidden: int, soft_tokens: int, words: int, width: int) -> None:
@@ -117,7 +117,7 @@ class Decoder(nn.Module):
         self._shape = (soft_tokens - words, width)
 
     def forward(self, seen: Seen, mean: Tensor, lens: Lens | None) -> Tensor:
-        """float32 [B, m, D].
+        """Return soft tokens, float32 [B, m, D].
 
         Args:
             mean: float32 [D], the public mean of hidden states.
@@ -128,13 +128,13 @@ class Decoder(nn.Module):
         learned: Tensor = (self.second(inner) * self.scale).view(-1, *self._shape)
         if not self.words or lens is None:
             return learned
-        said = lens.embeddings[words_of(seen, mean, lens, self.words)]
-        mixed = trust[..., None] * said + (1 - trust[..., None]) * self.unsaid * self.scale
+        word_embeddings = lens.embeddings[words_of(seen, mean, lens, self.words)]
+        mixed = trust[..., None] * word_embeddings + (1 - trust[..., None]) * self.unsaid * self.scale
         return torch.cat([learned, mixed], dim=1)
 
 
 def words_of(seen: Seen, mean: Tensor, lens: Lens, count: int) -> Tensor:
-    """int64 [B, count]: places in the lens; the first centres name one more where `count` cannot be shared evenly."""
+    """Return int64 [B, count]: places in the lens; the first centres name one more where `count` is not divisible."""
     centres = seen.directions.shape[1]
     shares = [count // centres + (number < count % centres) for number in range(centres)]
     return torch.cat([lens.words(seen.directions[:, n], mean, share) for n, share in enumerate(shares)], dim=1)
@@ -154,11 +154,11 @@ class Adapter:
     lens: Lens | None = None
 
     def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
-        """The vector of each row: its projection, in the block of its nearest centre, zeros elsewhere.
+        """Return the vector of each row: its projection, in the block of its nearest centre, zeros elsewhere.
 
-        Each row by itself, bit for bit the same wherever it stands and whoever stands beside it (PRIVACY §4.2 point
-        1): a product of its own for every row, of one shape, from one place in memory, on the CPU. Nothing is clipped
-        here; that is the mechanism's work.
+        Each row by itself, bit for bit the same at any position and beside any other rows (PRIVACY §4.2 point 1): a
+        product of its own for every row, of one shape, from one place in memory, on the CPU. Clipping is left to the
+        mechanism.
 
         Args:
             hidden: [N, D], last hidden states of the reading prompt (`adapters.prompts.reading_pieces`).
@@ -173,7 +173,7 @@ class Adapter:
 
     @torch.inference_mode()
     def soft_tokens(self, mean: Tensor, noise: float = 0.0) -> Tensor:
-        """The soft tokens of one group: post-processing of its noisy mean.
+        """Return the soft tokens of one group: post-processing of its noisy mean.
 
         Args:
             mean: [c * r], the noisy mean of the group's vectors.
@@ -182,12 +182,12 @@ class Adapter:
         Returns:
             float32 [m, D] on the CPU, finite.
         """
-        found: Tensor = self.decoder(self._seen(mean, noise), self.space.mean, self.lens)[0]
-        return found
+        tokens: Tensor = self.decoder(self._seen(mean, noise), self.space.mean, self.lens)[0]
+        return tokens
 
     @torch.inference_mode()
     def words(self, mean: Tensor, noise: float = 0.0) -> tuple[int, ...]:
-        """The token ids of the words among the soft tokens, for people; arguments as `soft_tokens`."""
+        """Return the token ids of the words among the soft tokens, for people; arguments as `soft_tokens`."""
         if self.lens is None:
             return ()
         places = words_of(self._seen(mean, noise), self.space.mean, self.lens, self.meta.words)[0]
@@ -196,24 +196,24 @@ class Adapter:
     def _seen(self, mean: Tensor, noise: float) -> Seen:
         if tuple(mean.shape) != (self.meta.vector_width,):
             raise ValueError(f"a mean must be [{self.meta.vector_width}], not {list(mean.shape)}")
-        one = mean.detach().to("cpu", torch.float32)[None]
-        if not one.isfinite().all() or not 0 <= noise < float("inf"):
+        batch = mean.detach().to("cpu", torch.float32)[None]
+        if not batch.isfinite().all() or not 0 <= noise < float("inf"):
             raise ValueError("a mean and its noise must be finite")
-        return self.space.seen(one, torch.tensor([noise]))
+        return self.space.seen(batch, torch.tensor([noise]))
 
 
 SPACE_TENSORS: Final = ("mean", "projection", "centres", "group_mean", "group_variance")
 
 
 def tensors_of(space: Space, decoder: Decoder) -> dict[str, Tensor]:
-    """Everything that is stored, by name."""
+    """Return all stored tensors, by name."""
     fitted = {name: getattr(space, name) for name in SPACE_TENSORS}
     learned = {f"decoder.{name}": value for name, value in decoder.state_dict().items()}
     return {name: value.detach().float().contiguous() for name, value in (fitted | learned).items()}
 
 
 def shapes_of(meta: AdapterMeta) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that an adapter with this meta data has."""
+    """Return the shape of every tensor that an adapter with this meta data has."""
     r, c, width, vector = meta.dimensions, meta.centres, meta.width, meta.vector_width
     return {
         "mean": (width,),
@@ -231,7 +231,7 @@ def shapes_of(meta: AdapterMeta) -> dict[str, tuple[int, ...]]:
 
 
 def from_tensors(meta: AdapterMeta, tensors: dict[str, Any], lens: Lens | None) -> Adapter:
-    """An adapter from what was stored; the shapes are those of `shapes_of`.
+    """Build an adapter from stored tensors; the shapes are those of `shapes_of`.
 
     Args:
         lens: of its model; needed if it has words.

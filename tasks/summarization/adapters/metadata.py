@@ -1,7 +1,7 @@
-"""What is known of an adapter without its tensors: enough to price a request, and to say on a card how it was made.
+"""Adapter metadata without tensors: enough to price a request, and to state on a card how the adapter was made.
 
-Nothing here imports torch. The meta data stands in the header of the adapter's safetensors file, so the file's SHA-256,
-which is the adapter's name in requests, covers every word and every number of it.
+Nothing here imports torch. The meta data is in the header of the adapter's safetensors file, so the file's SHA-256,
+which is the adapter's name in requests, covers all of it.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ AdapterName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
 
 
 class AdapterWording(RequestModel):
-    """What the model is told when it reads a document for the adapter, and when it writes from soft tokens.
+    """Prompts of the model for reading a document for the adapter, and for writing from soft tokens.
 
     Attributes:
-        description: what is to be written, such as "a short summary".
-        system, private: of the prompt in which the soft tokens stand where a document would; `private` has
+        description: of the text to write, such as "a short summary".
+        system, private: of the prompt with the soft tokens in place of a document; `private` has
             `{reference}`.
         reading_system, reading_private: of the prompt in which a document is read.
-        reading_opening: the first words of the model's answer to it; the hidden state of the last of them is what
-            stands for the document.
+        reading_opening: the first words of the model's answer to it; the hidden state of the last of them
+            represents the document.
     """
 
     description: str
@@ -45,7 +45,7 @@ class AdapterWording(RequestModel):
     reading_opening: str
 
     def writing_spec(self) -> PromptSpec:
-        """The prompt around the soft tokens.
+        """Return the prompt around the soft tokens.
 
         Raises:
             BadTemplate.
@@ -53,7 +53,7 @@ class AdapterWording(RequestModel):
         return _spec(self.description, self.system, self.private)
 
     def reading_spec(self) -> PromptSpec:
-        """The prompt around a document.
+        """Return the prompt around a document.
 
         Raises:
             BadTemplate.
@@ -62,15 +62,15 @@ class AdapterWording(RequestModel):
 
     @property
     def labelled(self) -> bool:
-        """Whether any prompt tells what the group is about."""
+        """Whether any prompt has a place for the subject of the group."""
         return any(LABEL in _places(spec) for spec in (self.writing_spec(), self.reading_spec()))
 
 
 def _spec(description: str, system: str, private: str) -> PromptSpec:
-    """One turn; nothing is asked of a public row, so its template is the plainest there is."""
-    made = PromptSpec(description=description, system=system, public="{description}", private=private)
-    _places(made)
-    return made
+    """Build a prompt of one turn; public rows are unused, so their template is minimal."""
+    spec = PromptSpec(description=description, system=system, public="{description}", private=private)
+    _places(spec)
+    return spec
 
 
 def _places(spec: PromptSpec) -> Sequence[str]:
@@ -78,10 +78,10 @@ def _places(spec: PromptSpec) -> Sequence[str]:
 
 
 class TrainingSet(RequestModel):
-    """What an adapter was trained on. It must be public: nothing of it is charged, and the adapter may repeat it.
+    """Training data of an adapter. It must be public: it is not charged, and the adapter may repeat it.
 
     Attributes:
-        learned_groups, held_out_groups: how many groups were learned from, and how many early stopping looked at.
+        learned_groups, held_out_groups: numbers of groups for training and for early stopping.
     """
 
     file: str
@@ -94,15 +94,15 @@ class TrainingSet(RequestModel):
 
 
 class Fit(RequestModel):
-    """How the training went; losses are nats per token on the held-out groups.
+    """Results of a training; losses are nats per token on the held-out groups.
 
     Attributes:
-        steps, best_step: how many were made, and after which of them the adapter was taken.
-        first_loss: with the soft tokens as they began.
+        steps, best_step: number of steps, and the step after which the adapter was kept.
+        first_loss: with the initial soft tokens.
         best_loss: of the adapter, over means without noise and with it.
         clean_loss: of the adapter, over means without noise.
-        blind_loss: of the adapter where it is shown the mean of all groups instead of the group's: what the group's own
-            mean is worth is `blind_loss - clean_loss`.
+        blind_loss: of the adapter with the mean of all groups instead of the group's: the value of the group's own mean
+            is `blind_loss - clean_loss`.
     """
 
     steps: Positive
@@ -117,17 +117,17 @@ class AdapterMeta(RequestModel):
     """An adapter without its tensors.
 
     Attributes:
-        model, model_revision, model_digest: whose hidden states it takes and whose soft tokens it gives.
+        model, model_revision, model_digest: the model of its hidden states and soft tokens.
         width: D, the size of a hidden state.
         dimensions: r, of the space into which hidden states are projected.
         centres: c; a unit's vector has c * r entries, of which at most r are not zero.
-        soft_tokens: m, how many it gives.
-        words: how many of those are embeddings of words that the mean is about; they are the last ones.
+        soft_tokens: m, their number.
+        words: number of soft tokens that are embeddings of words for the mean; they are the last ones.
         hidden_units: of its middle layer.
         clip_norm: the suggested L2 bound C of a unit's vector: a quantile of the norms of public documents.
         noise_least, noise_most: the range of noise it was trained with, as the standard deviation of each entry of the
-            mean in clip norms; both 0 where it never saw noise (as in the paper).
-        max_reference_tokens: to how many tokens documents were cut.
+            mean in clip norms; both 0 for a training without noise (as in the paper).
+        max_reference_tokens: length in tokens at which documents were cut.
     """
 
     format: Literal["almoner-adapter-1"] = FORMAT
@@ -158,7 +158,7 @@ class AdapterMeta(RequestModel):
 
     @property
     def vector_width(self) -> int:
-        """c * r, the number of entries of a unit's vector: what the noise is drawn for."""
+        """c * r, the number of entries of a unit's vector, each of which gets noise."""
         return self.centres * self.dimensions
 
 
@@ -175,7 +175,7 @@ class KnownAdapter:
 
 
 def figure(value: float, places: int = 4) -> Decimal:
-    """A measurement for people and for canonical JSON, which has no binary floats."""
+    """Round a measurement for people and for canonical JSON, which has no binary floats."""
     return Decimal(f"{value:.{places}f}")
 
 

@@ -1,4 +1,4 @@
-"""The space of units' vectors, fitted to hidden states of public documents (PRIVACY §5: public data only)."""
+"""Projection space of units' vectors, fitted to hidden states of public documents (PRIVACY §5: public data only)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,23 +12,23 @@ from tasks.summarization.adapters.adapter import Space
 from tasks.summarization.adapters.metadata import WHOLE
 
 CLIP_QUANTILE: Final = 0.5
-"""Of the norms of public vectors. The median: half of the units are shortened a little, and the noise, which is
+"""Quantile of the norms of public vectors. The median: half of the units are shortened a bit, and the noise, which is
 proportional to the clip norm, is not sized for the longest."""
 
 
 class TooFewDocuments(UsageError):
-    """More directions or centres than documents can show."""
+    """More directions or centres than the documents determine."""
 
     def __init__(self, what: str, asked: int, most: int) -> None:
         super().__init__(
             f"{what.capitalize()} of {asked} cannot be fitted: the groups to learn from allow at most {most}.",
-            f"Ask for fewer {what}, or train on more documents.",
+            f"Request fewer {what}, or train on more documents.",
             {"what": what, "asked": asked, "most": most},
         )
 
 
 def fit_space(sets: Sequence[Tensor], dimensions: int, centres: int, seed: int) -> tuple[Space, float]:
-    """A space, and the clip norm for it.
+    """Fit a space, and the clip norm for it.
 
     Args:
         sets: for each public group, the hidden states of its documents, float32 [n, D]; at least one row together.
@@ -56,28 +56,28 @@ def fit_space(sets: Sequence[Tensor], dimensions: int, centres: int, seed: int) 
 
 
 def clipped(vectors: Tensor, clip_norm: float) -> Tensor:
-    """Each row scaled to a norm of at most `clip_norm`, as the mechanism does it on its grid."""
+    """Scale each row to a norm of at most `clip_norm`, as the mechanism does on its grid."""
     norms = vectors.norm(dim=1, keepdim=True).clamp_min(1e-30)
     shortened: Tensor = vectors * (clip_norm / norms).clamp_max(1.0)
     return shortened
 
 
 def _directions(states: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
-    """The mean [D] and the principal directions [r, D] of the rows of `states`; each direction's largest entry is
-    positive, so that they do not depend on the library that found them."""
+    """Return the mean [D] and the principal directions [r, D] of the rows of `states`; each direction's largest entry
+    is positive, so that they do not depend on the library."""
     if dimensions == WHOLE:
         return torch.zeros(states.shape[1]), torch.eye(states.shape[1])
     wide = states.double()
     mean = wide.mean(0)
-    _, sizes, found = torch.linalg.svd(wide - mean, full_matrices=False)
+    _, sizes, directions = torch.linalg.svd(wide - mean, full_matrices=False)
     most = int((sizes > 1e-9 * sizes.max().clamp_min(1e-30)).sum())
     if dimensions > most:
         raise TooFewDocuments("dimensions", dimensions, most)
-    kept = found[:dimensions]
-    signs = kept.gather(1, kept.abs().argmax(1, keepdim=True)).sign()
-    return mean.float(), (kept * signs).float().contiguous()
+    principal = directions[:dimensions]
+    signs = principal.gather(1, principal.abs().argmax(1, keepdim=True)).sign()
+    return mean.float(), (principal * signs).float().contiguous()
 
 
 def _rounded(value: float) -> float:
-    """Three significant digits: a number that people can read on a card."""
+    """Round to three significant digits, for a card."""
     return max(float(f"{value:.3g}"), 1e-6)

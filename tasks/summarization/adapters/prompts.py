@@ -1,4 +1,4 @@
-"""The two prompts of an adapter as tokens: one around a document that is read, one around the soft tokens."""
+"""Tokenised prompts of an adapter: one around a document that is read, one around the soft tokens."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tasks.summarization.adapters.metadata import AdapterWording
 
 
 def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:
-    """The prompt of a row: its document stands between, and the hidden state of the last token stands for it.
+    """Return the prompt around a document, which the hidden state of the last token represents.
 
-    The suffix opens the answer with the wording's first words. The state after "This text is about" is one of what
-    comes next, that is of the subject; the state after an empty answer is mostly one of how answers begin (the idea of
-    asking for a text's meaning in the next word: Jiang et al. 2023, "Scaling Sentence Embeddings with Large Language
-    Models"; how much it gives here is in docs/adapters.md).
+    The suffix opens the answer with the wording's first words. The state after "This text is about" predicts the
+    next word, that is the subject; the state after an empty answer mostly predicts how answers begin (the idea of
+    taking a text's meaning from the next word: Jiang et al. 2023, "Scaling Sentence Embeddings with Large Language
+    Models"; docs/adapters.md has its effect here).
 
     Args:
         about: the public metadata of the group.
@@ -29,5 +29,5 @@ def reading_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -
 
 
 def writing_pieces(tokenizer: Any, wording: AdapterWording, about: str | None) -> PromptPieces:
-    """The prompt of a summary: the soft tokens stand between. Arguments and errors as `reading_pieces`."""
+    """Return the prompt around the soft tokens of a summary. Arguments and errors as `reading_pieces`."""
     return private_prompt(tokenizer, wording.writing_spec(), about)

@@ -1,4 +1,4 @@
-"""The adapters of this machine: `<models folder>/adapters/<digest>/`, each written once and never changed.
+"""Store of this machine's adapters: `<models folder>/adapters/<digest>/`, each written once and never changed.
 
 adapter.safetensors   tensors, and the meta data in its header; its SHA-256 names the folder
 adapter.json          the same meta data, for people
@@ -8,7 +8,7 @@ Finding and describing adapters imports no torch. Every read of an adapter hashe
 
 AdapterUnknown (UsageError), AdapterAmbiguous (UsageError), AdapterNameTaken (UsageError)
 AdapterUnfit (UsageError)           made for another model
-AdapterDamaged (EnvironmentProblem) its file is not the one that its name says, or is no adapter
+AdapterDamaged (EnvironmentProblem) its file does not have the digest of its name, or is no adapter
 """
 
 import hashlib
@@ -40,49 +40,49 @@ _SHORTEST_PREFIX = 6
 
 
 def adapters_folder() -> Path:
-    """Where adapters are kept."""
+    """Return the folder of all adapters."""
     return models_folder() / "adapters"
 
 
 def adapter_folder(digest: str) -> Path:
-    """The folder of one adapter."""
+    """Return the folder of the adapter with this digest."""
     return adapters_folder() / digest
 
 
 def list_adapters(damaged: Callable[["AdapterDamaged"], None] = lambda problem: None) -> list[KnownAdapter]:
-    """Every adapter of this machine, by name and then by digest.
+    """Return every adapter of this machine, by name and then by digest.
 
     Args:
-        damaged: told of each that cannot be read; it is left out, and keeps nobody from the others.
+        damaged: called for each adapter that cannot be read, which is left out.
     """
-    found = []
+    adapters = []
     for digest in _digests():
         try:
-            found.append(KnownAdapter(digest, read_meta(digest)))
+            adapters.append(KnownAdapter(digest, read_meta(digest)))
         except AdapterDamaged as problem:
             damaged(problem)
-    return sorted(found, key=lambda each: (each.meta.name, each.digest))
+    return sorted(adapters, key=lambda adapter: (adapter.meta.name, adapter.digest))
 
 
 def find_adapter(named: str) -> KnownAdapter:
-    """The adapter of that digest, of that name, or whose digest begins so (with six digits or more).
+    """Return the adapter with that digest, name, or prefix of a digest (six digits or more).
 
     Raises:
         AdapterUnknown, AdapterAmbiguous.
-        AdapterDamaged: it was named by its whole digest.
+        AdapterDamaged: the adapter with that whole digest is damaged.
     """
     digests = _digests()
     if named in digests:
         return KnownAdapter(named, read_meta(named))
-    every = list_adapters()
-    found = [each for each in every if each.meta.name == named]
-    if not found and re.fullmatch(f"[0-9a-f]{{{_SHORTEST_PREFIX},63}}", named):
-        found = [each for each in every if each.digest.startswith(named)]
-    if not found:
-        raise AdapterUnknown(named, [each.meta.name for each in every])
-    if len(found) > 1:
-        raise AdapterAmbiguous(named, [each.digest for each in found])
-    return found[0]
+    adapters = list_adapters()
+    matches = [adapter for adapter in adapters if adapter.meta.name == named]
+    if not matches and re.fullmatch(f"[0-9a-f]{{{_SHORTEST_PREFIX},63}}", named):
+        matches = [adapter for adapter in adapters if adapter.digest.startswith(named)]
+    if not matches:
+        raise AdapterUnknown(named, [adapter.meta.name for adapter in adapters])
+    if len(matches) > 1:
+        raise AdapterAmbiguous(named, [adapter.digest for adapter in matches])
+    return matches[0]
 
 
 def require_name_free(name: str) -> None:
@@ -91,23 +91,23 @@ def require_name_free(name: str) -> None:
     Raises:
         AdapterNameTaken.
     """
-    for each in list_adapters():
-        if each.meta.name == name:
-            raise AdapterNameTaken(name, each.digest)
+    for adapter in list_adapters():
+        if adapter.meta.name == name:
+            raise AdapterNameTaken(name, adapter.digest)
 
 
 def read_meta(digest: str) -> AdapterMeta:
-    """The meta data of an adapter, from the header of its file.
+    """Return the meta data of an adapter, from the header of its file.
 
     Raises:
-        AdapterUnknown: there is none of that digest.
-        AdapterDamaged: the file is another one.
+        AdapterUnknown: no adapter has that digest.
+        AdapterDamaged: the file has another digest.
     """
     return _meta_in(_verified(digest), digest)
 
 
 def require_fit(known: KnownAdapter, model: str, model_digest: str | None = None, width: int | None = None) -> None:
-    """Check that an adapter belongs to a model; what is None is not known yet.
+    """Check that an adapter belongs to a model; None is not known yet.
 
     Raises:
         AdapterUnfit.
@@ -122,7 +122,7 @@ def require_fit(known: KnownAdapter, model: str, model_digest: str | None = None
 
 
 def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
-    """The adapter, for the model that is going to use it.
+    """Load the adapter for the model that will use it.
 
     Raises:
         AdapterUnknown, AdapterDamaged, AdapterUnfit.
@@ -140,14 +140,14 @@ def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
     except (SafetensorError, ValueError, KeyError) as problem:
         raise AdapterDamaged(known.digest, f"its tensors cannot be read ({type(problem).__name__})") from None
     if {name: tuple(value.shape) for name, value in tensors.items()} != shapes_of(known.meta):
-        raise AdapterDamaged(known.digest, "its tensors have other shapes than its header says")
+        raise AdapterDamaged(known.digest, "its tensors do not have the shapes of its header")
     if not all(bool(value.isfinite().all()) for value in tensors.values()):
         raise AdapterDamaged(known.digest, "some of its numbers are not finite")
     return from_tensors(known.meta, tensors, lens_of(model) if known.meta.words else None)
 
 
 def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[str, str]) -> KnownAdapter:
-    """Write an adapter; the folder appears whole or not at all.
+    """Write an adapter; the folder appears complete or not at all.
 
     Args:
         tensors: `adapter.tensors_of`.
@@ -155,20 +155,20 @@ def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[
     """
     from safetensors.torch import save
 
-    written = encode_canonical(model_to_json(meta)).decode()
-    data = save(dict(tensors), {_KEY: written})
+    meta_text = encode_canonical(model_to_json(meta)).decode()
+    data = save(dict(tensors), {_KEY: meta_text})
     known = KnownAdapter(hashlib.sha256(data).hexdigest(), meta)
-    made = adapters_folder() / f".new-{secrets.token_hex(8)}"
-    made.mkdir(parents=True)
+    draft = adapters_folder() / f".new-{secrets.token_hex(8)}"
+    draft.mkdir(parents=True)
     try:
-        (made / TENSORS).write_bytes(data)
-        (made / META).write_text(json.dumps({"digest": known.digest, **json.loads(written)}, indent=2) + "\n")
+        (draft / TENSORS).write_bytes(data)
+        (draft / META).write_text(json.dumps({"digest": known.digest, **json.loads(meta_text)}, indent=2) + "\n")
         for name, text in course.items():
-            (made / name).write_text(text)
+            (draft / name).write_text(text)
         if not adapter_folder(known.digest).exists():
-            made.rename(adapter_folder(known.digest))
+            draft.rename(adapter_folder(known.digest))
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     return known
 
 
@@ -180,7 +180,7 @@ def _digests() -> list[str]:
 
 
 def _verified(digest: str) -> bytes:
-    """The bytes of an adapter's file, which are those that its name says."""
+    """Read an adapter's file and check that its digest is its name."""
     path = adapter_folder(digest) / TENSORS
     try:
         data = path.read_bytes()
@@ -189,12 +189,12 @@ def _verified(digest: str) -> bytes:
     except OSError as problem:
         raise AdapterDamaged(digest, f"its file cannot be read ({problem.strerror})") from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise AdapterDamaged(digest, "its digest is another")
+        raise AdapterDamaged(digest, "it has another digest")
     return data
 
 
 def _meta_in(data: bytes, digest: str) -> AdapterMeta:
-    """The meta data in a safetensors header, which is eight bytes of length and then JSON."""
+    """Parse the meta data in a safetensors header, which is eight bytes of length and then JSON."""
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return AdapterMeta.model_validate_json(header["__metadata__"][_KEY])
@@ -218,7 +218,7 @@ class AdapterAmbiguous(UsageError):
 
     def __init__(self, named: str, digests: list[str]) -> None:
         super().__init__(
-            f"{len(digests)} adapters are called {named!r}, or begin so.",
+            f"{len(digests)} adapters have the name or the digest prefix {named!r}.",
             f"Name one by its digest: {', '.join(each[:16] for each in digests)}.",
             {"adapter": named, "digests": digests},
         )
@@ -229,14 +229,14 @@ class AdapterNameTaken(UsageError):
 
     def __init__(self, name: str, digest: str) -> None:
         super().__init__(
-            f"There is an adapter {name!r} already.",
+            f"An adapter {name!r} exists already.",
             "Choose another --name; adapters are never changed.",
             {"adapter": name, "digest": digest},
         )
 
 
 class AdapterUnfit(UsageError):
-    """An adapter with a model that is not its own."""
+    """An adapter that was made for another model."""
 
     def __init__(self, known: KnownAdapter, reason: str) -> None:
         super().__init__(
@@ -247,11 +247,11 @@ class AdapterUnfit(UsageError):
 
 
 class AdapterDamaged(EnvironmentProblem):
-    """A file that is not the adapter that its folder names."""
+    """An adapter file that cannot be read or has another digest."""
 
     def __init__(self, digest: str, reason: str) -> None:
         super().__init__(
             f"The adapter {digest[:16]} on this machine is damaged: {reason}.",
-            f"Delete its folder in {adapters_folder()} and train it again, or copy it anew.",
+            f"Delete its folder in {adapters_folder()} and train it again, or copy it again.",
             {"adapter": digest},
         )

@@ -105,7 +105,7 @@ def test_a_governed_bundle_with_an_internal_figure_is_found(folder: Path, new_ke
 # --- forgeries: stewards approve them, and the publisher's own key signs them ---------------------------------------
 
 FORGERIES: dict[str, tuple[str, Callable[[bytes], bytes], set[str]]] = {
-    "a smaller epsilon in the checklist": ("checklist.md", lambda d: d.replace(b"| 4. What", b"| 1. What"), set()),
+    "a smaller epsilon in the checklist": ("checklist.md", lambda d: d.replace(b"| 4. Any", b"| 1. Any"), set()),
     "an answer for an open question": ("checklist.md", lambda d: d.replace(b"Unknown here.", b"With consent."), set()),
     "a smaller epsilon for machines": (
         "croissant.json",

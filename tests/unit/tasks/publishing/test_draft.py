@@ -101,7 +101,7 @@ def test_a_missing_file_is_noticed(draft, files, name):
 
 def test_a_file_too_many_is_noticed(draft, files):
     (draft / "notes.txt").write_text("extra")
-    with pytest.raises(ArtifactChanged, match="one too many"):
+    with pytest.raises(ArtifactChanged, match="missing or unexpected"):
         rehash(draft, files)
 
 

@@ -479,7 +479,7 @@ def test_the_publisher_cannot_let_a_requester_or_runner_approve(make_release, tm
         record = a_record(people=named)
         draft = tmp_path / f"draft {number}"
         files = write_draft(draft, record, TWO_TEXTS, metrics_of(TWO_TEXTS, "length", "distinct"))
-        with pytest.raises(NotApproved, match="asked for it or ran it"):
+        with pytest.raises(NotApproved, match="requested or ran the release"):
             release.decided_again(draft, files).publish(tmp_path / "out")
 
 

@@ -121,7 +121,7 @@ def test_a_release_without_private_text_has_an_empty_claim():
     found = claim_part(a_record(request, second_opinion=None))
     assert isinstance(found, Claim)
     assert (found.times, found.right) == (None, None)
-    assert "No private text had a part in it" in found.sentences[0]
+    assert "No private text was used for it" in found.sentences[0]
 
 
 def test_a_release_without_protection_has_none():

@@ -134,7 +134,7 @@ def test_the_test_would_notice_a_text_that_enters_late(monkeypatch):
     heard = Heard(monkeypatch)
     asked(TEXTS)
     bits = heard.take()
-    query = constrained_completion._Asked.of(Engine(tiny_model(), memory=2**30), PROMPT, grammar(), MOST)
+    query = constrained_completion._Question.of(Engine(tiny_model(), memory=2**30), PROMPT, grammar(), MOST)
     session = query.session(4)
     early, late = (reference_tokens(tiny_model().tokenizer, text, MOST) for text in TEXTS[:2])
     answer = Answer(query.grammar.automaton.start)

@@ -113,7 +113,7 @@ def test_the_wording_of_the_request_is_what_a_model_is_told(tmp_path: Path) -> N
     assert [how.system for how in writing.told] == ["You know a.", "You know b."] * 2
     assert writing.told[0] == Sampling(8, settings().temperature, 0, "You know a.")
     assert writing.asked[0] == ["Notes. About a."] * 2
-    assert [text.label for text in made.texts] == ["a", "b"] == labels_of_texts(run.wanted)
+    assert [text.label for text in made.texts] == ["a", "b"] == labels_of_texts(run.parameters)
 
 
 def test_no_private_word_reaches_a_prompt(tmp_path: Path) -> None:

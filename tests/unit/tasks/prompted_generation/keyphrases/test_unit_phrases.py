@@ -152,7 +152,7 @@ def test_memory_does_not_grow_with_the_size_of_sketches_times_that_of_a_chunk(tm
     kernel = FourierFeatures.of(27, 2**16, 1)
     found = reader(tmp_path, notes, **changes)
     sizes = {len(labels) for labels, rows in itertools.islice(found.vectors(kernel), 3)}
-    assert sizes == {2**22 // (2 * 2**16 * found.wanted.phrases_per_unit)}
+    assert sizes == {2**22 // (2 * 2**16 * found.parameters.phrases_per_unit)}
     assert {len(labels) for labels, rows in found.vectors(KERNEL)} == {64}
 
 

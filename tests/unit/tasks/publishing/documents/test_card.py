@@ -147,7 +147,7 @@ def test_a_release_without_claim_states_none():
 def test_a_release_that_reads_nothing_says_so():
     plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("public_only"))]}
     text = card(a_record(a_request(mechanism="public_only", plan=plan), second_opinion=None, released={}), ())
-    assert "No private text had a part in it" in text
+    assert "No private text was used for it" in text
     assert "| epsilon | `0` |\n| delta | `0` |" in text
 
 
@@ -228,7 +228,7 @@ def test_no_metric_that_may_not_be_published_is_named():
 def test_a_card_of_summaries_tells_the_groups_and_how_often_a_unit_counts():
     text = the_card(request=a_request(**SUMMARIES))
     assert "| `b7` | `Kettle - kitchen, electric` |" in text
-    assert "was read for 2 of them at most" in text
+    assert "was read for at most 2 of them" in text
     assert "A unit's documents in one group are joined" in text
     alone = SUMMARIES["parameters"] | {"groups_per_unit": 1}
     assert "was read for one of them" in the_card(request=a_request(**SUMMARIES | {"parameters": alone}))
@@ -238,7 +238,7 @@ def test_a_card_of_summaries_that_read_nothing_says_nothing_of_units():
     plan = {"blocks": [0], "facts": {}, "invocations": [invocation(uncharged("public_only"))]}
     request = a_request(**SUMMARIES | {"mechanism": "public_only", "epsilon": None, "delta": None, "plan": plan})
     text = the_card(request=request, second_opinion=None)
-    assert "one text for each of a public list" in text
+    assert "one text for each group of a public list" in text
     assert "A unit that wrote" not in text
 
 

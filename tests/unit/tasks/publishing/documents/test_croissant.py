@@ -62,7 +62,7 @@ def test_a_declared_release_is_valid_without_a_warning(tmp_path: Path) -> None:
     assert read.license == ["https://spdx.org/licenses/CC-BY-4.0.html"]
     assert read.data_use_cases == ["Teaching."]
     assert len(read.data_limitations) == 10
-    assert read.data_social_impact.startswith("Whatever can be found in the release is at most 54.6 times as likely")
+    assert read.data_social_impact.startswith("Any finding in the release is at most 54.6 times as likely")
 
 
 def test_a_release_of_nothing_declared_is_valid_and_lacks_what_only_its_owner_knows(tmp_path: Path) -> None:

@@ -43,18 +43,18 @@ def test_every_level_of_the_pyramid_has_questions_and_every_answer_a_ground() ->
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("What is epsilon", "4. Whatever can be found in the release is at most 54.6 times as likely"),
+        ("What is epsilon", "4. Any finding in the release is at most 54.6 times as likely"),
         ("What is delta", "Times the declared population of 14: 0.0000014."),
         ("Which variant", "zCDP with rho 0.266313639024"),
         ("What is the unit", "all records of the dataset with one value of the field 'id'"),
         ("What are neighbouring", "epsilon 8.705447915257 at delta 0.0000001"),
-        ("How do losses", "whatever would exceed epsilon 8 at delta 0.000001"),
+        ("How do losses", "any release that would exceed epsilon 8 at delta 0.000001"),
         ("Is the budget ever", "Changes that stewards approved: none"),
         ("Which mechanisms", "48 times in a row, rho 0.266313639024"),
-        ("Does somebody else's", "reads epsilon 4.000083"),
+        ("Does an independent accountant", "computes epsilon 4.000083"),
         ("Where do random", "the operating system's"),
         (
-            "Who asked",
+            "Who requested",
             "At least 1 stewards approved before private text was read. At least 2 approved exactly these files",
         ),
         ("What is the standing", "The dataset is governed"),
@@ -83,13 +83,13 @@ def test_what_no_ledger_can_answer_is_said_so(question: str) -> None:
 
 def test_a_private_number_of_units_is_not_divided_by() -> None:
     request = a_request(plan=a_request()["plan"], population=None)
-    assert "nobody outside can divide by it" in answer("What is delta", a_record(request))[0]
+    assert "no outsider can compare delta with it" in answer("What is delta", a_record(request))[0]
 
 
 def test_changes_of_the_budget_and_standing_authorisations_are_told() -> None:
     change = CapChange(old_epsilon="2", old_delta="0.1", new_epsilon="8", new_delta="0.000001")
     assert "epsilon 2 became 8, delta 0.1 became 0.000001" in answer("Is the budget", a_record(cap_changes=[change]))[0]
-    assert "A standing authorisation stood for" in answer("Who asked", a_record(standing=standing()))[0]
+    assert "A standing authorisation replaced the decision" in answer("Who requested", a_record(standing=standing()))[0]
 
 
 def test_measurements_are_named_with_their_exposure() -> None:
@@ -127,13 +127,13 @@ def test_nothing_somebody_typed_changes_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "rows_said", "charged"), [(1, "a unit has one row.", "1 time."), (2, "2 rows at most", "2 times.")]
+    ("most", "rows_said", "charged"), [(1, "a unit has one row.", "1 time."), (2, "at most 2 rows", "2 times.")]
 )
 def test_of_summaries_it_says_in_how_many_groups_a_unit_counts(most: int, rows_said: str, charged: str) -> None:
     parameters = SUMMARIES["parameters"] | {"groups_per_unit": most}
     record = a_record(a_request(**SUMMARIES | {"parameters": parameters}))
     assert rows_said in answer("How much can one unit contribute?", record)[0]
     composed = answer("How do losses of several releases add up?", record)[0]
-    assert f"for {most} of the groups that it wrote in at most" in composed
-    assert f"what one group costs is charged {charged}" in composed
+    assert f"for at most {most} of the groups that it wrote in" in composed
+    assert f"the cost of one group is charged {charged}" in composed
     assert "batch" not in composed

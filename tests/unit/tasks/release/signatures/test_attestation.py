@@ -136,13 +136,13 @@ def test_a_threshold_beyond_the_approvers_is_never_reached(signed, check):
 
 def test_the_statement_of_another_release_does_not_count(release, signed, check):
     other = statement(a_record(libraries={"opendp": "0.17.0"}), release.files)
-    with pytest.raises(NotAttested, match="something else"):
+    with pytest.raises(NotAttested, match="not that of these files"):
         check(signed("sue", "tom", "publisher", of=other))
 
 
 def test_subjects_other_than_the_files_do_not_count(release, signed, check):
     files = release.files | {"texts.jsonl": {"sha256": "0" * 64, "bytes": 1}}
-    with pytest.raises(NotAttested, match="something else"):
+    with pytest.raises(NotAttested, match="not that of these files"):
         check(signed("sue", "tom", "publisher", of=statement(release.record, files)))
 
 
@@ -158,10 +158,10 @@ def resigned(found, payload, keys, keyid, signer):
 @pytest.mark.parametrize("keyid", ["sue", "tom", "publisher"])
 def test_one_signer_under_two_keyids_counts_once(signed, check, payload, keys, keyid):
     forged = resigned(signed("sue", "tom", "publisher"), payload, keys, keyid, "mallory")
-    with pytest.raises(NotAttested, match="does not fit"):
+    with pytest.raises(NotAttested, match="does not verify"):
         check(read_envelope(forged))
     twice = resigned(signed("sue", "publisher"), payload, keys, "tom", "sue")
-    with pytest.raises(NotAttested, match="does not fit"):
+    with pytest.raises(NotAttested, match="does not verify"):
         check(read_envelope(twice))
 
 
@@ -171,7 +171,7 @@ def test_a_signature_of_another_payload_type_does_not_count(signed, check, paylo
     for one in stored["signatures"]:
         if one["keyid"] == keys["tom"].public_key:
             one["sig"] = standard_b64encode(bytes.fromhex(other)).decode()
-    with pytest.raises(NotAttested, match="does not fit"):
+    with pytest.raises(NotAttested, match="does not verify"):
         check(read_envelope(encode_json(stored)))
 
 

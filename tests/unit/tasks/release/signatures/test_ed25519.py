@@ -106,7 +106,7 @@ def test_a_key_needs_its_folder(tmp_path):
 def test_an_open_key_file_is_refused(path, mode):
     SigningKey.create(path)
     path.chmod(mode)
-    with pytest.raises(SigningKeyUnusable, match="open to other users"):
+    with pytest.raises(SigningKeyUnusable, match="accessible to other users"):
         SigningKey.load(path)
 
 

@@ -130,7 +130,7 @@ def test_any_other_key_is_refused_by_name_before_a_passphrase_is_asked(tmp_path,
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_an_open_file_is_not_imported(path, mode):
     path.chmod(mode)
-    with pytest.raises(SigningKeyUnusable, match="open to other users"):
+    with pytest.raises(SigningKeyUnusable, match="accessible to other users"):
         SigningKey.from_openssh(path, nobody)
 
 
