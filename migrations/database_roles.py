@@ -1,7 +1,7 @@
-"""Who may do what on PostgreSQL: groups of readers and writers, and nothing for anybody else.
+"""Database roles on PostgreSQL: groups of readers and writers, and no access for anybody else.
 
-A statement that this session may not type is handed back, for a database administrator. Everything here may be done
-again at any time: it ends in the same state. No password is ever set, read or printed.
+A statement that this session has no right to execute is returned to the caller, for a database administrator. Every
+operation here is idempotent: repeating it ends in the same state. No password is ever set, read or printed.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""What one revision must not take from the revisions before it.
+"""Protections that a revision must not remove from the revisions before it.
 
-The reference of the self-check is made by the same migrations, so a trigger that a revision loses is lost there too
-and the comparison is content. Therefore what protects the ledger is counted before and after each revision, in every
-run of the migrations: whatever is gone by name must be in the revision's own `gives_up`.
+The reference of the self-check is made by the same migrations, so a trigger that a revision loses is missing from the
+reference too, and the comparison reports nothing. Therefore the protections of the ledger are counted before and after
+each revision, in every run of the migrations: every name that disappears must be in the revision's own `gives_up`.
 """
 
 import re

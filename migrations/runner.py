@@ -1,4 +1,4 @@
-"""Runs Alembic on an open connection, inside the caller's transaction."""
+"""Execution of Alembic on an open connection, inside the caller's transaction."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""What a ledger's schema is made of, and whether it is still what the migrations made.
+"""Inventory of a ledger's schema, and its comparison with the schema that the migrations make.
 
-A rebuilt table, a restored dump or a hand can lose a trigger without a word. There is no second list to keep: the
-reference is the same migrations run in a scratch place, which on SQLite is memory and on PostgreSQL a schema of the
-same server inside a savepoint that is rolled back. So definitions are compared as the server itself words them.
+A rebuilt table, a restored dump or a manual change can lose a trigger silently. There is no second list to maintain:
+the reference is the same migrations run in a scratch place, which on SQLite is memory and on PostgreSQL a schema of the
+same server inside a savepoint that is rolled back. So definitions are compared in the server's own wording.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Bring a ledger to the newest schema."""
+"""Upgrade of a ledger to the newest schema."""
 
 from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError

@@ -1,14 +1,14 @@
-"""Every error that almoner shows to a person.
+"""Base classes of every error that almoner shows to a person.
 
-One base, `AlmonerError`: it says what happened, and `advice` says what to do. The command line is the only
-place that catches it; `exit_code` is what the process then returns (1 refused by a rule, 2 wrong usage,
-3 environment). `facts` holds public values only: an error travels into logs, Prefect and the terminal, so no
-text of a private record may ever be put into one.
+The one base, `AlmonerError`, has a message, which states what happened, and `advice`, which states what to do. Only the
+command line catches it; `exit_code` is what the process then returns (1 refused by a rule, 2 wrong usage,
+3 environment). `facts` holds public values only: errors reach logs, Prefect and the terminal, so an error must never
+contain text of a private record.
 
     AlmonerError
-    ├── Refused            (1) a rule said no
+    ├── Refused            (1) a rule forbids it
     ├── UsageError         (2) the request, file or argument is wrong
-    └── EnvironmentProblem (3) something this machine lacks
+    └── EnvironmentProblem (3) something that this machine lacks
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The audit log: the chain of links, its head and checkpoints, and what its links tell of the rows of the ledger."""
+"""The audit log: the chain of links, its head and checkpoints, and the rows of the ledger that its links record."""
 
 from migrations.schema.conditions import STALE, WENT_BACK, role
 from migrations.schema.definitions import Action, Function, Guard, Index, Table

@@ -1,7 +1,7 @@
-"""Conditions that several guards ask, as SQL.
+"""Conditions that several guards share, as SQL.
 
-Rows go by the same letters in all guards: `r` a request, `m` a proposal, `p` its policy, `d` a dataset, `a` an approval
-or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation, `f` an artifact, `t` a transition.
+Aliases of rows are the same in all guards: `r` a request, `m` a proposal, `p` its policy, `d` a dataset, `a` an
+approval or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation, `f` an artifact, `t` a transition.
 """
 
 from migrations.schema.definitions import Both

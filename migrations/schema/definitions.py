@@ -1,4 +1,4 @@
-"""Tables, guards, actions and functions, of which the schema is made; `rendering` writes them for each database."""
+"""Definitions of the schema: tables, guards, actions and functions; `rendering` writes them for each database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""The one door of PostgreSQL: functions through which every write goes, because application roles may write no table.
+"""Write functions of PostgreSQL: every write goes through them, because application roles may write no table.
 
-The functions belong to the owner of the schema and work with its rights; who calls is `session_user`, what time it is
-says the server. Which roles may call them is not part of the schema (`migrations.database_roles`), only that PUBLIC may
+The functions belong to the owner of the schema and run with its rights; the caller is `session_user`, and the time is
+the server's. The schema does not say which roles may call them (`migrations.database_roles` does), only that PUBLIC may
 not.
 """
 

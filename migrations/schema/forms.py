@@ -1,8 +1,8 @@
-"""Values have one form in every table: times, types, numbers of rows, names, and the size of what people write.
+"""Forms of values, the same in every table: times, types, numbers of rows, names, and the size of text by people.
 
-Times are compared as text, so there is one form of each: 27 characters, in UTC. PostgreSQL checks it by a constraint of
-each column (`rendering.table_statement`). SQLite itself takes 0.5 as an integer and a blob as text, and lets a client
-number a row; there guards ask.
+Times are compared as text, so each has exactly one form: 27 characters, in UTC. PostgreSQL checks it by a constraint of
+each column (`rendering.table_statement`). SQLite itself accepts 0.5 as an integer and a blob as text, and lets a client
+number a row; on SQLite, guards check these.
 """
 
 from collections.abc import Iterable, Iterator

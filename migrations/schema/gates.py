@@ -1,4 +1,4 @@
-"""What passes the gates: approvals and their withdrawals, artifacts and what is measured on them, publications."""
+"""Gates: approvals and their withdrawals, artifacts and their evaluations, publications."""
 
 from migrations.schema.conditions import (
     BARRED,

@@ -1,8 +1,9 @@
-"""What the link of a row tells: one view a table, the same words on both databases.
+"""Content of links: one view for each table, with the same text on both databases.
 
 Every row of the ledger is named by one link of the chain, with the SHA-256 of its content. A view gives kind, actor,
-dataset and request of the link, and what people and exports read in its body: names instead of numbers, amounts as
-text, nothing that changes later and nothing private. A table that is added gets a view here and a rank in `audit_log`.
+dataset and request of the link, and the fields of its body that people and exports read: names instead of numbers,
+amounts as text, nothing that changes later and nothing private. A new table needs a view here and a rank in
+`audit_log`.
 """
 
 from migrations.schema.definitions import Both, Sql

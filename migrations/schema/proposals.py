@@ -1,4 +1,4 @@
-"""Proposals: what stewards decide about a dataset beside its requests, and how it takes effect.
+"""Proposals: decisions of stewards about a dataset beside its requests, and how they take effect.
 
 A proposal changes the cap of a dataset, authorises requests of one configuration (a standing authorisation), or
 retracts a release.

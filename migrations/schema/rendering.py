@@ -1,4 +1,4 @@
-"""Writes what the schema is made of as statements of SQLite or PostgreSQL, and executes them."""
+"""Rendering of schema definitions as statements of SQLite or PostgreSQL, and their execution."""
 
 import re
 from collections.abc import Iterable, Iterator

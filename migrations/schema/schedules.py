@@ -1,5 +1,5 @@
-"""Schedules: when a standing authorisation is drawn on, each moment at which that was due, and what was decided
-then.
+"""Schedules: when a standing authorisation is drawn on, each moment at which that was due, and the decision at that
+moment.
 """
 
 from migrations.schema.conditions import STALE, WENT_BACK, role, state

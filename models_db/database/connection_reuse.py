@@ -1,9 +1,9 @@
-"""One connection is kept between two transactions, for as long as it can be trusted.
+"""Reuse of one connection between two transactions, for as long as the connection is valid.
 
-To open one costs more than a transaction: SQLite reads the schema, and copies its whole log back when the last
-connection is closed; PostgreSQL starts a process, which plans every guard anew. What is kept must not outlive what it
-leads to: a process that was forked off opens its own, a file that was moved away or replaced is left, and after a
-pause a server may have gone.
+Opening a connection costs more than a transaction: SQLite reads the schema, and copies its whole log back when the last
+connection is closed; PostgreSQL starts a process, which plans every guard anew. A kept connection must not outlive its
+database: a forked process opens its own, a file that was moved away or replaced is left, and after a pause a server may
+have gone.
 """
 
 import os

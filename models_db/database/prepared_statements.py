@@ -1,7 +1,7 @@
-"""Statements that every run makes again and again, given to the driver as they are.
+"""Statements that every run repeats, passed directly to the driver.
 
 SQLAlchemy spends more time on such a statement than SQLite does. They run in the session's own transaction and fail
-with SQLAlchemy's errors, so nobody need know which way a statement went.
+with SQLAlchemy's errors, so callers need not know which way a statement went.
 """
 
 import re

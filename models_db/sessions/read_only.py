@@ -1,8 +1,8 @@
-"""The ledger as an auditor opens it: through credentials that can only read, and without a trace.
+"""Read-only access to the ledger, for auditors: with credentials that can only read, and without leaving a change.
 
 PostgreSQL: every transaction is read only, and SELECT is all the role needs. SQLite: the file is opened with
 `mode=ro`. A ledger in WAL mode needs a `-shm` file beside it even for that; in a folder where none can be made (a
-read-only copy, a mount) the file is read as it lies (`immutable=1`), which is right only if no change waits in the
+read-only copy, a mount) the file is read without one (`immutable=1`), which is right only if no change waits in the
 `-wal` file and nobody writes meanwhile. The first is checked before, the second afterwards.
 """
 

@@ -1,4 +1,4 @@
-"""Budgets: accounts with two counters, and the append-only entries that alone may move them."""
+"""Budgets: accounts with two counters, and the append-only entries, the only rows that may move the counters."""
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column

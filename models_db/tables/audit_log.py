@@ -1,4 +1,4 @@
-"""The record: a hash chain of everything that was done, its head, and signed checkpoints of it."""
+"""Audit log: a hash chain of everything that was done, its head, and signed checkpoints of it."""
 
 from sqlalchemy import CheckConstraint, Index
 from sqlalchemy.orm import Mapped, mapped_column

@@ -1,4 +1,4 @@
-"""What is protected: datasets, their versions, their partition, and the marks that tell copies apart."""
+"""Datasets: their versions, their partition, and the marks by which copies are distinguished."""
 
 from sqlalchemy import CheckConstraint, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column

@@ -1,4 +1,4 @@
-"""What a request was approved for, as guards look it up: written by the database from the request's own text.
+"""Plans of requests, as guards look them up: written by the database from the request's own text.
 
 Nobody inserts into these tables; runs of equal instalments and of neighbouring blocks are one row each.
 """

@@ -1,4 +1,4 @@
-"""Who acts, in which roles, for whom, and under which policy."""
+"""Principals, their roles, their delegations, and the policy under which they act."""
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column

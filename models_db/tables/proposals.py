@@ -1,4 +1,4 @@
-"""What stewards decide besides releases: caps, standing authorisations, retractions."""
+"""Proposals: decisions of stewards besides releases, on caps, standing authorisations and retractions."""
 
 from sqlalchemy import CheckConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column

@@ -1,4 +1,4 @@
-"""Requests and what becomes of them: transitions, approvals, leases, artifacts, evaluations, publications."""
+"""Requests and their course: transitions, approvals, leases, artifacts, evaluations, publications."""
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column

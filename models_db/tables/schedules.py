@@ -1,4 +1,4 @@
-"""Releases that come again and again: schedules, what became of them, and each moment at which one was due."""
+"""Schedules of recurring releases, their changes, and each moment at which one was due."""
 
 from sqlalchemy import CheckConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column

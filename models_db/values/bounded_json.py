@@ -1,7 +1,7 @@
 """JSON from outside, parsed within bounds: size, nesting, digits of a number, each key once, valid Unicode.
 
 RFC 8259 leaves these open: the standard library takes the last of two equal keys, `NaN`, and numbers of any length.
-Nothing of what was given stands in an error: a file that was named by mistake may be private.
+Errors quote nothing of the input: a file that was named by mistake may be private.
 """
 
 import json

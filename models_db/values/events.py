@@ -1,4 +1,4 @@
-"""What a mechanism did, as a frozen value (after dp-accounting's `dp_event`).
+"""Events: frozen descriptions of one invocation of a mechanism (after dp-accounting's `dp_event`).
 
 Evolution rules, because rows and published bundles outlive the code: a mechanism name is never removed and never
 changes its meaning; new parameters are optional; a reader that meets an unknown name refuses, it never guesses.

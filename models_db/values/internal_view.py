@@ -1,8 +1,8 @@
-"""Unprotected figures that were seen: since when and by whom, and what that means for a lifetime claim (PRIVACY §10.3).
+"""Views of unprotected figures: since when, by whom, and the effect on a lifetime claim (PRIVACY §10.3).
 
-An internal metric reads private data without protection. Whoever has seen one may choose by it what is asked, published
-or stopped next, and no later output can show that; so the mark is the account's, for every dataset that shares it, and
-is never removed.
+An internal metric reads private data without protection. A person who has seen one may choose by it what is requested,
+published or stopped next, and no later output can show that; so the mark is the account's, for every dataset that
+shares it, and is never removed.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Text from outside as screens, pages and files can hold it, whatever somebody has put into it."""
+"""Text from outside, made safe for screens, pages and files whatever it contains."""
 
 import json
 import unicodedata

@@ -1,4 +1,4 @@
-"""Configurations of requests: what stays the same from run to run under a standing authorisation, and what differs."""
+"""Configurations of requests: the terms that a standing authorisation fixes from run to run, and those that differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

@@ -1,7 +1,7 @@
-"""How the budget moves: mechanisms, holds and entries go into the ledger together with their link.
+"""Steps of the budget: mechanisms, holds and entries, written to the ledger together with their link.
 
-One call a step on PostgreSQL, of a door made for it; on SQLite a row at a time. The guards are
-asked in the same order.
+On PostgreSQL a step is one call of a function made for it; on SQLite it is written a row at a time. The guards are
+checked in the same order.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Rows of one table of which nobody needs the numbers, in one statement: the blocks of an account are thousands."""
+"""Bulk insert of rows of one table whose numbers nobody needs, in one statement: an account has thousands of blocks."""
 
 import json
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""What the database refused, as named errors.
+"""Named errors for refusals of the database.
 
-The guards of the migrations speak in stable messages that begin with 'almoner:'; a CHECK speaks by its name. A
+The guards of the migrations raise stable messages that begin with 'almoner:'; a CHECK is identified by its name. A
 service tries the change and lets the database decide; this module only translates.
 """
 

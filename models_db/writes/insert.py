@@ -1,4 +1,4 @@
-"""The one door to the ledger's tables: every row that is written goes through `insert_row`, every lock is taken here.
+"""Inserts and locks of the ledger's tables: `insert_row` writes every row, and every lock is taken here.
 
 SQLite: plain inserts; the guards are triggers, and there is one writer at a time. PostgreSQL: functions that belong to
 the owner of the schema (`migrations.schema.doors`), because application roles may write no table; they put the caller's

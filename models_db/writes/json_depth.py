@@ -1,7 +1,8 @@
-"""How deep a JSON text of the ledger is nested at most, where the database cannot tell by itself.
+"""Maximum nesting of JSON texts in the ledger, where the database cannot check it by itself.
 
 `migrations.schema.forms` bounds bytes and digits on both backends, and on PostgreSQL the depth. SQLite lets no trigger
-use its JSON functions while it mistrusts the schema (`trusted_schema=OFF`), so there the door asks before it writes.
+use its JSON functions while it mistrusts the schema (`trusted_schema=OFF`), so there the depth is checked before a
+write.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a link of the chain says of the rows it is about, spelled out the same on both backends.
+"""Content of a link of the chain about the rows that it commits to, spelled out the same on both backends.
 
 The views are in `migrations.schema.links`.
 

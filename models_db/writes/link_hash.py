@@ -1,4 +1,4 @@
-"""The hash of a link, spelled out for its fixed set of fields: it is computed for every step and on every walk."""
+"""Hash of a link, spelled out for its fixed set of fields: it is computed for every step and on every walk."""
 
 import hashlib
 from json.encoder import encode_basestring as quoted

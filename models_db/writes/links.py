@@ -1,8 +1,9 @@
-"""Making links: what a transaction has recorded becomes links of the chain at its end, and nobody says what they tell.
+"""Links for the rows of a transaction: added to the chain at its end, with a content that no caller chooses.
 
-On PostgreSQL the doors put down in `pending_link` what they have recorded, `almoner_link` tells it, and the server does
-not commit what is untold (`pending_link_is_told`). On SQLite the session keeps it in mind, and `Database.write` tells
-it. Kind, actor, dataset and words of a link come from the row, through the view of its table.
+On PostgreSQL the write functions list in `pending_link` what they have recorded, `almoner_link` makes the links, and
+the server does not commit while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in
+memory, and `Database.write` makes the links. Kind, actor, dataset and words of a link come from the row, through the
+view of its table.
 """
 
 import json

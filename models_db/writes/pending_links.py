@@ -1,4 +1,4 @@
-"""What a session has recorded and not yet told in the chain; `models_db.writes.links` makes links of it."""
+"""Rows that a session has recorded and that have no link yet; `models_db.writes.links` makes links of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Claims of units: marks go into the ledger under a claim, and when the transaction ends the claim gets its digest.
+"""Claims of units: marks go into the ledger under a claim, which gets its digest when the transaction ends.
 
-A transaction makes one claim for an account, whatever units it brings: their number is private, and so is whether any
-of them was new. Hence the salt, which is in the row and in no link.
+A transaction makes one claim for an account, however many units it brings: their number is private, and so is whether
+any of them was new. Hence the salt, which is in the row and in no link.
 """
 
 import hashlib

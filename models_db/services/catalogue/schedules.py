@@ -1,8 +1,9 @@
-"""Schedules and their slots: made, changed, and each moment at which one was due decided once.
+"""Schedules and their slots: creation, changes, and exactly one decision for each moment at which a schedule was due.
 
-A slot is decided in one row: it became a request, or was skipped. The row, the request and the link that tells of both
-are one transaction, so whoever dies on the way has decided nothing. Slots of a schedule only go forward, which the
-database sees to: a clock that was set back, a second poller and a restart all find that slot, or a later one, decided.
+A slot is decided in one row: it became a request, or was skipped. The row, the request and the link that records both
+are one transaction, so a process that dies before its end has decided nothing. Slots of a schedule only go forward,
+which the database enforces: after a clock was set back, beside a second poller and after a restart, that slot or a
+later one is already decided.
 """
 
 from collections.abc import Sequence

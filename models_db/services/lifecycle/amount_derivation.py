@@ -1,7 +1,7 @@
-"""That somebody derives the amounts of a proposal before it is approved and before it takes effect.
+"""Derivation of a proposal's amounts, before it is approved and before it takes effect.
 
-What an epsilon costs is accounting's to know, which is above these services; so they take the check as an argument, and
-go on without one for nothing that carries amounts (docs/decisions/0069).
+Accounting computes what an epsilon costs, and accounting is a layer above these services; so they take the check as an
+argument, and without one they refuse to go on with anything that carries amounts (docs/decisions/0069).
 """
 
 from collections.abc import Callable

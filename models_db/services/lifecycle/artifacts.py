@@ -1,4 +1,4 @@
-"""What attempts produce: committed with their holds, measured, published, delivered."""
+"""Artifacts of attempts: committed with their holds, evaluated, published, delivered."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Attempts of approved requests: who may begin one, the lease on it, and its end without an artifact."""
+"""Attempts of approved requests: the right to begin one, the lease on it, and its end without an artifact."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

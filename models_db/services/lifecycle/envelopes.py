@@ -1,4 +1,4 @@
-"""What narrows a budget without widening it: envelopes reserved under a root account, and windows that pace it.
+"""Limits within a budget: envelopes reserved under a root account, and windows that pace it. Neither widens a budget.
 
 An envelope (`scope`) is taken out of what all others may hold, and only requests that name it draw on it. A window
 (`pacing`) is the most that may be held under a root in a calendar week or month; a new window refills nothing.

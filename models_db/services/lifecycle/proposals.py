@@ -1,4 +1,4 @@
-"""Proposals: what stewards decide besides releases - a new cap, a standing authorisation, a retraction.
+"""Proposals: decisions of stewards other than releases: a new cap, a standing authorisation, a retraction.
 
 A proposal is proposed, approved by m of n at the gate `proposal`, and takes effect with the approval that completes it.
 """

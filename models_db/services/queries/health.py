@@ -1,4 +1,4 @@
-"""What of the ledger's health the database alone can tell; comparing its schema is `migrations.schema_inventory`'s."""
+"""Health of the ledger as far as the database alone can check it; `migrations.schema_inventory` compares its schema."""
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session

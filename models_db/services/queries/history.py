@@ -1,4 +1,4 @@
-"""What the blocks of each cohort went through, and what releases measured: one statement for one as for ten."""
+"""History of the blocks of each cohort, and evaluations of releases: one statement for one as for ten."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

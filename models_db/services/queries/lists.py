@@ -1,7 +1,7 @@
-"""Many rows at once, for pages that list: as many statements for ten thousand requests as for one.
+"""Lists of many rows, for pages: as many statements for ten thousand requests as for one.
 
-The services beside this one answer for one request, dataset or proposal. Whatever is answered here too says the same
-(`tests/contracts/test_listings.py` compares them row by row).
+The services beside this one answer for one request, dataset or proposal. An answer that this module gives too is equal
+to theirs (`tests/contracts/test_listings.py` compares them row by row).
 """
 
 from collections.abc import Collection, Sequence

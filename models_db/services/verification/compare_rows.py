@@ -1,8 +1,8 @@
-"""Comparing rows with the links that commit to them, in the order of the chain; memory does not grow with either.
+"""Comparison of rows with the links that commit to them, in the order of the chain; memory does not grow with either.
 
-Of each link the digests of its rows are computed anew, and then all that it says: kind, actor, dataset, request and
-body. A link that cannot be read is named by its number. That a chain was rewritten as a whole shows against an anchor
-(`verify_chain`), not here.
+For each link the digests of its rows are computed anew, and then its whole content: kind, actor, dataset, request and
+body. A link that cannot be read is reported by its number. A chain that was rewritten as a whole shows against an
+anchor (`verify_chain`), not here.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
-"""What a run and a publication rest on, compared with the record before anything is spent or published.
+"""Evidence of a run and of a publication, compared with the audit log before anything is spent or published.
 
-`verify_rows.compare_rows_with_chain` compares a whole ledger. Here only those rows are compared that decide a request:
-who may decide, the policies, the datasets and claims of its account, every proposal, and the request with its approvals
-and what it produced. Each is to be named by a link that has its own hash and that the next link follows; a chain that
-was rewritten as a whole shows against an anchor (`verify_chain`).
+`verify_rows.compare_rows_with_chain` compares a whole ledger. This module compares only the rows that decide a request:
+principals and roles that may decide, the policies, the datasets and claims of its account, every proposal, and the
+request with its approvals and what it produced. A link must name each of them, have its own hash and be followed by the
+next link; a chain that was rewritten as a whole shows against an anchor (`verify_chain`).
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""Whether the tables say what the chain tells: every row is named by one link, and every link says what its rows say.
+"""Comparison of all tables with the chain: one link names every row, and the content of every link matches its rows.
 
-Guards refuse a change that is not told, but whoever may drop a guard may put it back afterwards: the schema and the
-chain then look as they did. So every column of every table is compared: with the link that commits to it, or, where it
-changes, with the rows from which it follows. Links can be rewritten too; bundles and checkpoints outside tell that
-(`verify_chain`).
+Guards refuse a change that no link records, but a role that may drop a guard may restore it afterwards: the schema and
+the chain then look unchanged. So every column of every table is compared: with the link that commits to it, or, where
+it changes, with the rows from which it follows. Links can be rewritten too; bundles and checkpoints outside the ledger
+show that (`verify_chain`).
 """
 
 from collections.abc import Iterator
