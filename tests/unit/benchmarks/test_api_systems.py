@@ -17,6 +17,8 @@ from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 
+pytestmark = pytest.mark.dear
+
 SCRIPTS = ("api_data", "api_figures", "api_systems", "api_tables")
 SAID = {
     "World": "peace treaty signed abroad",

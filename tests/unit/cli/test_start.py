@@ -13,6 +13,8 @@ from typer.core import TyperGroup
 from cli.app import app
 from cli.command_table import COMMANDS, ListedCommand
 
+pytestmark = pytest.mark.dear
+
 HEAVY = {
     "alembic", "boto3", "botocore", "dask", "datasets", "dp_accounting", "fastapi", "jinja2", "opendp", "pandas",
     "prefect", "pyarrow", "pydp", "ray", "scipy", "securesystemslib", "sentence_transformers", "sklearn", "spacy",

@@ -15,6 +15,8 @@ from flows.schedules.recurrence import (
 )
 from models_db.services.catalogue.schedules import Timing
 
+pytestmark = pytest.mark.dear
+
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
 

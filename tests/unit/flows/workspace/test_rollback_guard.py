@@ -25,6 +25,8 @@ from tests.conftest import Ledgers
 from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, truncate
 from tests.support import World, append_link
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> ProjectHome:
