@@ -52,7 +52,7 @@ IGNORED_FIELDS = ("evaluation", "scope", "public_metadata", "rotate_over", "coho
 
 @dataclass(frozen=True)
 class TwinAttackRequest:
-    """What to attack, and how.
+    """Attacks to run on a public twin, and their settings.
 
     Attributes:
         request: a request's number, or a request as it is written in a file.
@@ -111,7 +111,7 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
 
 
 def _twin_request(workspace: Workspace, attack: TwinAttackRequest) -> ReleaseRequest:
-    """What is asked for, on the twin."""
+    """Return the attacked configuration as a request on the twin."""
     if isinstance(attack.request, int):
         with workspace.database.read() as session:
             request = written_request(request_body(requests.find_request(session, attack.request)))

@@ -1,4 +1,4 @@
-"""What is kept of attacks on public twins: who was in, what was made, what was found; one folder each.
+"""Stored results of attacks on public twins: members, texts and measurements, one folder each.
 
 Everything in it is public or was made from public data. A step is on disk before the next one begins, so whatever is
 interrupted goes on from there.
@@ -28,7 +28,7 @@ _ATTACKS_FOLDER, _SPLIT_FILE, _RESULT_FILE = "attacks", "stage.json", "result.js
 
 
 def configuration_of(body: Mapping[str, Json]) -> dict[str, Json]:
-    """What of a canonical request is attacked."""
+    """Return the part of a canonical request that an attack depends on."""
     return {name: body.get(name) for name in CONFIGURATION_FIELDS}
 
 
@@ -40,16 +40,16 @@ class AttackFolder:
 
     @classmethod
     def for_configuration(cls, home: ProjectHome, configuration: Mapping[str, Json], twin_uid: str) -> "AttackFolder":
-        """Where it is, whether or not it is there."""
+        """Return the folder of a configuration, which need not exist."""
         return cls(home.path_inside(_ATTACKS_FOLDER, f"{digest(dict(configuration))[:16]}-{twin_uid[:12]}"))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all stored results of the configuration."""
         if self.path.exists():
             shutil.rmtree(self.path)
 
     def read_split(self) -> TwinSplit | None:
-        """Who was in; None before it is set.
+        """Return the member split; None before it is made.
 
         Raises:
             AttackUnreadable: the file is damaged.
@@ -76,7 +76,7 @@ class AttackFolder:
         self._write(f"texts-{what}.json", list(texts))
 
     def read_result(self) -> dict[str, Any] | None:
-        """What was found; None before that."""
+        """Return the stored result; None before there is one."""
         found: dict[str, Any] | None = self._read(_RESULT_FILE)
         return found
 

@@ -19,7 +19,7 @@ FORMAT: Final = "almoner-chain-head/1"
 
 
 class ChainHead(Strict):
-    """What `audit checkpoint` writes: unlike a bundle's checkpoint it is not public, so it tells number and time."""
+    """File of `audit checkpoint`: unlike a bundle's checkpoint it is not public, so it states number and time."""
 
     format: Literal["almoner-chain-head/1"] = FORMAT
     seq: int

@@ -1,4 +1,4 @@
-"""The record as a file for other tools: JSON lines, a table for spreadsheets, or OpenLineage events."""
+"""Export of the audit log: JSON lines, a table for spreadsheets, or OpenLineage events."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ PROGRESS_STEP = 1000
 
 
 class ExportFormat(StrEnum):
-    """How an export is written."""
+    """Format of an export."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -38,7 +38,7 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written: how many lines, and the numbers of the first links that no reader can parse."""
+    """Result of an export: its number of lines, and the numbers of the first links that no reader can parse."""
 
     count: int
     unreadable: tuple[int, ...]
@@ -51,7 +51,7 @@ class UnreadableLinks:
     links: list[int] = field(default_factory=list)
 
     def add(self, link: LoggedLink) -> None:
-        """Remember one more."""
+        """Count one more link."""
         if len(self.links) < MOST_NUMBERS_SHOWN and link.seq not in self.links:
             self.links.append(link.seq)
 
@@ -93,7 +93,7 @@ def link_to_json(link: LoggedLink) -> dict[str, object]:
 
 
 def unreadable_body_text(link: LoggedLink) -> str:
-    """What is said in the place of a body that no reader parses; nothing of it is repeated."""
+    """Return the text that replaces a body that no reader can parse; it repeats nothing of the body."""
     return f"link {link.seq}: a body of {len(link.body)} characters that almoner cannot have written"
 
 

@@ -1,4 +1,4 @@
-"""Everything `almoner doctor` looks at: ledger, home, packages, models."""
+"""Checks of `almoner doctor`: ledger, home, packages, models."""
 
 import stat
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Lifetime claims and standing authorisations of the ledger, each held against its own text before it is used.
+"""Lifetime claims and standing authorisations, each compared with its own text before it is used.
 
 What `models_db.services.catalogue.datasets` returns is what rows say; flows that rest on a claim read it here. A
 decision that rests on amounts that do not follow from what people read can only be a rejection.
@@ -112,7 +112,7 @@ def _factor(old: float, new: float) -> str:
 
 
 class AuthorisationDiffers(Refused):
-    """A standing authorisation whose amounts are not those of its configuration."""
+    """The amounts of a standing authorisation do not follow from its configuration."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(

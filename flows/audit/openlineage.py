@@ -50,7 +50,7 @@ class DpBudgetRunFacet(RunFacet):
 
 @dataclass
 class _RecordedSpending:
-    """What an attempt has reserved and armed, according to the record."""
+    """Amounts that an attempt has reserved and armed, according to the audit log."""
 
     mechanisms: list[str] = field(default_factory=list)
     armed: Amount = field(default_factory=Amount)

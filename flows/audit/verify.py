@@ -1,4 +1,4 @@
-"""The chain of the record: verified against what lies outside the ledger, and its head signed into a file."""
+"""Verification of the audit chain against anchors outside the ledger, and signed checkpoints of its head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tasks.object_storage.address import Place
 
 @dataclass(frozen=True)
 class AuditVerification:
-    """The result of a walk along the chain, each witness with its place on it, and what the home objects."""
+    """Result of a walk along the chain: each anchor's place on it, and the objections of the home."""
 
     chain: ChainReport
     anchors: tuple[tuple[Anchor, AnchorPlacement], ...]
@@ -30,31 +30,31 @@ class AuditVerification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is nothing at all to object to."""
+        """Whether there is no objection."""
         agree = self.chain.sound and not self.warning and not self.differences
-        return agree and all(witness.is_genuine for witness, _ in self.anchors)
+        return agree and all(anchor.is_genuine for anchor, _ in self.anchors)
 
 
 def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -> AuditVerification:
-    """Walk the chain, look for every witness on it, and compare every row of the ledger with its link.
+    """Walk the chain, find every anchor on it, and compare every row of the ledger with its link.
 
     Raises:
-        FileUnfit: a witness is neither a bundle nor a checkpoint.
+        FileUnfit: an anchor is neither a bundle nor a checkpoint.
     """
-    witnesses = [read_anchor(path, workspace.home) for path in against]
+    anchors = [read_anchor(path, workspace.home) for path in against]
     with workspace.database.read() as session:
         chain = verify_chain.verify_chain(
-            session, [witness.anchor for witness in witnesses], lambda done, total: report("links", done, total)
+            session, [anchor.anchor for anchor in anchors], lambda done, total: report("links", done, total)
         )
         differences = verify_rows.compare_rows_with_chain(
             session, lambda done, total: report("rows of links", done, total)
         )
-    witnessed = tuple(zip(witnesses, chain.placements, strict=True))
-    return AuditVerification(chain, witnessed, workspace.warning, tuple(differences))
+    placed_anchors = tuple(zip(anchors, chain.placements, strict=True))
+    return AuditVerification(chain, placed_anchors, workspace.warning, tuple(differences))
 
 
 def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
-    """How the ledger of a home differs from its record; None if it does not, or if nobody can tell.
+    """Return how the ledger of a home differs from its audit log; None if it does not, or if that is unknown.
 
     Asked when something failed that nobody foresaw: a reader that was given what almoner cannot have written.
     """

@@ -1,4 +1,4 @@
-"""The file of a backup: a tar archive, its members in order, and last a manifest with the digest of each.
+"""Backup file: a tar archive with its members in order, and last a manifest with the digest of each.
 
 The digests lie beside the data that they are of, in a file that holds the home's keys: they tell nothing more to who
 has it, and they are written nowhere else (docs/decisions/0004).
@@ -41,7 +41,7 @@ class LedgerHead(Strict):
 
 
 class Manifest(Strict):
-    """What a backup holds.
+    """Content of a backup: its files and their digests.
 
     Attributes:
         ledger: where the ledger lies; one on PostgreSQL is not in the archive.
@@ -91,7 +91,7 @@ class ArchiveWriter:
 
 
 class _HashingReader:
-    """What is read, hashed on the way."""
+    """Reader that hashes the bytes it returns."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

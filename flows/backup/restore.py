@@ -1,4 +1,4 @@
-"""Putting a backup back, into an empty home: checked before anything gets the home's name, and told in the record.
+"""Restoration of a backup into an empty home: checked before anything gets the home's name, and recorded.
 
 That nothing was spent after a backup cannot be proved, only refuted: by a bundle, a signed head, or what the old home
 has seen. So whoever restores says why nothing is missing, and that is a link of the chain (docs/decisions/0056).
@@ -149,7 +149,7 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
 def _require_newest(
     staged: ProjectHome, seen: rollback_guard.SeenHeads, against: Sequence[Place], old_home: Path | None
 ) -> None:
-    """Nothing that lies elsewhere knows of more than the ledger does."""
+    """Check that no anchor elsewhere knows more links than the ledger."""
     remembered = rollback_guard.load_head(ProjectHome(old_home)) if old_home is not None else None
     record = open_read_only(staged)
     with record.database.read() as session:
@@ -157,15 +157,15 @@ def _require_newest(
             if known is not None and (how := rollback_guard.missing_links(session, known)):
                 raise BackupOutdated(what, how)
     found = verify_record(record, against)
-    for witness, placed in found.anchors:
-        if not witness.is_genuine:
-            raise BackupOutdated(str(witness.path), "its signature does not fit, so it proves nothing")
+    for anchor, placed in found.anchors:
+        if not anchor.is_genuine:
+            raise BackupOutdated(str(anchor.path), "its signature does not fit, so it proves nothing")
         if placed.link is None:
-            raise BackupOutdated(str(witness.path), f"{placed.verdict}: {placed.detail}")
+            raise BackupOutdated(str(anchor.path), f"{placed.verdict}: {placed.detail}")
 
 
 def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -> int:
-    """A link that says so: whoever reads the record later knows between which links spends may be missing."""
+    """Record the restoration: readers of the audit log then know where spending may be missing."""
     made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=utc_now(),
                        actor_id=workspace.actor.id)  # fmt: skip
     with workspace.database.write() as session:

@@ -1,4 +1,4 @@
-"""The record: links that fit a search, a page at a time."""
+"""Page of the audit log: the links that match a search."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -109,7 +109,7 @@ def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
 
 
 class InvalidSearch(UsageError):
-    """A field of a search that cannot be looked for."""
+    """A search field has a value that cannot be searched for."""
 
     def __init__(self, written: str, what: str, advice: str) -> None:
         super().__init__(f"{written[:LONGEST_DETAIL]!r} {what}.", advice)

@@ -9,7 +9,7 @@ from tasks.reporting.number_format import format_percent, format_small
 
 @dataclass(frozen=True)
 class BalanceFigures:
-    """What an account may lose, has lost, keeps and has left; rho as exact decimals, shares in percent of the cap."""
+    """Cap, spent, held and remaining amounts of an account; rho as exact decimals, shares in percent of the cap."""
 
     rho_cap: str
     rho_spent: str

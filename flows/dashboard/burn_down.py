@@ -1,4 +1,4 @@
-"""How a lifetime budget went down, and when it would be gone at the pace of the last months."""
+"""Burn-down of a lifetime budget, and its end at the pace of the last months."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Outlook = Literal["early", "far", "near", "gone"]
 
 @dataclass(frozen=True)
 class BurnPoint:
-    """What was left at the end of a UTC day, in percent of the cap that is in force now, rounded down."""
+    """Remaining budget at the end of a UTC day, in percent of the cap now in force, rounded down."""
 
     day: str
     left_percent: str
@@ -72,7 +72,7 @@ def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> 
 
 
 def most_spent(burns: Sequence[BurnDown]) -> BurnDown | None:
-    """The one with least left, the first of those that are alike: how a release over all cohorts finds the budget."""
+    """Return the block with the least budget left, the first of equals: a release over all cohorts is bound by it."""
     return min(burns, key=lambda one: float(one.points[-1].left_percent), default=None)
 
 

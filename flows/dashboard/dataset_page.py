@@ -62,7 +62,7 @@ class WindowLine:
 
 @dataclass(frozen=True)
 class CohortFigures:
-    """What one cohort has lost and has left, and who has read it.
+    """Spent and remaining budget of one cohort, and the requests that have read it.
 
     Attributes:
         opened: None for the first one, which was there from the beginning.
@@ -100,7 +100,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class BudgetPanel:
-    """All that shows what is left; withheld as a whole where the policy says so.
+    """All figures of the remaining budget; withheld as a whole where the policy demands it.
 
     Attributes:
         figures: over all cohorts, as a release that reads all of them finds them.

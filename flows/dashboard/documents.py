@@ -1,4 +1,4 @@
-"""What of a release's files may be read, by whom: its report in a version, and its card.
+"""Documents of a release that a viewer may read: its report in one version, and its card.
 
 A steward sees what `almoner report` makes. Everybody else sees the public version, and only while the release is out:
 before the decision its texts are nobody's but the stewards', and what was retracted is not shown again.
@@ -33,7 +33,7 @@ class ReleaseDocuments:
 
 
 def readable_documents(view: View, state: str, made: Artifact | None, dataset: Dataset) -> ReleaseDocuments:
-    """What the viewer may read of what a request has produced."""
+    """Return the documents of a request's artifact that the viewer may read."""
     if made is None:
         return ReleaseDocuments((), card=False)
     reports = tuple(_report_versions(view, state, dataset))

@@ -1,4 +1,4 @@
-"""The first page: every dataset with its budget, how many runs still fit, and what somebody should look at."""
+"""First page: every dataset with its budget, the runs that still fit, and warnings."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ DATASETS_PER_PAGE = 50
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """How many more releases fit that are like the newest request: at its price, out of what it may use.
+    """Number of further releases like the newest request that fit: at its price, within the budget it may use.
 
     Attributes:
         runs: None where they cost nothing.
@@ -88,7 +88,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class _LedgerFacts:
-    """What the ledger has on the datasets of a page, by account or dataset."""
+    """Facts of the ledger about the datasets of a page, by account or dataset."""
 
     budgets: Mapping[int, BudgetFacts]
     cohorts: Mapping[int, Mapping[int, Balance]]
@@ -104,7 +104,7 @@ class _LedgerFacts:
 
 
 def overview_page(view: View, after: str | None = None, having: str = "") -> Overview:
-    """Some datasets by name, beginning after one, whose names have `having` in them."""
+    """Return one page of datasets in order of name, after one name and with `having` in theirs."""
     found = lists.dataset_page(view.session, DATASETS_PER_PAGE + 1, after, having)
     shown = found[:DATASETS_PER_PAGE]
     known = _ledger_facts(view, shown)
@@ -160,7 +160,7 @@ def _newest_cohort(cohorts: Mapping[int, Balance], claim: LifetimeClaim) -> Newe
 
 
 def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
-    """Whether a request reads not all the blocks there are, so that what it leaves counts block by block."""
+    """Whether a request reads only some blocks, so that the remaining budget counts block by block."""
     body = {} if newest is None else request_body(newest)
     return "rotate_over" in body or len(cohorts_in(body) or (FIRST_COHORT,)) < cohorts
 

@@ -1,4 +1,4 @@
-"""What waits, oldest first: for stewards, for somebody who runs it, for somebody who publishes it."""
+"""Queue page: what waits for stewards, for a runner and for a publisher, oldest first."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ WAITING_STATES = tuple(state for states in WAITS_AT.values() for state in states
 
 @dataclass(frozen=True)
 class ApprovalStatus:
-    """Where a thing stands at its gate.
+    """State of a request or proposal at its gate.
 
     Attributes:
         given, needed: approvals that count, and how many are needed.
@@ -107,7 +107,7 @@ def queue_item(view: View, request: Request, state: str) -> QueueItem:
 
 @dataclass(frozen=True)
 class _QueueFacts:
-    """Everything that the ledger has on the things of a page."""
+    """Facts of the ledger about the requests and proposals of a page."""
 
     viewer: int
     now: str

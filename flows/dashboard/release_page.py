@@ -1,4 +1,4 @@
-"""A release: what was asked for, what it claims, where it is, who decided, and which of its papers may be read."""
+"""Page of a release: request, claim, state, decisions, and the documents that the viewer may read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from tasks.reporting.number_format import format_small
 
 @dataclass(frozen=True)
 class ClaimView:
-    """What a release promises, for itself alone: adding or removing one unit, and exchanging one for another.
+    """Claim of one release: for adding or removing a unit, and for replacing one by another.
 
     Attributes:
         right_percent: in how many percent of cases whoever guesses whether a unit is in the data is right at most.

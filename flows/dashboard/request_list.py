@@ -1,4 +1,4 @@
-"""Requests as lists show them."""
+"""Rows of requests in lists."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ def delta_text(body: Mapping[str, Any]) -> str | None:
 
 
 def request_reading(request: Request, each: int) -> Reading | None:
-    """What a request reads of a dataset whose cohorts have so many blocks each; None where that cannot be told."""
+    """Return the blocks that a request reads, by cohort; None where that is unknown."""
     try:
         return reading_in(request_body(request), each)
     except (UsageError, ValueError):
@@ -119,7 +119,7 @@ def request_reading(request: Request, each: int) -> Reading | None:
 
 
 def request_cost(request: Request) -> Amount | None:
-    """What a request's plan costs; None where it has no plan that this almoner can read."""
+    """Return the cost of a request's plan; None where this almoner cannot read the plan."""
     try:
         return cost_of(request_body(request))
     except (KeyError, TypeError, ValueError):

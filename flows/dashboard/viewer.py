@@ -1,4 +1,4 @@
-"""A home opened to be looked at: for the principal whose key lies in it, and through sessions that cannot write.
+"""Read-only view of a home for the principal whose key lies in it; its sessions cannot write.
 
 Everything is asked anew for every page: a role that was revoked, or a policy that became quiet, counts at once.
 """
@@ -38,7 +38,7 @@ class View:
 
     @property
     def is_steward(self) -> bool:
-        """Whether the viewer may see what only stewards do."""
+        """Whether the viewer may see the pages of stewards."""
         return "steward" in self.roles
 
 
@@ -69,7 +69,7 @@ class Viewer:
         with self.database.read() as session:
             actor = principals.acting_principal(session, self.public_key)
             how = rollback_guard.missing_links(session, seen) if seen is not None else ""
-            doubt = f"This is not the ledger that this home has seen: {how}." if how else unread
+            doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
             roles = principals.roles_of(session, actor.id)
             yield View(session, actor, roles, not hides_balances(session, actor), doubt)
 

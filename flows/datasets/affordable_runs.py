@@ -1,4 +1,4 @@
-"""How many runs a budget affords, whether each reads every block or they take turns."""
+"""Number of runs that a budget affords, reading every block or rotating over them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def affordable_runs(
     scope: str | None = None,
     read: str | Sequence[int] | None = None,
 ) -> AffordableRuns | None:
-    """How many releases at that price the budget of a dataset affords; None where the policy keeps that from its asker.
+    """Return how many releases at that price the budget affords; None where the policy hides that from the caller.
 
     In an envelope turns save nothing: it is one account for all of them. A window of time only delays.
 

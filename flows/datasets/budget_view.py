@@ -1,4 +1,4 @@
-"""A dataset's budget as people look at it: the claim and its changes, envelopes, windows of time; and envelopes opened.
+"""View of a dataset's budget (claim, changes, envelopes, pacing windows), and the opening of envelopes.
 
 What is left without an envelope, in an envelope and in the current window are three figures; a release must fit those
 that concern it.
@@ -60,7 +60,7 @@ class PacingWindow:
 
 @dataclass(frozen=True)
 class CohortLine:
-    """What one cohort of a dataset has, and who has read it; the first one was there from the beginning."""
+    """Budget of one cohort, and the requests that have read it; the first cohort exists from the beginning."""
 
     number: int
     opened_at: str | None
@@ -147,7 +147,7 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
 
 
 def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
-    """What each cohort has, if there are several."""
+    """Return the budget of each cohort, if there are several."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
     later = {one.number: one.created_at for one in cohorts.list_opened(session, root)}
     if not later:

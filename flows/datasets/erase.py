@@ -1,7 +1,7 @@
-"""Erasing: the text of one unit, one version or a whole dataset leaves the home; budget, marks and record stay.
+"""Erasure: the text of a unit, a version or a dataset leaves the home; budget, marks and audit log stay.
 
-First the ledger records what will be left of each version, then the home is brought to that. So whoever is killed in
-between leaves an erasure that is known, that nothing can read past, and that the same command carries out.
+The ledger first records what will be left of each version, then the home is changed accordingly. A command that is
+killed in between leaves a recorded erasure: no reader passes it, and the same command completes it.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ LONGEST_REASON = 1000
 
 @dataclass(frozen=True)
 class ErasureTarget:
-    """What is to be erased: a unit by its id, a version by its number, or everything; the id is in no repr.
+    """Target of an erasure: a unit by its id, a version by its number, or everything; the id is in no repr.
 
     Raises:
         InvalidErasureTarget: none of them, or several.
@@ -61,7 +61,7 @@ class ErasureTarget:
 
 @dataclass(frozen=True)
 class ErasureListing:
-    """What would be erased, or was; counts are private, for the person at the keyboard alone.
+    """Files and counts that an erasure would remove, or has removed; the counts are private.
 
     Attributes:
         versions: by number.
@@ -93,7 +93,7 @@ class ErasureListing:
 
 
 def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason: str | None = None) -> ErasureListing:
-    """What `erase` would erase; nothing is changed. A reason is checked if there is one already.
+    """List what `erase` would remove, and change nothing. A reason that is already given is checked.
 
     Raises:
         as `erase`.

@@ -1,4 +1,4 @@
-"""Every place of a project home in which text, or what was worked out of it, may lie: by kind, what erasing removes.
+"""Places of a project home that may hold text or values derived from it, and what erasure removes there.
 
 The list is the whole: a further place in the home gets its row here, and a planted text in
 tests/integration/test_erasure.py that is found wherever this list leaves something out.
@@ -32,7 +32,7 @@ HOME_FOLDERS = ("corpora", "derived", "keys", "quarantine", "released", "reports
 
 @dataclass(frozen=True)
 class ErasedThings:
-    """What an erasure is about, in the terms of the home.
+    """Datasets, versions and units of an erasure, in the terms of the home.
 
     Attributes:
         uids: of the versions.
@@ -87,7 +87,7 @@ def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
 
 
 def _archive_holds(path: Path, uids: tuple[str, ...]) -> bool:
-    """Whether a file is an archive with one of the versions."""
+    """Whether a file is an archive that contains one of the versions."""
     if path.is_symlink() or not path.is_file() or not tarfile.is_tarfile(path):
         return False
     with tarfile.open(path) as archive:

@@ -1,4 +1,4 @@
-"""How many further releases a budget affords: by epsilon, now and ever."""
+"""Forecast of how many further releases a budget affords, by epsilon: now, and over its lifetime."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class ForecastRow:
 
 
 def forecast_table(budget: BudgetView, delta: str, scope: str | None = None) -> Iterator[ForecastRow]:
-    """What is left, counted in releases of `delta` and of growing epsilon.
+    """Yield the remaining budget as numbers of releases at `delta`, by growing epsilon.
 
     Raises:
         EnvelopeUnknown: there is no such envelope.
@@ -46,12 +46,12 @@ def forecast_table(budget: BudgetView, delta: str, scope: str | None = None) -> 
 
 @lru_cache(maxsize=256)
 def release_price(epsilon: str, delta: str) -> Amount:
-    """What a release may charge; see `release_amount`."""
+    """Return the amount that a release may charge; see `release_amount`."""
     return release_amount(epsilon, delta)
 
 
 def count_releases(left: Amount, price: Amount) -> int:
-    """How many releases at a price fit into what is left."""
+    """Return how many releases at a price fit into a balance."""
     return left.rho // price.rho
 
 

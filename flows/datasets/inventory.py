@@ -1,4 +1,4 @@
-"""Datasets with their claims and budgets, as lists and pages of one show them: some statements for hundreds at once."""
+"""List of datasets with their claims and budgets: a few statements for hundreds of datasets at once."""
 
 from collections.abc import Collection, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""A corpus enters: registered with its lifetime claim, and ingested as the next version of its dataset."""
+"""Registration of a corpus with its lifetime claim, and ingestion of its versions."""
 
 import secrets
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
 
 @dataclass(frozen=True)
 class IngestPreview:
-    """What an ingest would do, of which nothing is read off the data.
+    """Effect of an ingest, stated without reading the data.
 
     Attributes:
         number: the version's.
@@ -119,7 +119,7 @@ def ingest(
 def preview_ingest(
     workspace: Workspace, name: str, *, new_cohort: bool = False, population: int | None = None
 ) -> IngestPreview:
-    """What `ingest` would do; neither the source nor the corpora are read.
+    """Return the effect of `ingest`; neither the source nor the corpora are read.
 
     Raises:
         DatasetUnknown, UnitFieldRequired, RoleRequired, InvalidCohort, UnexpectedPopulation: as `ingest`.

@@ -1,4 +1,4 @@
-"""The policy at work: which one is in force, and the checks of every step.
+"""Policy in force, and its checks at every step.
 
 A check returns nothing or raises: whoever calls it cannot overlook its answer. The database enforces approvals, limits
 and pacing once more.
@@ -108,7 +108,7 @@ def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion
 
 
 def adopt_policy(session: Session, actor: Actor, policy: Policy) -> PolicyVersion:
-    """Adopt a policy.
+    """Put a policy in force, as an admin.
 
     Raises:
         NotMeasurable, InvalidTarget: it demands what cannot be.
@@ -133,7 +133,7 @@ def require_satisfiable(policy: Policy) -> None:
 
 
 def hides_balances(session: Session, actor: Actor) -> bool:
-    """Whether the policy in force keeps from `actor` what is left of budgets."""
+    """Whether the policy in force hides balances from `actor`."""
     version = policies.policy_in_force(session)
     if version is None or read_policy_version(session, version).refusals == "full":
         return False
@@ -141,7 +141,7 @@ def hides_balances(session: Session, actor: Actor) -> bool:
 
 
 def require_visible_balances(workspace: Workspace, dataset: str) -> None:
-    """Check that the owner of this home may be told what is left of a budget.
+    """Check that the owner of this home may see balances.
 
     Raises:
         BalancesWithheld: the policy says otherwise.
@@ -165,22 +165,22 @@ def redact_refusals(workspace: Workspace) -> Iterator[None]:
 
 
 class BudgetRefused(Refused):
-    """The budget says no, and the policy does not let it say more."""
+    """Over budget; the policy withholds the figures (`refusals: quiet`)."""
 
     def __init__(self, dataset: str) -> None:
         super().__init__(
             f"The budget of dataset {dataset!r} does not allow this.",
-            "Ask for less, or ask a steward what fits: the policy does not tell analysts (`refusals: quiet`).",
+            "Request less, or ask a steward what fits: the policy hides balances from analysts (`refusals: quiet`).",
             {"dataset": dataset},
         )
 
 
 class BalancesWithheld(Refused):
-    """The policy keeps a budget's figures from analysts."""
+    """The policy hides balances from analysts."""
 
     def __init__(self, dataset: str) -> None:
         super().__init__(
-            f"The policy does not show what is left of the budget of {dataset!r} to analysts (`refusals: quiet`).",
+            f"The policy hides the remaining budget of {dataset!r} from analysts (`refusals: quiet`).",
             "Ask a steward, an auditor or an admin.",
             {"dataset": dataset},
         )
@@ -192,7 +192,7 @@ class PolicyDiffers(Refused):
     def __init__(self, path: str, in_force: str | None) -> None:
         told = "another policy is" if in_force else "no policy is"
         super().__init__(
-            f"Nothing can be asked for under {path}: {told} in force, and only an admin adopts one.",
+            f"Requests under {path} are refused: {told} in force, and only an admin can adopt a policy.",
             "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
             {"policy": path, "in_force": in_force},
         )

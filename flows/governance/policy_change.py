@@ -1,4 +1,4 @@
-"""From one policy to the next: what differs, and putting a file in force."""
+"""Change of the policy: the difference between two policies, and the adoption of a file."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class PolicyChange:
 
     @property
     def differences(self) -> list[FieldDifference]:
-        """What the new policy changes, field by field; everything, where none is in force."""
+        """Return the changes of the new policy, field by field; all fields, where none is in force."""
         before, after = (dict(_flatten_leaves(_with_defaults(each))) for each in (self.before, self.policy))
         return [
             FieldDifference(field, before.get(field), after.get(field))

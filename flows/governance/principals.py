@@ -1,4 +1,4 @@
-"""People of a ledger as commands deal with them: joining with a home, days of grants, signed delegations."""
+"""Principals as commands handle them: enrolment with a home, periods of grants, signed delegations."""
 
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -34,7 +34,7 @@ def find_member(database: Database, public_key: str) -> Actor | None:
 
 
 def list_people(session: Session) -> list[dict[str, Json]]:
-    """Everybody, with the roles they have or will have."""
+    """Return all principals with their present and future roles."""
     grants = principals.unexpired_grants(session)
     return [
         {
@@ -78,7 +78,7 @@ def _key_fingerprint(person: Principal) -> str | None:
 
 
 def delegate(workspace: Workspace, mandate: Mandate) -> int:
-    """Sign and record that somebody may decide in the name of this home's owner; returns the delegation's number.
+    """Sign and record a delegation of this home's owner; return its number.
 
     Raises:
         PrincipalNotFound, DatasetUnknown, SelfDelegation: not those names.
@@ -91,7 +91,7 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
 
 
 def is_signed(session: Session, delegation: Delegation) -> bool:
-    """Whether a delegation has the signature of the steward whose vote it is."""
+    """Whether the steward whose vote is delegated signed the delegation."""
     giver, taker = session.get_one(Principal, delegation.from_id), session.get_one(Principal, delegation.to_id)
     dataset = session.get_one(Dataset, delegation.dataset_id).name
     mandate = Mandate(dataset, taker.name, delegation.valid_from, delegation.valid_to, delegation.reason)
@@ -99,7 +99,7 @@ def is_signed(session: Session, delegation: Delegation) -> bool:
 
 
 def require_mandates(session: Session, request_id: int) -> None:
-    """Check that whoever decided on a request in somebody's name had that person's signature for it.
+    """Check that every decision on behalf of another steward has that steward's signed delegation.
 
     Raises:
         DelegationForged: a delegation is a row without one.
@@ -149,28 +149,28 @@ def _parse_day(written: str) -> date:
 
 
 class InvalidDate(UsageError):
-    """A day that is not written as one."""
+    """The text is not a date."""
 
     def __init__(self, written: str) -> None:
-        super().__init__(f"{written!r} is not a day.", "Write it as 2026-11-30; days are those of UTC.")
+        super().__init__(f"{written!r} is not a date.", "Write it as 2026-11-30; days are in UTC.")
 
 
 class InvalidPeriod(UsageError):
-    """A grant or delegation for no day at all."""
+    """The period of a grant or delegation contains no future day."""
 
     def __init__(self, since: str | None, until: str) -> None:
         begin = f"from {since} " if since else ""
         super().__init__(
-            f"{begin}until {until} is no time to come.".capitalize(), "The last day is that of --until, in UTC."
+            f"The period {begin}until {until} has no day left.", "Choose a later --until; it is the last day, in UTC."
         )
 
 
 class DelegationForged(Refused):
-    """A decision in somebody's name, without that person's signature."""
+    """A decision on behalf of somebody who signed no delegation."""
 
     def __init__(self, request_id: int, taker: str, giver: str) -> None:
         super().__init__(
-            f"{taker!r} decided on request {request_id} in the name of {giver!r}, who has signed no such delegation.",
-            "The ledger was changed by hand: find out by whom. `almoner user list` shows which delegations are signed.",
+            f"{taker!r} decided on request {request_id} in the name of {giver!r} without a signed delegation.",
+            "The ledger was changed by hand. Find out by whom. `almoner user list` shows which delegations are signed.",
             {"request": request_id, "by": taker, "on_behalf_of": giver},
         )

@@ -129,7 +129,7 @@ def write_channels(home: ProjectHome, channels: Mapping[str, Channel]) -> None:
 
 
 def read_secret(variable: str) -> str:
-    """What an environment variable holds.
+    """Return the value of an environment variable that holds a secret.
 
     Raises:
         SecretMissing: nothing.

@@ -1,4 +1,4 @@
-"""Who has to know: notices are read off the audit chain, and every channel remembers how far it has got.
+"""Notices: read from the audit chain, and sent through channels that each remember their position in it.
 
 The chain is the outbox. What is told in it is never lost, and a channel's place in it moves on when a notice has
 arrived; so each arrives at least once, whatever dies, and its number tells a second one apart. No run waits for one.
@@ -80,7 +80,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
 
 @dataclass(frozen=True)
 class ChannelProgress:
-    """How far a channel has got: the next link it looks at, and when, after so many failures in a row."""
+    """Position of a channel: its next link, and after failures in a row the time of its next attempt."""
 
     next: int
     failures: int = 0
@@ -89,7 +89,7 @@ class ChannelProgress:
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """What one look sent through a channel; the name of the error that stopped it, if one did."""
+    """Result of one delivery through a channel; the name of the error that stopped it, if one did."""
 
     channel: str
     sent: int
@@ -142,7 +142,7 @@ def _retry_later(place: ChannelProgress, now: datetime) -> ChannelProgress:
 
 
 def notices_since(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
-    """The links from `first` on, and the notice of each; None for those that nobody has to be told of."""
+    """Yield the links from `first` on with their notices; None for links without one."""
     with database.read() as session:
         columns = [getattr(AuditLink, name) for name in LoggedLink._fields]
         query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(LINKS_PER_ROUND)
@@ -177,7 +177,7 @@ def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str
 
 
 def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
-    """What it costs, or would: of a request its plan, of a proposal the amount it names."""
+    """Return the cost of a request's plan, or the amount that a proposal names."""
     request = session.get(Request, link.request_id) if link.request_id is not None else None
     number = whole_number(body, "proposal")
     proposal = session.get(Proposal, number) if number is not None else None
@@ -191,7 +191,7 @@ def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -
 
 
 def _is_brief_field(value: object) -> bool:
-    """Whether a field of a link is what almoner writes there: a whole number, or a short name."""
+    """Whether a field of a link has the form that almoner writes: a whole number or a short name."""
     return isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
@@ -199,7 +199,7 @@ def _is_brief_field(value: object) -> bool:
 
 
 def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
-    """Keep a channel; it is told of what happens from now on.
+    """Store a channel; its notices begin with the next event.
 
     Raises:
         ChannelExists: there is one of that name.
@@ -248,7 +248,7 @@ def send_test_notice(home: ProjectHome, name: str) -> None:
 
 
 def channel_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
-    """How far every channel has got."""
+    """Return the position of every channel."""
     return _read_progress(home)
 
 

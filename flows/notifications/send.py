@@ -1,4 +1,4 @@
-"""One notice sent through one channel: a line in a file, a signed POST, or a mail."""
+"""Delivery of one notice through one channel: a line in a file, a signed POST, or a mail."""
 
 import hashlib
 import hmac
@@ -58,7 +58,7 @@ def _write_line(channel: LogChannel, notice: Mapping[str, Json]) -> None:
 
 
 def _ends_mid_line(channel: LogChannel) -> bool:
-    """Whether a full disk took only some of the last line: what follows must not be written behind that."""
+    """Whether a full disk took only a part of the last line: nothing may be appended to that."""
     with suppress(OSError, FileUnfit), open_regular_file(Path(channel.file)) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"

@@ -34,7 +34,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """What a metric is called, whether it only grows, which labels it has, and what it says."""
+    """Metric family: its name, type, labels and help text."""
 
     name: str
     kind: str
@@ -179,12 +179,12 @@ def _attempt_samples(session: Session) -> Iterator[MetricSample]:
 
 
 def _error_name(reason: str) -> str:
-    """A reason that is the name of an error; whatever else a ledger may hold is not told."""
+    """Return a reason that is the name of an error; any other text of the ledger is left out."""
     return reason if ALLOWED_ATTRIBUTES["almoner.outcome"].fullmatch(reason) else "other"
 
 
 def _attempt_seconds(begun: str, ended: str) -> float | None:
-    """How long an attempt took; None where a time is none."""
+    """Return the duration of an attempt; None where a time is malformed."""
     try:
         return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
     except (ValueError, TypeError, OverflowError):
@@ -205,9 +205,7 @@ def _link_samples(session: Session) -> Iterator[MetricSample]:
 
 
 class PortTaken(EnvironmentProblem):
-    """Metrics cannot be answered on a port."""
+    """The metrics server cannot listen on the port."""
 
     def __init__(self, port: int, reason: str) -> None:
-        super().__init__(
-            f"Port {port} of this machine cannot be listened on: {reason}.", "Name another one.", {"port": port}
-        )
+        super().__init__(f"almoner cannot listen on port {port}: {reason}.", "Name another port.", {"port": port})

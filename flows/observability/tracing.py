@@ -1,4 +1,4 @@
-"""Traces of what flows do, for those who operate the machines: off unless ALMONER_TRACES names a collector.
+"""Traces of flows for operators: off unless ALMONER_TRACES names a collector.
 
 A flow is one trace, sent when it has ended, whatever the end; each of its stages is one span. What a span says is on
 a closed list (`ALLOWED_ATTRIBUTES`), and how long a stage took is told in few steps: stages read private data, and time
@@ -53,7 +53,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass
 class FlowTrace:
-    """What a flow has done so far; times are in seconds."""
+    """Spans of a flow so far; times are in seconds."""
 
     flow: str
     started: float
@@ -65,7 +65,7 @@ class FlowTrace:
 
 @dataclass(frozen=True)
 class Span:
-    """A span as it is told: `duration_step` is one of STEPS, or LONGER."""
+    """Span as it is exported: `duration_step` is one of STEPS, or LONGER."""
 
     name: str
     at_most: int
@@ -103,7 +103,7 @@ def traced(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """What happens inside is one stage of the flow under way."""
+    """Trace the block as one stage of the flow under way."""
     trace = _current_trace.get()
     if trace is None:
         yield
@@ -131,17 +131,17 @@ def count_instalment() -> None:
 
 
 def error_name(problem: BaseException) -> str:
-    """What a span says of an error: a name of ours, or a type; never a message, which may quote private text."""
+    """Return the exported name of an error: one of ours, or a type; never a message, which may quote private text."""
     return problem.name if isinstance(problem, AlmonerError) else type(problem).__name__
 
 
 def duration_step(seconds: float) -> int:
-    """The step that a duration is told as."""
+    """Return the step to which a duration is rounded for export."""
     return next((step for step in DURATION_STEPS if seconds <= step), LONGEST_STEP)
 
 
 def allowed_attributes(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Those attributes that are on the list, in their form."""
+    """Return the attributes that are on the list, in their form."""
     return {
         name: value
         for name, value in attributes.items()
@@ -150,7 +150,7 @@ def allowed_attributes(attributes: Mapping[str, Value | None]) -> dict[str, Valu
 
 
 def trace_spans(trace: FlowTrace, seconds: float) -> list[Span]:
-    """The trace as it is told: the flow first, then its stages in their order."""
+    """Return the exported spans: the flow first, then its stages in order."""
     whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.outcome": trace.outcome,
              "almoner.instalments": trace.instalments if trace.flow == "execute" else None}  # fmt: skip
     found = [_build_span(trace.flow, seconds, whole, trace.outcome)]
@@ -260,20 +260,20 @@ def require_sendable(address: str) -> None:
 
 
 class UnencryptedCollector(UsageError):
-    """A collector that is neither on this machine nor behind TLS; the address may hold a password."""
+    """The collector is neither on this machine nor behind TLS. Its address may hold a password and is not repeated."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"{COLLECTOR_VARIABLE} is not the address of a collector that traces may be sent to.",
-            "Name one with https://, or one of this machine: http://localhost:4318/v1/traces.",
+            f"{COLLECTOR_VARIABLE} does not name a collector that may receive traces.",
+            "Name one with https://, or one on this machine: http://localhost:4318/v1/traces.",
         )
 
 
 class TelemetryMissing(EnvironmentProblem):
-    """Traces are to be sent, and what sends them is not installed."""
+    """Traces are configured, but OpenTelemetry is not installed."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"{COLLECTOR_VARIABLE} is set, and OpenTelemetry is not installed. Nothing was done.",
+            f"{COLLECTOR_VARIABLE} is set, but OpenTelemetry is not installed. Nothing was done.",
             "Install `almoner[telemetry]`, or unset it.",
         )

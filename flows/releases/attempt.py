@@ -1,4 +1,4 @@
-"""One attempt of an approved request: begun, paid step by step, and ended safely whatever happens.
+"""One attempt of an approved request: start, payment step by step, and an orderly end after any failure.
 
 The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
 and model; unless that gives exactly the approved plan, the run is refused.
@@ -61,12 +61,12 @@ class RunningAttempt:
 
     @property
     def request_id(self) -> int:
-        """The request's number."""
+        """Number of the request."""
         return self.attempt.request_id
 
     @property
     def quarantine(self) -> Path:
-        """Where this attempt's artifact is kept until it is published."""
+        """Folder in which this attempt's artifact waits until it is published."""
         return self.workspace.home.path_inside("quarantine", f"{self.request_id}-{self.attempt.number}")
 
     @property
@@ -348,7 +348,7 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
 
 
 class ForgedApproval(Refused):
-    """An approval that its approver's key did not sign."""
+    """The approver's key did not sign the approval."""
 
     def __init__(self, request_id: int, approver: str) -> None:
         super().__init__(
@@ -359,12 +359,12 @@ class ForgedApproval(Refused):
 
 
 class PlanChanged(Refused):
-    """What would run now is not what was approved."""
+    """The installed code, model or corpus differs from what was approved."""
 
     def __init__(self, request_id: int, part: str) -> None:
         super().__init__(
             f"Request {request_id} was approved with another {part} than the one installed here.",
-            "Submit it again, so that a steward approves what will really run.",
+            "Submit it again, so that a steward approves what will run.",
             {"request": request_id, "changed": part},
         )
 
@@ -374,19 +374,19 @@ class TooManyAttempts(Refused):
 
     def __init__(self, request_id: int, allowed: int) -> None:
         super().__init__(
-            f"Request {request_id} has been run {allowed} times, which is all its policy allows (`attempts`).",
-            "Submit it again; what the failed runs armed stays spent.",
+            f"Request {request_id} has used all {allowed} attempts that its policy allows (`attempts`).",
+            "Submit it again; the amounts that the failed runs armed stay spent.",
             {"request": request_id, "attempts": allowed},
         )
 
 
 class RunInterrupted(Refused):
-    """Ctrl-C: the attempt is closed, what was armed is spent."""
+    """Ctrl-C: the attempt is closed; armed amounts stay spent."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(
-            f"The run of request {request_id} was interrupted: what it had armed stays spent, the rest was given back.",
-            f"Go on with `almoner run {request_id}`, which pays nothing twice, or withdraw it:"
+            f"The run of request {request_id} was interrupted: armed amounts stay spent, the rest was given back.",
+            f"Continue with `almoner run {request_id}`, which pays nothing twice, or withdraw the request:"
             f" `almoner release withdraw {request_id}`.",
             {"request": request_id},
         )

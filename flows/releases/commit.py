@@ -1,4 +1,4 @@
-"""The end of a run: record and card are written beside the texts, and the whole is committed as one artifact."""
+"""Commit of a run: record and card join the texts, and the whole becomes one artifact."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -78,7 +78,7 @@ def _commit_attempt(
 
 
 def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
-    """Everything public about the release; whatever is not on the record's list cannot be published."""
+    """Return all public facts of the release; nothing outside the record's schema can be published."""
     lifetime, changes = _lifetime_claims(run)
     events = [invocation.event for invocation in run.quote.plan.all_invocations]
     return ReleaseRecord.from_request(
@@ -115,7 +115,7 @@ def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
 
 
 def _unprotected_figures(run: RunningAttempt) -> UnprotectedFigures | None:
-    """What was seen before; while a release runs or waits at the publish gate nothing more can be."""
+    """Return the earlier views of internal figures; a release that runs or waits to be published bars new ones."""
     with run.workspace.database.read() as session:
         found = internal_views.find_viewing(session, run.attempt.account_id)
     return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))

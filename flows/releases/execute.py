@@ -1,4 +1,4 @@
-"""From an approved request to an artifact in quarantine: hold, arm, generate, evaluate, commit."""
+"""Execution of an approved request up to an artifact in quarantine: hold, arm, generate, evaluate, commit."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ from tasks.workers.pool import Runner
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run left in quarantine, what the request has spent in all its attempts, and where the run went on."""
+    """Outcome of a run: its quarantine folder, the amount spent over all attempts, and its resume point."""
 
     request_id: int
     digest: str
@@ -153,7 +153,7 @@ def produce_artifact(
 
 
 def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
-    """What draws the charged metrics of a run."""
+    """Return the drawer of the run's charged metrics."""
     return Measuring(
         plan=run.quote.plan.with_local_block_numbers,
         charged=run.quote.charged,
@@ -205,7 +205,7 @@ def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
 
 
 def external_backend(run: RunningAttempt) -> HttpBackend | None:
-    """Who writes texts where the request names an external model.
+    """Return the backend of the external model that the request names.
 
     Raises:
         ExternalModelRefused: the system shows private text to its model.

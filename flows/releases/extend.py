@@ -1,4 +1,4 @@
-"""More texts from what a release has released: the request for them, and the values that they are made of.
+"""Extension of a release: the request for further texts, and the released values they are made from.
 
 Values are outputs of charged mechanisms, so keeping them and using them again is post-processing. They lie in the
 project home under the digest of the artifact that they belong to. The ledger says what may be extended: a release that
@@ -91,7 +91,7 @@ def sweep_values(workspace: Workspace) -> int:
 
 
 def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
-    """What was released for a release.
+    """Return the released values of a release.
 
     Raises:
         ValuesMissing: it is not in this home, or not what the ledger says.
@@ -169,7 +169,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
 
 
 def _require_parent_parts(parent: ParentRelease, request: Mapping[str, Any], artifact: str) -> None:
-    """All that the parent's mechanisms depend on is the parent's."""
+    """Check that everything the parent's mechanisms depend on is unchanged."""
     if artifact != parent.artifact:
         raise ParentDiffers(parent.number, "artifact")
     if request["dataset"]["name"] != parent.request["dataset"]["name"]:
@@ -198,7 +198,7 @@ def _values_path(home: ProjectHome, artifact: str) -> Path:
 
 
 class NotExtendable(Refused):
-    """A release of which no more texts can be made."""
+    """The release cannot be extended."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
@@ -210,22 +210,22 @@ class NotExtendable(Refused):
 
 
 class ParentDiffers(Refused):
-    """A request that names a parent and asks for something else."""
+    """The request names a parent release but differs from it."""
 
     def __init__(self, number: int, part: str) -> None:
         super().__init__(
-            f"The request extends release {number}, and differs from it in its {part}.",
-            f"Let the request be written for you: `almoner release extend {number} --samples N`.",
+            f"The request extends release {number}, but its {part} differs.",
+            f"Let almoner write the request: `almoner release extend {number} --samples N`.",
             {"request": number, "part": part},
         )
 
 
 class ValuesMissing(EnvironmentProblem):
-    """What a release has released is not kept here."""
+    """The released values of a release are not in this home."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"The values that release {number} was made of are not in this home, or not those that the ledger names.",
+            f"The released values of release {number} are missing in this home, or differ from those in the ledger.",
             "Extend it in the home in which it was run, with its folder `released`; or make a new request.",
             {"request": number},
         )
@@ -236,7 +236,7 @@ class ValuesUnwritable(EnvironmentProblem):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"What the run has released cannot be kept: {reason}.",
-            "Make room in the project home and run the request again: it goes on, and nothing is paid twice.",
+            f"The released values of the run cannot be stored: {reason}.",
+            "Make room in the project home and run the request again: the run continues and pays nothing twice.",
             {"reason": reason},
         )

@@ -1,4 +1,4 @@
-"""A run that works for long without arming says now and then that it is alive.
+"""Heartbeat of a run that works for long without arming.
 
 Other machines see of a run its lease alone, and arming prolongs that. But texts are written when everything is armed,
 by an external model perhaps for hours: a sweep elsewhere would take such a run for dead, and what it has made could not
@@ -36,7 +36,7 @@ def heartbeat(run: RunningAttempt, clock: Callable[[], float] = time.monotonic) 
 
 
 def _prolong_lease(run: RunningAttempt) -> None:
-    """Prolong the lease.
+    """Extend the lease's expiry.
 
     Raises:
         AttemptClosed: another attempt has it: this one was swept away, and nothing that it makes would be taken.

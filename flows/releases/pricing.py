@@ -1,4 +1,4 @@
-"""What a request would cost here and now: public facts of the dataset, the installed model, today's code."""
+"""Price of a request here and now: public facts of the dataset, the installed model, today's code."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from tasks.pricing.quote import DatasetFacts, ModelFacts, Quote, model_facts, qu
 
 
 def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
-    """What the request would charge, and what would stay.
+    """Return the charge of a request and the balance after it.
 
     Raises:
         EnvelopeUnknown: it names an envelope that is not open.
@@ -91,7 +91,7 @@ def dataset_facts(
 
 
 def _left_by_cohort(session: Session, dataset: Dataset, read: Reading) -> dict[int, Amount]:
-    """What each cohort has left that a request reads, where it reads several of them whole."""
+    """Return the remaining budget of each cohort that a request reads, where it reads several of them whole."""
     if len(read.cohorts) == 1 or read.turn is not None:
         return {}
     return {cohort: ledger.balance(session, dataset.account_id, read.of(cohort)).remaining for cohort in read.cohorts}

@@ -1,4 +1,4 @@
-"""From a request file to a priced, submitted request. Reads no private text and spends nothing."""
+"""Submission of a request file as a priced request. Reads no private text and spends nothing."""
 
 import secrets
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""From an approved artifact to a bundle: re-hash, record, sign, deliver, checkpoint."""
+"""Publication of an approved artifact as a bundle: re-hash, record, sign, deliver, checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +84,7 @@ def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
 
 
 def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
-    """What the ledger has on the artifact now; a second delivery keeps the first one's head and revocation list."""
+    """Return the ledger's documents of the artifact; a second delivery keeps the head and revocation list."""
     decisions = gates.decisions_for_bundle(session, artifact.request_id)
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
     names = {principal: requests.principal_name(session, principal) for principal in delegators}
@@ -94,7 +94,7 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
 
 
 def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
-    """What the request produced.
+    """Return the artifact of a request.
 
     Raises:
         WrongState: nothing yet.

@@ -1,4 +1,4 @@
-"""Going on after a run that was interrupted: what it left in quarantine, held against what the ledger says is paid.
+"""Resumption of an interrupted run: its quarantine folder, compared with what the ledger says is paid.
 
 The ledger says which instalments are paid; the journal says which tokens were drawn with them. An attempt that goes on
 keeps the split into batches, skips one draw of every text for each time the work was interrupted, draws with what is
@@ -22,7 +22,7 @@ from tasks.values.plan import Plan
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where an attempt goes on.
+    """Point at which an attempt continues.
 
     Attributes:
         first: the attempt that began, whose split into batches stays.
@@ -47,7 +47,7 @@ class ResumePoint:
         return sum(map(len, self.state.tokens.values()))
 
     def remaining_of(self, plan: Plan) -> Amount:
-        """What is paid of the plan."""
+        """Return the paid part of the plan."""
         return total_amount(
             [p for each, paid in zip(plan.all_invocations, self.paid, strict=True) for p in each.instalments[:paid]]
         )
@@ -73,12 +73,12 @@ class ResumePoint:
 
 
 def journal_folder(home: ProjectHome, request_id: int) -> Path:
-    """Where what a request has drawn is kept until it is produced."""
+    """Return the folder that keeps a request's draws until its artifact is produced."""
     return home.path_inside("quarantine", f"{request_id}-unfinished")
 
 
 def load_resume_point(session: Session, request: Request, plan: Plan, contents: Contents) -> ResumePoint:
-    """Where to go on with `plan` from what an interrupted run left.
+    """Return the point at which `plan` continues after an interrupted run.
 
     Raises:
         JournalUnfit: it is another request's, older than what is paid, or nothing can be drawn any more.

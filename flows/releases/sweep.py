@@ -1,4 +1,4 @@
-"""Cleaning up after processes that died: leases, holds, half-written folders, values of no release."""
+"""Sweep after processes that died: leases, holds, half-written folders, values of no release."""
 
 import shutil
 import socket
@@ -19,7 +19,7 @@ from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep found: requests whose run was closed, and how many folders and files were removed."""
+    """Result of a sweep: the requests whose run was closed, and the numbers of removed folders and files."""
 
     requests: tuple[int, ...]
     folders: int
@@ -44,7 +44,7 @@ def forfeit_own_dead_attempts(workspace: Workspace, request_id: int) -> None:
 
 
 def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
-    """Forfeit what a dead attempt had armed and give back the rest; False if somebody else was faster."""
+    """Forfeit the armed amounts of a dead attempt and give back the rest; False if another process was faster."""
     try:
         with workspace.database.write() as session:
             blocks = planned_blocks(find_request(session, lease.request_id))
@@ -56,7 +56,7 @@ def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
 
 
 def is_dead(lease: Lease) -> bool:
-    """Whether the lease's process is gone: on this machine that can be seen, of another one only its silence.
+    """Whether the lease's process is gone: visible on this machine, inferred from expiry on another one.
 
     A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
     """

@@ -1,7 +1,7 @@
-"""One look at everything that waits: slots that are due, their runs, and requests that were approved by hand.
+"""One poll: due slots and their runs, and requests that were approved by hand.
 
-A look needs no Prefect and keeps nothing between two looks but what this process has tried in vain; all else is in the
-ledger, so that any number of pollers may look at the same time.
+A poll needs no Prefect. Between two polls a process remembers only its failed attempts; everything else is in the
+ledger, so any number of pollers may run at the same time.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from tasks.workers.backend_settings import HERE, WorkerBackend
 
 @dataclass(frozen=True)
 class PollerSettings:
-    """How a poller works.
+    """Settings of a poller.
 
     Attributes:
         device, workers, backend: as for `almoner run`.
@@ -41,13 +41,13 @@ class PollerSettings:
 
     @property
     def run_options(self) -> tuple[str, int, WorkerBackend]:
-        """What a run is told."""
+        """Options of the poller's runs."""
         return self.device, self.workers, self.backend
 
 
 @dataclass(frozen=True)
 class PollProblem:
-    """What could not be done now: the name of the error and its public message."""
+    """Failure of one step of a poll: the name of the error and its public message."""
 
     what: str
     name: str
@@ -60,7 +60,7 @@ class PollProblem:
 
 @dataclass
 class PollResult:
-    """What one look has found and done."""
+    """Slots, runs and failures of one poll."""
 
     decided: list[SlotDecision] = field(default_factory=list)
     ran: list[SlotRun] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Poller:
 
 @contextmanager
 def _collect_problem(what: object, result: PollResult) -> Iterator[None]:
-    """What cannot be done now is noted, and no reason to leave the rest; Ctrl-C is."""
+    """Collect an error of the block as a failure, so that the rest of the poll goes on; Ctrl-C passes."""
     try:
         yield
     except RunInterrupted:

@@ -71,7 +71,7 @@ def _schedule_deployment(
 
 
 def prefect_schedule(timing: Timing) -> "Schedule":
-    """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only knocks.
+    """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only triggers a poll.
 
     Raises:
         ValueError, InvalidScheduleRule: Prefect does not know such a rule, or nobody.

@@ -1,4 +1,4 @@
-"""The flow of a Prefect deployment: it knocks when a schedule is due, and the ledger says what is to be done."""
+"""Prefect flow of a deployment: it runs a schedule's due slots; the ledger decides which."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a schedule is due: cron lines, intervals and recurrence rules, in a time zone whose clocks may change.
+"""Recurrence of a schedule: cron lines, intervals and recurrence rules in a time zone with clock changes.
 
 A cron line (cronsim) and a recurrence rule (RFC 5545, dateutil) say times of a wall clock. An hour that the clock
 leaves out is left out; one that it shows twice counts once, the first time. An interval counts elapsed time and knows
@@ -73,7 +73,7 @@ class Recurrence:
         return list(islice(self._forwards(after), number))
 
     def slots_until(self, after: datetime, last: datetime, most: int) -> int:
-        """How many moments are later than `after` and not later than `last`, counted up to `most`."""
+        """Count the moments later than `after` and not later than `last`, up to `most`."""
         after = max(after, self.starts_at - timedelta(microseconds=1))
         return sum(1 for _ in islice(takewhile(lambda at: at <= last, self._forwards(after)), most))
 
@@ -93,7 +93,7 @@ class Recurrence:
         return at.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
     def _utc_time(self, wall: datetime) -> datetime | None:
-        """When the clock shows that time first; None if it never does."""
+        """Return the first instant at which the clock shows that time; None if it never does."""
         found = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
         return found if self._wall_clock(found) == wall else None
 
@@ -135,7 +135,7 @@ def parse_interval(rule: str) -> timedelta:
 
 
 def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: datetime) -> Timing:
-    """What was written of a schedule, checked.
+    """Return the checked recurrence of a schedule's options.
 
     Args:
         start: a date or time on the clock of `zone`; None is the next full minute, of an interval one step from then.
@@ -221,29 +221,29 @@ def _rrule_times(rule: str, start: datetime) -> Any:
 
 
 class InvalidScheduleRule(UsageError):
-    """A rule that says no times."""
+    """The schedule rule is malformed or never due."""
 
     def __init__(self, kind: str, rule: str, reason: str) -> None:
         super().__init__(
-            f"The {kind} {rule!r} is no rule for a schedule: {reason}.",
+            f"The {kind} {rule!r} is not a valid schedule rule: {reason}.",
             'For example --cron "0 6 * * 1", --every 12h, or --rrule "FREQ=MONTHLY;BYDAY=1MO;BYHOUR=6;BYMINUTE=0".',
             {"kind": kind, "rule": rule},
         )
 
 
 class ZoneUnknown(UsageError):
-    """A time zone that nobody has heard of."""
+    """The time zone does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"There is no time zone {name!r}.", "Use an IANA name, such as Europe/Berlin or UTC.", {"zone": name}
+            f"The time zone {name!r} does not exist.", "Use an IANA name, such as Europe/Berlin or UTC.", {"zone": name}
         )
 
 
 class InvalidStartTime(UsageError):
-    """A beginning that is no time."""
+    """The start is not a date or time."""
 
     def __init__(self, written: str) -> None:
         super().__init__(
-            f"{written!r} is no date or time.", "Write 2027-01-04 or 2027-01-04T06:00.", {"start": written}
+            f"The start {written!r} is not a date or time.", "Write 2027-01-04 or 2027-01-04T06:00.", {"start": written}
         )

@@ -1,4 +1,4 @@
-"""One schedule carried out by hand: what is due now, or a moment that somebody names."""
+"""Run of one schedule by hand: its due slots, or one named slot."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -41,7 +41,7 @@ def run_schedule_now(
 
 
 def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
-    """The moment that somebody has written, on the schedule's clock unless it says which."""
+    """Return the instant of a written moment, on the schedule's clock unless it names a zone."""
     try:
         found = datetime.fromisoformat(written)
     except ValueError:
@@ -53,22 +53,22 @@ def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
 
 
 class NoSuchSlot(UsageError):
-    """A moment at which a schedule is not due, or not yet."""
+    """The schedule is not due at this moment, or not yet."""
 
     def __init__(self, number: int, written: str) -> None:
         super().__init__(
-            f"{written} is no moment of schedule {number} that has come.",
-            f"See its moments with `almoner schedule show {number}`.",
+            f"Schedule {number} has no slot at {written} that is due.",
+            f"See its slots with `almoner schedule show {number}`.",
             {"schedule": number, "slot": written},
         )
 
 
 class NothingDue(Refused):
-    """Everything that has come is decided and run."""
+    """Every slot that was due has been decided and run."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"Nothing of schedule {number} is due, and nothing is to be run.",
+            f"Schedule {number} has no slot that is due.",
             f"See when it is due next: `almoner schedule show {number}`.",
             {"schedule": number},
         )

@@ -1,4 +1,4 @@
-"""Schedules as people make and look at them: when they are due, what they draw on, and what became of each slot."""
+"""Schedules: creation and views of their recurrence, authorisation and slots."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ LIVE_STATES = ("open", "carried")
 
 @dataclass(frozen=True)
 class SlotRow:
-    """What became of one slot: `skipped`, or how far its request is; a reason where there is one."""
+    """State of one slot: `skipped`, or the state of its request; with a reason where there is one."""
 
     slot: str
     request: int | None
@@ -220,11 +220,11 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
 
 
 class AuthorisationNotSchedulable(Refused):
-    """No standing authorisation that anything could be drawn on."""
+    """The proposal is not a standing authorisation that a schedule can use."""
 
     def __init__(self, number: int, told: str) -> None:
         super().__init__(
-            f"Proposal {number} {told}; a schedule draws on a standing authorisation that waits or is in force.",
+            f"Proposal {number} {told}; a schedule needs a standing authorisation that is open or in force.",
             "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
             {"proposal": number},
         )

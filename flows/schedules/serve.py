@@ -1,7 +1,7 @@
-"""Looking again and again: the loop of `almoner serve`, and beside it, where there is a Prefect server, its runner.
+"""Loop of `almoner serve`: repeated polls, and Prefect's runner beside them where there is a server.
 
-Every schedule is a Prefect deployment whose runs only knock (`flows.schedules.prefect_trigger`); the loop would find
-the same slots by itself, and finds what was made since. Deployments are for those who watch their work in Prefect.
+Every schedule is a Prefect deployment whose runs only trigger a poll (`flows.schedules.prefect_trigger`). The loop
+finds the same slots by itself, and new ones. Deployments make the runs visible in Prefect.
 """
 
 import signal
@@ -21,7 +21,7 @@ from models_db.values.canonical_json import Json
 
 
 def poll_once(home: ProjectHome, settings: PollerSettings) -> PollResult:
-    """Look once, and send what is to be told.
+    """Poll once, and send the notices that are due.
 
     Raises:
         RunInterrupted: Ctrl-C.

@@ -1,4 +1,4 @@
-"""Slots of schedules: what is due, what is decided about it, and the runs that follow.
+"""Slots of schedules: which are due, the decision about each, and the runs that follow.
 
 Deciding asks for the release as an analyst would, and the gates answer: the slot becomes a request, or it is skipped
 with the name of the refusal. What only this machine or this home cannot do decides nothing; the slot waits for the next
@@ -61,7 +61,7 @@ class DueSlot:
 
 @dataclass(frozen=True)
 class SlotDecision(DueSlot):
-    """What became of a slot: the request's number, or the name of the refusal and its public message."""
+    """Decision about a slot: the request's number, or the name of the refusal and its public message."""
 
     request_id: int | None
     skipped: str | None = None
@@ -80,7 +80,7 @@ class SlotDecision(DueSlot):
 
 @dataclass(frozen=True)
 class SlotRun:
-    """How the run of a slot's request ended: `produced`, `given up`, or `not now` with the name of the reason."""
+    """End of the run of a slot's request: `produced`, `given up`, or `not now` with the name of the reason."""
 
     schedule: int | None
     request_id: int
@@ -117,7 +117,7 @@ def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | 
 def list_due_slots(
     workspace: Workspace, now: datetime, unread: Callable[[int, UsageError], None] = lambda schedule, problem: None
 ) -> list[DueSlot]:
-    """What is due in the whole ledger, by schedule.
+    """Return the due slots of the whole ledger, by schedule.
 
     Args:
         unread: told of each schedule that cannot be read here, say in a time zone that this machine does not know; one
@@ -215,7 +215,7 @@ def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
 def run_slot(
     workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: WorkerBackend = HERE
 ) -> SlotRun | None:
-    """Run the request of a slot, or go on with it where another process died; None if somebody else is to run it.
+    """Run the request of a slot, or resume it after a dead process; None if another process is to run it.
 
     A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
     tried again and again would use up the authorisation. A person still may (`almoner run`). Whether it was given up is
@@ -263,7 +263,7 @@ def _close_own_attempt(workspace: Workspace, number: int) -> None:
 
 
 def may_run(workspace: Workspace, number: int) -> bool:
-    """Whether the owner of this home may run a request: a runner, and where roles are separate nobody who asked for it.
+    """Whether the owner of this home may run a request: a runner and, where roles are separate, not its requester.
 
     Asked before anything is begun, because an attempt uses a run of the authorisation.
     """
@@ -290,7 +290,7 @@ def _is_running(workspace: Workspace, number: int) -> bool:
 
 
 def _slot_run_of_error(workspace: Workspace, slot: ScheduleSlot, problem: AlmonerError, begun: int) -> SlotRun:
-    """What is told of a run that has not ended with an artifact."""
+    """Return the slot's result after a run without an artifact."""
     number = slot.request_id or 0
     if isinstance(problem, RunInterrupted):
         raise problem

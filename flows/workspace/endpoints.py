@@ -35,7 +35,7 @@ def parse_endpoint(name: str, said: Mapping[str, object]) -> Endpoint:
 
 
 def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False) -> None:
-    """Keep an endpoint.
+    """Store an endpoint.
 
     Raises:
         EndpointExists: there is one of that name, and it is not to be replaced.
@@ -48,7 +48,7 @@ def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False
 
 
 def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
-    """Forget an endpoint.
+    """Remove an endpoint.
 
     Raises:
         EndpointUnknown: there is none of that name.
@@ -73,7 +73,7 @@ def _write_endpoints(home: ProjectHome, endpoints: Mapping[str, Endpoint]) -> No
 
 
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
-    """All that is said of an endpoint: what is not there has its default."""
+    """Return the fields of an endpoint that differ from their defaults."""
     found = model_to_json(endpoint)
     if not isinstance(found, dict):
         raise TypeError("an endpoint is a mapping")
@@ -84,13 +84,13 @@ def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
 
 
 class EndpointExists(UsageError):
-    """A name that is taken."""
+    """The name of the endpoint is taken."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"There is an endpoint {name!r} already.",
-            "Choose another name, or say --replace; requests that were made for another address or model are then to be"
-            " made and approved again.",
+            f"An endpoint {name!r} exists already.",
+            "Choose another name, or use --replace; requests made for another address or model must then be submitted"
+            " and approved again.",
             {"endpoint": name},
         )
 

@@ -1,4 +1,4 @@
-"""How every flow runs: never twice by itself, and nothing of it is stored.
+"""Options of every Prefect flow: no retries, and nothing stored.
 
 A retry would charge again, a persisted result would put private text into Prefect's storage, and captured prints
 would put it into its log (docs/threat-model.md).

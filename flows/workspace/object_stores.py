@@ -1,4 +1,4 @@
-"""`stores.yaml` of a home: how the buckets are reached that people name in addresses (docs/stores.md)."""
+"""`stores.yaml` of a home: access to the buckets that addresses name (docs/stores.md)."""
 
 import stat
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tasks.publishing.verify import NoBundle
 
 
 def buckets_of(home: ProjectHome) -> Buckets:
-    """What a home knows of each bucket; nothing where there is no file.
+    """Return a home's settings of each bucket; empty without a file.
 
     Raises:
         FileUnreadable, FileInvalid: it is none; what was written is not repeated.
@@ -57,7 +57,7 @@ def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
 
 @contextmanager
 def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundlePrefix]:
-    """Where bundles are delivered to until the end of the block; a store has answered once.
+    """Open the destination of bundles until the end of the block; a store has answered once.
 
     Raises:
         StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `open_source`.
@@ -105,11 +105,11 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
 
 
 class StoresFileExposed(EnvironmentProblem):
-    """Settings of buckets that others may read or change."""
+    """Other users may read or change the bucket settings."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} is open to others of this machine.",
-            f"`chmod 600 {path}`, and see that it says what you wrote.",
+            f"Other users of this machine can open {path}.",
+            f"Run `chmod 600 {path}`, and check that its content is yours.",
             {"path": path},
         )

@@ -1,4 +1,4 @@
-"""YAML that people write, read as plain data: what two readers of YAML could understand differently is refused.
+"""Strict YAML reader: plain data only; text that two YAML readers could read differently is refused.
 
 Of YAML 1.2's core schema: mappings, lists, text, `true`, `false`, `null`, decimal numbers. What YAML 1.1 made of other
 words is text here: `yes`, `no`, `on`, `off`, days and times. Refused by name are anchors and aliases (a short file can
@@ -94,7 +94,7 @@ _add_resolver("float", _DECIMAL, "-+0123456789.")
 
 
 def parse_yaml(text: str) -> object:
-    """The one document in `text`, as plain data; None where there is none.
+    """Return the one document in `text` as plain data; None where there is none.
 
     Raises:
         InvalidYaml: it is not plain YAML.

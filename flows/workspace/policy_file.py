@@ -1,4 +1,4 @@
-"""`policy.yaml`: the one a new home gets, reading one, and writing one out."""
+"""`policy.yaml`: the default of a new home, its reader and its writer."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -118,12 +118,12 @@ def policy_text(policy: Policy) -> str:
 
 
 class PolicyAltered(EnvironmentProblem):
-    """A policy in the ledger is not the one that was adopted."""
+    """A policy in the ledger differs from the one that was adopted."""
 
     def __init__(self, named: str) -> None:
         super().__init__(
-            f"The ledger's policy {named} is not the one that this digest names: its text differs, or what the ledger"
-            " enforces of it.",
+            f"The ledger's policy {named} does not match its digest: its text differs, or the columns that the ledger"
+            " enforces.",
             "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
             {"policy": named},
         )

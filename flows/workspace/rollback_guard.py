@@ -1,4 +1,4 @@
-"""What a home remembers of its ledger outside the ledger, so that an older copy cannot be put back unnoticed.
+"""Rollback guard: a home remembers its ledger's head outside the ledger, so that an older copy is noticed.
 
 `seen.json` (0600, replaced as a whole) holds the head of the chain as this home last saw it, the newest signed
 checkpoint, and the first link, which names the ledger. It is looked at whenever the workspace is opened and renewed
@@ -95,7 +95,7 @@ def save_head(home: ProjectHome, seen: SeenHeads | None, *, durable: bool = Fals
 
 
 def load_head(home: ProjectHome) -> SeenHeads | None:
-    """What the home remembers; None if nothing (an empty file is what a power cut can leave).
+    """Return the remembered head; None if there is none (a power cut can leave an empty file).
 
     Raises:
         SeenFileUnusable: the file is not ours or cannot be read.
@@ -115,7 +115,7 @@ def load_head(home: ProjectHome) -> SeenHeads | None:
 
 
 def missing_links(session: Session, seen: SeenHeads) -> str:
-    """How the ledger contradicts what was seen, as the end of a sentence; empty if it does not."""
+    """Return how the ledger contradicts the remembered head, as the end of a sentence; empty if it does not."""
     wanted = {1: seen.first, seen.head.seq: seen.head.hash}
     if seen.checkpoint:
         wanted[seen.checkpoint.seq] = seen.checkpoint.hash
@@ -147,7 +147,7 @@ def require_seen(session: Session, seen: SeenHeads | None) -> SeenHeads | None:
 
 
 def check_rollback(home: ProjectHome, database: Database) -> str:
-    """For those who only read: how the ledger contradicts what the home has seen, or why that cannot be told."""
+    """For readers: return how the ledger contradicts the remembered head, or why that is unknown."""
     try:
         seen = load_head(home)
     except SeenFileUnusable as problem:
@@ -156,7 +156,7 @@ def check_rollback(home: ProjectHome, database: Database) -> str:
         return ""
     with database.read() as session:
         how = missing_links(session, seen)
-    return f"This is not the ledger that this home has seen: {how}." if how else ""
+    return f"The ledger differs from the one that this home has seen: {how}." if how else ""
 
 
 def require_same_ledger(home: ProjectHome, database: Database) -> None:
@@ -200,11 +200,11 @@ def _decode_position(stored: dict[str, Any]) -> ChainPosition:
 
 
 class LedgerRolledBack(Refused):
-    """The ledger does not go on from what this home has seen of it."""
+    """The ledger does not continue from the head that this home has seen."""
 
     def __init__(self, how: str, seen: SeenHeads) -> None:
         super().__init__(
-            f"This is not the ledger that this home has seen: {how}. Nothing was done.",
+            f"The ledger differs from the one that this home has seen: {how}. Nothing was done.",
             "An older copy forgets what was spent. Put the newest ledger back; `almoner audit verify --against BUNDLE`"
             " tells which one is genuine, and docs/backup.md what to do if it is lost.",
             {"seen_link": seen.head.seq, "seen_hash": seen.head.hash, "finding": how},
@@ -212,11 +212,11 @@ class LedgerRolledBack(Refused):
 
 
 class SeenFileUnusable(EnvironmentProblem):
-    """What the home remembers of its ledger is unreadable."""
+    """The home's file of seen heads is unreadable."""
 
     def __init__(self, home: ProjectHome, reason: str) -> None:
         super().__init__(
-            f"{home.seen}, where this home remembers its ledger, cannot be used: {reason}.",
+            f"{home.seen}, the home's record of the ledger's head, cannot be used: {reason}.",
             "Find out who changed it. Compare the ledger with a bundle (`almoner audit verify --against BUNDLE`) before"
             " you remove the file.",
             {"path": str(home.seen), "reason": reason},
@@ -224,7 +224,7 @@ class SeenFileUnusable(EnvironmentProblem):
 
 
 class SeenFileUnwritable(EnvironmentProblem):
-    """The home cannot be written, so it cannot remember its ledger."""
+    """The home's file of seen heads cannot be written."""
 
     def __init__(self, home: ProjectHome, problem: OSError) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""An opened project home: the ledger, who is acting, the policy in force and the keys."""
+"""Opened project home: the ledger, the acting principal, the policy in force and the keys."""
 
 import os
 import socket
@@ -81,17 +81,17 @@ def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
 
 
 def signing_key_path(home: ProjectHome) -> Path:
-    """Where a home keeps the key its owner signs with."""
+    """Path of the owner's signing key."""
     return home.keys / "signing.key"
 
 
 def overlap_key_path(home: ProjectHome) -> Path:
-    """Where a home keeps the key that recognises units across datasets."""
+    """Path of the key that recognises units across datasets."""
     return home.keys / "overlap.key"
 
 
 def partition_key_path(home: ProjectHome, name: str) -> Path:
-    """Where a home keeps the key of one partition scheme."""
+    """Path of the key of one partition scheme."""
     return home.path_inside("keys", f"partition-{name}.key")
 
 
@@ -108,5 +108,5 @@ def process_owner(pid: int | None = None) -> str:
 
 
 def provenance(device: str, rng_kind: str) -> Provenance:
-    """What is recorded with every mechanism that runs here."""
+    """Return the provenance recorded with every mechanism: device, code digest, libraries, randomness."""
     return Provenance(device, code_digest(), library_versions(), rng_kind)

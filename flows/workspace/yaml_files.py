@@ -1,4 +1,4 @@
-"""Files that people write in YAML, and new files that are written for them."""
+"""YAML files written by people, and new files written for them."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LARGEST_FILE = 1_000_000
 
 
 class FileUnreadable(UsageError):
-    """A file that was named cannot be read."""
+    """A named file cannot be read."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -25,12 +25,12 @@ class FileUnreadable(UsageError):
 
 
 class FileUnwritable(UsageError):
-    """A file that was to be written cannot be, or is there already."""
+    """A file cannot be written, or exists already."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
             f"{path} cannot be written: {reason}.",
-            "Name a file that is not there yet, in a folder that is.",
+            "Name a new file in an existing folder.",
             {"path": str(path)},
         )
 
@@ -86,7 +86,7 @@ def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs
 
 
 def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
-    """What a YAML file has under each name: a mapping. Nothing where there is no file, or an empty one.
+    """Return the mapping of each section of a YAML file; empty without a file, or for an empty one.
 
     Args:
         what: what a name stands for, for errors.

@@ -123,7 +123,7 @@ def test_nothing_works_on_a_ledger_that_was_put_back(rolled_back: Almoner, line:
 def test_it_can_still_be_read_and_everything_read_says_so(rolled_back: Almoner) -> None:
     for line in READING:
         told = rolled_back.type(line.format(folder=rolled_back.folder), expected=1 if "verify" in line else 0)
-        assert "not the ledger that this home has seen" in told.err
+        assert "The ledger differs from the one that this home has seen" in told.err
     found = rolled_back.ask(f"audit verify --against {rolled_back.folder / 'head.json'}", expected=1)
     assert (found["holds"], found["sound"]) == (True, False)
     assert "has seen" in found["home"]

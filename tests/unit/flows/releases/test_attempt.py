@@ -49,7 +49,7 @@ def test_a_failed_run_is_abandoned_under_the_name_of_its_error(error: BaseExcept
 
 def test_ctrl_c_is_told_as_what_it_means_for_the_budget() -> None:
     run = FakeRun()
-    with pytest.raises(RunInterrupted, match="what it had armed stays spent") as interrupted:
+    with pytest.raises(RunInterrupted, match="armed amounts stay spent") as interrupted:
         ended(run, KeyboardInterrupt())
     assert run.reasons == ["Interrupted"]
     assert "almoner run 7" in interrupted.value.advice
