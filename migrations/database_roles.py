@@ -18,7 +18,11 @@ from models_db.services.catalogue.database_access import LEDGER_TABLES, MOST_ROL
 from models_db.sessions.database import BUSY_SECONDS, IDLE_SECONDS, Database, LedgerForbidden, SchemaOutdated
 
 _ROLE_CHANGE_LOCK = 0x616C6D6F6E6573
-SESSION_TIMEOUTS = {"idle_in_transaction_session_timeout": IDLE_SECONDS, "lock_timeout": BUSY_SECONDS}
+SESSION_TIMEOUTS = {
+    "idle_in_transaction_session_timeout": IDLE_SECONDS,
+    "lock_timeout": BUSY_SECONDS,
+    "statement_timeout": IDLE_SECONDS,
+}
 """Seconds that every session of the database has, unless it says otherwise."""
 LOGIN_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
 

@@ -4,8 +4,9 @@ The ledger first records what will be left of each version, then the home is cha
 killed in between leaves a recorded erasure: no reader passes it, and the same command completes it.
 """
 
+import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -65,7 +66,8 @@ class ErasureListing:
 
     Attributes:
         versions: by number.
-        documents: of the stores.
+        documents: of the stores; None in a dry run, which leaves no trace and therefore counts nobody: a count would
+            tell whether a unit is among them.
         places: files and folders beside the stores, by kind.
         sharing: other datasets of the same account, in which nothing is erased.
         number: of the erasure in the ledger; None in a dry run.
@@ -74,7 +76,7 @@ class ErasureListing:
     dataset: str
     scope: ErasureScope
     versions: tuple[int, ...]
-    documents: int
+    documents: int | None
     places: dict[str, int]
     sharing: tuple[str, ...]
     number: int | None = None
@@ -98,7 +100,7 @@ def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason:
     Raises:
         as `erase`.
     """
-    return _listed(workspace, name, target, reason)[-1]
+    return replace(_listed(workspace, name, target, reason)[-1], documents=None)
 
 
 def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
@@ -116,7 +118,7 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
     remove_orphans(workspace)
     made = known or _record_erasure(workspace, dataset, target, reason)
     _complete_erasure(workspace, made.id, target)
-    return ErasureListing(**{**vars(listing), "number": made.id})
+    return replace(listing, number=made.id)
 
 
 def unfinished_erasures(workspace: Workspace) -> Iterator[str]:
@@ -165,8 +167,14 @@ def stored_versions(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _require_reason(reason: str, target: ErasureTarget) -> None:
-    if not reason.strip() or len(reason) > LONGEST_REASON or (target.unit and target.unit in reason):
+    named = target.unit and _comparable(target.unit) in _comparable(reason)
+    if not reason.strip() or len(reason) > LONGEST_REASON or named:
         raise InvalidErasureReason
+
+
+def _comparable(text: str) -> str:
+    """Return a text without differences of case, width and composition, so that a unit is found however it is typed."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:

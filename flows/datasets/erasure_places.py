@@ -15,19 +15,23 @@ tests/integration/test_erasure.py that is found wherever this list leaves someth
 | `backups` | archives that somebody has put into the home |
 """
 
+import lzma
 import shutil
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from flows.releases.resume import journal_folder
 from models_db.home import ProjectHome
 from tasks.analysis.facets import cache
 
-HOME_FOLDERS = ("corpora", "derived", "keys", "quarantine", "released", "reports", "attacks", "scratch")
-"""Folders of a home in which no archive of it is looked for."""
+DEEPEST_ARCHIVE = 3
+"""How many archives one inside the other are searched."""
+UNREADABLE_ARCHIVE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -80,18 +84,34 @@ def _scratch_paths(erased: ErasedThings) -> Iterator[Path]:
 
 
 def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
-    for top in erased.home.root.iterdir():
-        if top.name not in HOME_FOLDERS:
-            files = top.rglob("*") if top.is_dir() and not top.is_symlink() else (top,)
-            yield from (path for path in files if _archive_holds(path, erased.uids))
+    for path in erased.home.root.rglob("*"):
+        if not path.is_symlink() and path.is_file():
+            with path.open("rb") as file:
+                if _archive_holds(file, erased.uids):
+                    yield path
 
 
-def _archive_holds(path: Path, uids: tuple[str, ...]) -> bool:
-    """Whether a file is an archive that contains one of the versions."""
-    if path.is_symlink() or not path.is_file() or not tarfile.is_tarfile(path):
+def _archive_holds(file: IO[bytes], uids: tuple[str, ...], depth: int = DEEPEST_ARCHIVE) -> bool:
+    """Whether a file is an archive that contains one of the versions, itself or in an archive that it contains.
+
+    Of an archive that cannot be read to its end nobody knows, so it counts as one.
+    """
+    try:
+        archive = tarfile.open(fileobj=file)  # noqa: SIM115
+    except (tarfile.TarError, *UNREADABLE_ARCHIVE):
         return False
-    with tarfile.open(path) as archive:
-        return any(uid in member.name.split("/") for member in archive for uid in uids)
+    try:
+        with archive:
+            return any(_member_holds(archive, member, uids, depth) for member in archive)
+    except (tarfile.TarError, *UNREADABLE_ARCHIVE):
+        return True
+
+
+def _member_holds(archive: tarfile.TarFile, member: tarfile.TarInfo, uids: tuple[str, ...], depth: int) -> bool:
+    if any(uid in member.name.split("/") for uid in uids):
+        return True
+    inner = archive.extractfile(member) if depth and member.isfile() else None
+    return inner is not None and _archive_holds(inner, uids, depth - 1)
 
 
 def _size(path: Path) -> int:

@@ -3,6 +3,7 @@
 import shutil
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -84,9 +85,16 @@ def remove_orphans(workspace: Workspace) -> int:
         kept |= {journal_folder(workspace.home, number).name for number in attempts.resumable_requests(session)}
     for folder in found:
         if folder.name not in kept:
-            shutil.rmtree(folder)
+            _remove(folder)
             removed += 1
     return removed
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:  # nothing of almoner's; somebody has put it there
+        path.unlink()
 
 
 def _is_recorded(workspace: Workspace, uid: str) -> bool:

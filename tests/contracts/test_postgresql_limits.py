@@ -207,16 +207,37 @@ def test_who_lifts_the_limit_is_named_with_the_statement_that_ends_the_session(
             with pytest.raises(DBAPIError, match="lock timeout"):
                 append(waiting, replace(by["steward"], analyst=by["steward"].steward))
         monkeypatch.setattr(
-            database_access, "_IDLE_SESSIONS", database_access._IDLE_SESSIONS.replace("1 minute", "0 minutes")
+            database_access, "_BLOCKING_SESSIONS", database_access._BLOCKING_SESSIONS.replace("1 minute", "0 minutes")
         )
-        found = findings(postgresql_database)["no idle session keeps the writers waiting"]
+        found = findings(postgresql_database)["no session keeps the writers waiting"]
         assert not found.ok
         assert f"`SELECT pg_terminate_backend({pid})`" in found.detail
         fetch(postgresql_database, "SELECT pg_terminate_backend(:pid)", pid=pid)
         time.sleep(0.2)
         hostile.invalidate()
         by["analyst"].request()
-    assert findings(postgresql_database)["no idle session keeps the writers waiting"].ok
+    assert findings(postgresql_database)["no session keeps the writers waiting"].ok
+
+
+def test_a_statement_that_keeps_writers_waiting_is_ended_and_its_session_named(
+    by: dict[str, World], postgresql_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session need not idle to hold the head of the chain: it may sleep in a statement."""
+    monkeypatch.setattr(database_roles, "SESSION_TIMEOUTS", {"statement_timeout": 2})
+    assert any("statement_timeout" in done for done in grant_access(postgresql_database).applied)
+    monkeypatch.setattr(
+        database_access, "_BLOCKING_SESSIONS", database_access._BLOCKING_SESSIONS.replace("1 minute", "0 minutes")
+    )
+    with session_of(by["analyst"]) as busy:
+        append(busy, by["analyst"])
+        pid = busy.scalar(text("SELECT pg_backend_pid()"))
+        found = findings(postgresql_database)["no session keeps the writers waiting"]
+        assert not found.ok
+        assert f"`SELECT pg_terminate_backend({pid})`" in found.detail
+        with pytest.raises(DBAPIError, match="statement timeout"):
+            busy.execute(text("SELECT pg_sleep(30)"))
+        busy.rollback()
+    by["analyst"].request()
 
 
 def test_a_session_of_almoner_that_idled_too_long_is_named(postgresql_database: Database) -> None:

@@ -60,7 +60,8 @@ def erase_command(
 
 def _listing_table(listing: ErasureListing, title: str) -> list[RenderableType]:
     versions = ", ".join(map(str, listing.versions)) or "none"
-    rows = {"versions": versions, "documents": listing.documents, **listing.places}
+    counted = {} if listing.documents is None else {"documents": listing.documents}
+    rows = {"versions": versions, **counted, **listing.places}
     others = ", ".join(listing.sharing)
     return [
         fact_list(rows, title=f"{title}: files and folders by kind, private"),

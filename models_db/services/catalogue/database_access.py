@@ -155,7 +155,7 @@ def check_access(session: Session) -> list[Finding]:
     found = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
     if found[0].ok:
         found += [_check_unknown_writers(session), _check_members(session)]
-    return [*found, _check_administrators(session), _check_idle_sessions(session), _check_superusers(session)]
+    return [*found, _check_administrators(session), _check_blocking_sessions(session), _check_superusers(session)]
 
 
 _LOGIN_ADMINISTRATORS = """
@@ -167,10 +167,10 @@ SELECT p.login, o.login FROM principal p JOIN pg_roles r ON r.rolname = p.login,
  WHERE o.id <> p.id AND NOT {above} AND EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.roleid = g.oid
    AND pg_has_role(r.oid, m.member, 'MEMBER'))"""
 
-_IDLE_SESSIONS = """
+_BLOCKING_SESSIONS = """
 SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
- WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND starts_with(a.state, 'idle in transaction')
-   AND a.state_change < clock_timestamp() - interval '1 minute'
+ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+   AND a.xact_start < clock_timestamp() - interval '1 minute'
    AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = to_regclass('audit_head')
     AND l.mode IN ('RowShareLock', 'RowExclusiveLock')) ORDER BY a.pid"""
 
@@ -185,14 +185,14 @@ def _check_administrators(session: Session) -> Finding:
     return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
 
 
-def _check_idle_sessions(session: Session) -> Finding:
-    """A session that idles inside a transaction keeps all writers waiting, as long as it likes if it has set its own
-    timeout. Whoever may not see other sessions' states (`pg_read_all_stats`) is told so."""
+def _check_blocking_sessions(session: Session) -> Finding:
+    """Name the sessions that keep all writers waiting for more than a minute: idle, or busy with a statement of their
+    own. A session may lift its timeouts. Without `pg_read_all_stats` only one's own login's sessions are visible."""
     sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
-    rows = session.execute(text(_IDLE_SESSIONS)).all()
+    rows = session.execute(text(_BLOCKING_SESSIONS)).all()
     told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
     unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
-    return Finding("no idle session keeps the writers waiting", not told, "; ".join(told) or unseen)
+    return Finding("no session keeps the writers waiting", not told, "; ".join(told) or unseen)
 
 
 def _check_groups(session: Session) -> Finding:
