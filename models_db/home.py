@@ -15,8 +15,14 @@ scratch/          temporary files of runs, wiped by `almoner run sweep`
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from models_db.errors import EnvironmentProblem
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the address of a SQLite file: what means something in an address (`?`, `%`, `#`) is a sign of its name."""
+    return f"sqlite:///{quote(str(path), safe='/ ')}"
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class ProjectHome:
     @property
     def database_url(self) -> str:
         """ALMONER_DATABASE_URL, else the SQLite file of this home."""
-        return os.environ.get("ALMONER_DATABASE_URL") or f"sqlite:///{self.root / 'almoner.db'}"
+        return os.environ.get("ALMONER_DATABASE_URL") or sqlite_url(self.root / "almoner.db")
 
     @property
     def policy(self) -> Path:

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from cli.framework.options import HomeOption, JsonOption
-from models_db.errors import AlmonerError
+from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
 from models_db.values.printable_text import json_text
 
@@ -80,6 +80,7 @@ def execute(
     if home is not None:
         os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
     try:
+        require_readable(parameters)
         return _answered(function, CommandContext(ProjectHome.locate(home), as_json), parameters)
     except AlmonerError as problem:
         _print_problem(problem, as_json)
@@ -89,11 +90,47 @@ def execute(
         return 130
 
 
+def require_readable(parameters: Mapping[str, object]) -> None:
+    """Check that every text and path of a command line is UTF-8 without NUL: nothing else can be stored or printed.
+
+    Raises:
+        UnreadableArgument: one is not.
+    """
+    for name, value in parameters.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, str | Path) and any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in str(each)):
+                raise UnreadableArgument(name)
+
+
+class UnreadableArgument(UsageError):
+    """An argument holds bytes that are not UTF-8, or a NUL."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a NUL.",
+            "Type it again in UTF-8.",
+            {"argument": name},
+        )
+
+
+class FileInaccessible(EnvironmentProblem):
+    """The operating system refuses access to a file or folder."""
+
+    def __init__(self, problem: OSError) -> None:
+        named = problem.filename if isinstance(problem.filename, str) else "A file"
+        super().__init__(
+            f"{named} cannot be used: {problem.strerror or type(problem).__name__}.",
+            "Check the path, its permissions and the space on its disk, then type the command again.",
+            {"path": named, "error": type(problem).__name__},
+        )
+
+
 def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
     """Run a command and print its answer; what failed because rows were altered says so, whatever it failed at.
 
     Raises:
-        LedgerAltered: the ledger is not what its record tells.
+        LedgerAltered: the ledger is not what its audit log tells.
+        FileInaccessible: the operating system refused access to a path.
         and whatever the command raises.
     """
     try:
@@ -107,6 +144,8 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
 
         if (altered := ledger_altered(context.home)) is not None:
             raise altered from problem
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise FileInaccessible(problem) from problem
         raise
 
 

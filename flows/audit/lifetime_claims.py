@@ -6,6 +6,7 @@ decision that rests on amounts that do not follow from what people read can only
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -96,17 +97,19 @@ def require_authorisation(number: int, most: Amount, configuration: Mapping[str,
 def growth_in_words(before: LifetimeClaim, after: LifetimeClaim) -> str:
     """By what factor a lifetime claim grows or shrinks, in words."""
     parts = (
-        ("epsilon", float(before.epsilon), float(after.epsilon)),
-        ("rho", before.cap.rho, after.cap.rho),
-        ("delta", float(before.delta), float(after.delta)),
+        ("epsilon", Decimal(before.epsilon), Decimal(after.epsilon)),
+        ("rho", Decimal(before.cap.rho), Decimal(after.cap.rho)),
+        ("delta", Decimal(before.delta), Decimal(after.delta)),
     )
     told = [f"{name} {_factor(old, new)}" for name, old, new in parts]
-    return f"The budget {_factor(before.cap.rho, after.cap.rho)}: {', '.join(told)}."
+    return f"The budget {_factor(Decimal(before.cap.rho), Decimal(after.cap.rho))}: {', '.join(told)}."
 
 
-def _factor(old: float, new: float) -> str:
+def _factor(old: Decimal, new: Decimal) -> str:
     if old == new:
         return "stays the same"
+    if not old or not new:
+        return "grows from nothing" if new else "shrinks to nothing"
     word, factor = ("grows", new / old) if new > old else ("shrinks", old / new)
     return f"{word} {factor:.4g} times"
 

@@ -131,6 +131,8 @@ def new_archive(to: Path) -> Iterator[ArchiveWriter]:
     Raises:
         FileUnwritable: the file is there already, or cannot be written.
     """
+    if not to.name:
+        raise FileUnwritable(to, "it is a folder")
     beside = to.with_name(f".{to.name}.partial")
     try:
         if os.path.lexists(to):

@@ -21,7 +21,7 @@ from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
-from models_db.home import HomeMissing, ProjectHome
+from models_db.home import HomeMissing, ProjectHome, sqlite_url
 from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database
 from models_db.tables import DatasetVersion
@@ -94,7 +94,7 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
     os.chmod(to, 0o600)
-    return Database(f"sqlite:///{to}")
+    return Database(sqlite_url(to))
 
 
 def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:

@@ -1,5 +1,6 @@
 """Careful ways to read and write files: plain files alone, whole ones, in the one form that their content has."""
 
+import errno
 import hashlib
 import os
 import secrets
@@ -108,7 +109,11 @@ def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> N
     """Write a file in place of an earlier one, if there is one: the name is only given to a whole file.
 
     If `durable`, the file and its name are on disk when this returns. What fails leaves the earlier file as it was.
+
+    Raises:
+        OSError: the target is a folder, a device or a pipe, or cannot be written.
     """
+    _require_replaceable(path)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         write_new(beside, data, mode, durable=durable)
@@ -118,6 +123,18 @@ def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> N
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _require_replaceable(path: Path) -> None:
+    """Check that a name is free, or that of a file or link: a device that is replaced is gone for the whole machine."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def copy_new(source: Path, target: Path, mode: int) -> None:

@@ -1,6 +1,6 @@
 """`almoner budget`: what a dataset may lose, has lost, and can still afford."""
 
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
@@ -20,6 +20,7 @@ from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import format_decimal
+from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
 
 app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
@@ -199,7 +200,8 @@ def simulate(
     workspace = open_workspace(context.home)
     read = _parse_cohorts(cohorts)
     found = load_budget(workspace, name, read)
-    price, left, rows = release_amount(epsilon, delta), found.left(scope), []
+    claimed = {"epsilon": _parse_decimal(epsilon), "delta": _parse_decimal(delta)}
+    price, left, rows = release_amount(claimed["epsilon"], claimed["delta"]), found.left(scope), []
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
     for number in range(1, 0 if exceeds_window(found, price) else releases_ + 1):
         asked = price * number
@@ -210,8 +212,7 @@ def simulate(
     data = {
         "dataset": name,
         "scope": scope,
-        "epsilon": format_decimal(Decimal(epsilon)),
-        "delta": format_decimal(Decimal(delta)),
+        **{name: format_decimal(value) for name, value in claimed.items()},
         "affordable": len(rows),
         **({"rotation": turns.to_json()} if turns else {}),
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
@@ -227,6 +228,13 @@ def window_of(window: PacingWindow, price: Amount, number: int) -> int:
     """In which window the release of that number has its turn; later windows are as large as this one."""
     first, each = count_releases(window.left, price), count_releases(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each
+
+
+def _parse_decimal(written: str) -> Decimal:
+    try:
+        return Decimal(written)
+    except InvalidOperation:
+        raise InexactNumber(written) from None
 
 
 def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:

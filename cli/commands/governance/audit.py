@@ -262,9 +262,9 @@ def _parse_time(written: str | None) -> str | None:
         return None
     try:
         at = datetime.fromisoformat(written)
-    except ValueError:
+        return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
         raise InvalidTime(written) from None
-    return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
 class InvalidTime(UsageError):

@@ -1,5 +1,6 @@
 """`almoner run`: execute an approved request here, or clean up after runs that died."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,7 +42,7 @@ def run_command(
     """
     if what == "sweep":
         return _sweep_result(context)
-    if not what.isdigit():
+    if not re.fullmatch("[0-9]{1,18}", what):
         raise InvalidRunId(what)
     with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
         outcome = _execute(context, int(what), device, anew, workers, (runner, runner_address))
