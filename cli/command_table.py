@@ -27,7 +27,7 @@ COMMANDS = (
     Entry(
         "init",
         "cli.commands.operations.home",
-        "Make a project home: folders, keys, policy, ledger. Safe to repeat: what is there is kept.",
+        "Create a project home: folders, keys, policy, ledger. Safe to repeat: it keeps what exists.",
     ),
     Entry(
         "doctor",
@@ -37,17 +37,17 @@ COMMANDS = (
     Entry(
         "approve",
         "cli.commands.release.approve",
-        "Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.",
+        "Approve a request or proposal at a gate. Shows the review, then asks for the dataset's name.",
     ),
     Entry(
         "reject",
         "cli.commands.release.approve",
-        "Reject what waits at a gate; one rejection is enough. At the publish gate the spent budget stays spent.",
+        "Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.",
     ),
     Entry(
         "withdraw-approval",
         "cli.commands.release.approve",
-        "Take your own approval back, as long as it has not been used; the gate may then close again.",
+        "Withdraw your own approval before it is used; the gate may close again.",
     ),
     Entry(
         "run",
@@ -57,7 +57,7 @@ COMMANDS = (
     Entry(
         "serve",
         "cli.commands.operations.serve",
-        "Carry out schedules: worker and poller in one process, until it is stopped.",
+        "Run schedules until stopped: poller and worker in one process.",
     ),
     Entry(
         "publish", "cli.commands.release.publish", "Publish exactly the bytes that were approved, as a signed bundle."
@@ -65,74 +65,88 @@ COMMANDS = (
     Entry(
         "verify-release",
         "cli.commands.release.publish",
-        "Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.",
+        "Verify a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.",
     ),
     Entry(
         "retract",
         "cli.commands.release.release",
-        "Ask the stewards to call back a published release; the same as `almoner release retract`.",
+        "Propose to retract a published release; same as `almoner release retract`.",
     ),
     Entry(
         "evaluate",
         "cli.commands.release.evaluate",
-        "Internal metrics of a decided release: overlap with the corpus, perplexity gap. They stay in this home.",
+        "Compute internal metrics of a decided release: overlap, perplexity gap. They stay in this home.",
     ),
     Entry(
         "report",
         "cli.commands.release.report",
-        "One page about a release, to be opened in a browser: claim, budget, measurements, texts, attacks.",
+        "Write a report on a release as one HTML page: claim, budget, measurements, texts, attacks.",
     ),
     Entry(
         "backup",
         "cli.commands.operations.backup",
-        "Write the home and its ledger into one file, while others work. Of a ledger on PostgreSQL, the home alone.",
+        "Back up the home and its ledger into one file while others work; without a ledger on PostgreSQL.",
     ),
     Entry(
         "restore",
         "cli.commands.operations.backup",
-        "Put a backup into an empty home, if it is whole and nothing shows that the ledger went on after it.",
+        "Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.",
     ),
     Entry(
         "metrics",
         "cli.commands.operations.metrics",
-        "Tell budgets, requests, attempts and refusals by name, read from the ledger; nothing private is among it.",
+        "Print Prometheus metrics of budgets, requests, attempts and refusals. Contains no private data.",
     ),
     Entry(
         "dashboard",
         "cli.commands.operations.dashboard",
-        "Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.",  # noqa: E501
+        "Serve a read-only dashboard: datasets, budgets, the approval queue, releases, the audit log.",
     ),
     Entry(
         "demo",
         "cli.commands.release.demo",
-        "The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.",
+        "Run a demo on a fictional clinic: register, ingest, request, approve, run, publish, verify, three refusals.",
     ),
-    Entry("dataset", "cli.commands.dataset.dataset", "Private corpora: register, ingest, list, show, cap, erase."),
-    Entry("budget", "cli.commands.dataset.budget", "Budgets: show, forecast, simulate; envelopes."),
-    Entry("release", "cli.commands.release.release", "Release requests: submit, list, show, withdraw, retract."),
+    Entry("dataset", "cli.commands.dataset.dataset", "Manage datasets: register, ingest, list, show, cap, erase."),
+    Entry("budget", "cli.commands.dataset.budget", "Inspect budgets: show, forecast, simulate; manage envelopes."),
+    Entry(
+        "release",
+        "cli.commands.release.release",
+        "Manage release requests: request, extend, list, show, withdraw, retract.",
+    ),
     Entry(
         "proposal",
         "cli.commands.governance.proposal",
-        "Proposals: caps, standing authorisations, retractions; list, show.",
+        "Inspect proposals (caps, standing authorisations, retractions): list, show.",
     ),
     Entry(
         "standing",
         "cli.commands.governance.standing",
-        "Standing authorisations for schedules: propose, list, show, end.",
+        "Manage standing authorisations of schedules: propose, list, show, end.",
     ),
-    Entry("schedule", "cli.commands.operations.schedule", "Schedules: create, list, show, pause, resume, end, run."),
-    Entry("notify", "cli.commands.operations.notify", "Notices (docs/schedules.md): add, list, remove, test, send."),
+    Entry(
+        "schedule", "cli.commands.operations.schedule", "Manage schedules: create, list, show, pause, resume, end, run."
+    ),
+    Entry(
+        "notify",
+        "cli.commands.operations.notify",
+        "Manage channels of notices (docs/schedules.md): add, list, remove, test, send.",
+    ),
     Entry(
         "audit",
         "cli.commands.governance.audit",
-        "The record: log, verify, checkpoint, export; and the claim of a mechanism.",
+        "Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
     ),
-    Entry("attack", "cli.commands.release.attack", "Attacks on a public twin: run, list."),
-    Entry("policy", "cli.commands.governance.policy", "The policy: show, check, adopt, schema."),
-    Entry("user", "cli.commands.governance.user", "People: add, list, grant, revoke, delegate, undelegate."),
-    Entry("models", "cli.commands.models.models", "Models: list, pull, endpoint."),
-    Entry("adapter", "cli.commands.models.adapter", "Adapters of one-shot summaries: train, list, show."),
-    Entry("keywords", "cli.commands.models.keywords", "Public keyword sets: build."),
+    Entry("attack", "cli.commands.release.attack", "Attack a release's public twin: run, list."),
+    Entry("policy", "cli.commands.governance.policy", "Manage the policy: show, check, adopt, schema."),
+    Entry(
+        "user",
+        "cli.commands.governance.user",
+        "Manage people and roles: add, list, grant, revoke, delegate, undelegate.",
+    ),
+    Entry("models", "cli.commands.models.models", "Manage models: list, pull, endpoint."),
+    Entry("adapter", "cli.commands.models.adapter", "Manage adapters of one-shot summaries: train, list, show."),
+    Entry("keywords", "cli.commands.models.keywords", "Build public keyword sets."),
 )
 """In the order of the help page. A module offers a group as `app`, or a function `register` that adds commands."""
 

@@ -23,7 +23,7 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
 
-app = typer.Typer(no_args_is_help=True, help="Budgets: show, forecast, simulate; envelopes.")
+app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate; manage envelopes.")
 app.add_typer(envelope.app, name="scope")
 
 Cohorts = Annotated[
@@ -34,7 +34,7 @@ Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out 
 
 @command(app, "show")
 def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
-    """The lifetime budget of a dataset, what narrows it, how it was changed, and which requests spent it.
+    """Show a dataset's lifetime budget: its limits, its changes, and the requests that spent it.
 
     Example: almoner budget show clinic
     """
@@ -154,7 +154,7 @@ def show_forecast(
     scope: Scope = None,
     cohorts: Cohorts = None,
 ) -> CommandResult:
-    """How many further releases the remaining budget affords, by epsilon; and how many of them now, if it is paced.
+    """Forecast how many releases the remaining budget affords, by epsilon; with pacing, also how many now.
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
@@ -193,7 +193,7 @@ def simulate(
     ] = None,
     cohorts: Cohorts = None,
 ) -> CommandResult:
-    """The lifetime epsilon after each of a number of equal releases, until the budget is used up.
+    """Simulate equal releases: the lifetime epsilon after each, until the budget is used up.
 
     Example: almoner budget simulate clinic --epsilon 1 --releases 12
     """

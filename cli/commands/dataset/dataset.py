@@ -29,7 +29,7 @@ from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.corpus.store import open_corpus
 from tasks.object_storage.address import located
 
-app = typer.Typer(no_args_is_help=True, help="Private corpora: register, ingest, list, show, cap, erase.")
+app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase.")
 erase.register(app)
 
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -67,7 +67,7 @@ def register_dataset(
     public_metadata: Metadata = None,
     shares_account_with: Shared = None,
 ) -> CommandResult:
-    """Register a dataset with its lifetime claim. Nothing is read.
+    """Register a dataset with its lifetime claim. Reads no data.
 
     Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
     """
@@ -156,7 +156,7 @@ def _cohort_sentence(coming: IngestPreview) -> str:
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """All datasets with their budgets.
+    """List all datasets with their budgets.
 
     Example: almoner dataset list
     """
@@ -169,7 +169,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 @command(app, "show")
 def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
-    """One dataset: claim, partition, versions, budget; whether a version has labels, but never which or how many.
+    """Show a dataset: claim, partition, versions, budget; whether a version has labels, never which or how many.
 
     Example: almoner dataset show clinic
     """
@@ -202,7 +202,7 @@ def propose_cap_change(
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
 ) -> CommandResult:
-    """Ask the stewards for another lifetime claim. What is spent stays; every later card shows the change.
+    """Propose another lifetime claim. Spent budget stays spent; every later card shows the change.
 
     Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
     """

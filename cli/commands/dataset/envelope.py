@@ -14,7 +14,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.values.amounts import Envelope
 from models_db.values.canonical_json import Json
 
-app = typer.Typer(no_args_is_help=True, help="Envelopes of a budget: open, close, list.")
+app = typer.Typer(no_args_is_help=True, help="Manage envelopes of a budget: open, close, list.")
 
 Scope = Annotated[str, typer.Argument(metavar="NAME", help="The envelope's name, as requests write it (`scope`).")]
 Reason = Annotated[str, typer.Option(help="Why; recorded.")]
@@ -29,7 +29,7 @@ def open_envelope_command(
     delta: Annotated[str, typer.Option(help="And this lifetime delta.")],
     reason: Reason,
 ) -> CommandResult:
-    """Reserve a part of what is left for requests that name it, as a steward; others cannot use it until it is closed.
+    """Reserve a part of the remaining budget for requests that name it (stewards only), until it is closed.
 
     Example: almoner budget scope open clinic trial-7 --epsilon 2 --delta 1e-7 --reason "agreed in May"
     """
@@ -40,7 +40,7 @@ def open_envelope_command(
 
 @command(app, "close")
 def close_envelope_command(context: CommandContext, name: DatasetName, scope: Scope, reason: Reason) -> CommandResult:
-    """Close an envelope, as a steward: what is left of it is free again, what it has spent stays spent.
+    """Close an envelope (stewards only): its remainder is free again, its spending stays.
 
     Example: almoner budget scope close clinic trial-7 --reason "the trial is over"
     """
@@ -51,7 +51,7 @@ def close_envelope_command(context: CommandContext, name: DatasetName, scope: Sc
 
 @command(app, "list")
 def list_all(context: CommandContext, name: DatasetName) -> CommandResult:
-    """The open envelopes of a dataset's budget.
+    """List the open envelopes of a dataset's budget.
 
     Example: almoner budget scope list clinic
     """

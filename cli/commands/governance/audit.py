@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from flows.audit.verify import AuditVerification
 
 app = typer.Typer(
-    no_args_is_help=True, help="The record: log, verify, checkpoint, export; and the claim of a mechanism."
+    no_args_is_help=True,
+    help="Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
 )
 
 Dataset = Annotated[str | None, typer.Option(help="Only of this dataset.")]
@@ -66,7 +67,7 @@ def show_log(
     before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest this many.")] = 100,
 ) -> CommandResult:
-    """What happened: the newest links that fit, oldest of them first.
+    """Show the newest links of the audit log that match, oldest first.
 
     Example: almoner audit log --dataset clinic --kind ledger
     """
@@ -86,7 +87,7 @@ def show_log(
 
 @command(app, "verify")
 def verify_audit(context: CommandContext, against: Against = None) -> CommandResult:
-    """Walk the hash chain from its first link; compare every row with its link, and every checkpoint, also yours.
+    """Verify the hash chain from its first link; compare every row with its link, and every anchor with the chain.
 
     A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
     an older copy shows against a bundle or a checkpoint that was kept elsewhere.
@@ -118,7 +119,7 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
 def write_checkpoint(
     context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write.")]
 ) -> CommandResult:
-    """Sign the head of the chain and write it to a file; kept elsewhere, it proves that nothing before it changed.
+    """Sign the head of the chain and write it to a file; kept elsewhere, it proves that no earlier link changed.
 
     Example: almoner audit checkpoint --to head-2026-11.json
     """
@@ -142,7 +143,7 @@ def export_audit(
     since: Since = None,
     until: Until = None,
 ) -> CommandResult:
-    """Write the record to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
+    """Export the audit log to a file: links as JSON lines or CSV, or attempts as OpenLineage run events.
 
     In CSV, a text that a spreadsheet could take for a formula gets a quote before it.
 
@@ -169,7 +170,7 @@ def audit_mechanism(
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
     ] = 0.9999,
 ) -> CommandResult:
-    """Run a mechanism on two made-up neighbouring inputs, and compare what it provably leaks with what it claims.
+    """Run a mechanism on two made-up neighbouring inputs, and compare its measured leakage with its claim.
 
     A bound above the claim (exit code 1) means that it is broken on this machine. One below is no proof that it is not:
     an audit sees only what its statistic can see (docs/attacks.md). Reads no data and spends nothing.

@@ -16,14 +16,14 @@ from models_db.policies.policy import Policy
 from models_db.values.canonical_json import digest
 from models_db.values.requests import model_to_json
 
-app = typer.Typer(no_args_is_help=True, help="The policy: show, check, adopt, schema.")
+app = typer.Typer(no_args_is_help=True, help="Manage the policy: show, check, adopt, schema.")
 
 File = Annotated[Path, typer.Argument(help="The policy, a YAML file (docs/policy.md).")]
 
 
 @command(app, "show")
 def show_policy(context: CommandContext) -> CommandResult:
-    """The policy in force, as YAML that can be a home's policy.yaml.
+    """Print the policy in force as YAML, fit for a home's policy.yaml.
 
     Example: almoner policy show
     """
@@ -41,7 +41,7 @@ def show_policy(context: CommandContext) -> CommandResult:
 
 @command(app, "check")
 def check_policy(context: CommandContext, file: File) -> CommandResult:
-    """Whether a file is a policy, and what differs from the one in force. Changes nothing.
+    """Validate a policy file and show its differences from the policy in force. Changes nothing.
 
     Example: almoner policy check policy.yaml
     """
@@ -55,7 +55,7 @@ def adopt(
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
 ) -> CommandResult:
-    """Put a policy in force, as an admin; requests made before keep theirs. The file becomes this home's policy.yaml.
+    """Put a policy in force (admins only); earlier requests keep theirs. The file becomes this home's policy.yaml.
 
     Example: almoner policy adopt policy.yaml --dry-run
     """
@@ -67,7 +67,7 @@ def adopt(
 
 @command(app, "schema")
 def show_schema(context: CommandContext) -> CommandResult:
-    """The JSON schema of policy.yaml, for editors and pipelines.
+    """Print the JSON schema of policy.yaml, for editors and pipelines.
 
     Example: almoner policy schema
     """

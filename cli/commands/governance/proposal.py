@@ -16,14 +16,16 @@ from models_db.services.lifecycle import gates, proposals
 from models_db.values.canonical_json import Json
 from models_db.values.gates import Gate
 
-app = typer.Typer(no_args_is_help=True, help="Proposals: caps, standing authorisations, retractions; list, show.")
+app = typer.Typer(
+    no_args_is_help=True, help="Inspect proposals (caps, standing authorisations, retractions): list, show."
+)
 
 ProposalId = Annotated[int, typer.Argument(metavar="ID", help="The proposal's number.")]
 
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """All proposals: what is asked for, by whom, and how many stewards still have to approve.
+    """List all proposals: content, proposer, and the approvals still needed.
 
     Example: almoner proposal list
     """
@@ -33,7 +35,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 @command(app, "show")
 def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResult:
-    """One proposal: what it would change, who decided what.
+    """Show a proposal: the change it makes, and the decisions on it.
 
     Example: almoner proposal show 3
     """

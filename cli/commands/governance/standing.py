@@ -16,7 +16,7 @@ from flows.workspace.yaml_files import read_fields
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest
 
-app = typer.Typer(no_args_is_help=True, help="Standing authorisations for schedules: propose, list, show, end.")
+app = typer.Typer(no_args_is_help=True, help="Manage standing authorisations of schedules: propose, list, show, end.")
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The authorisation's number, which is its proposal's.")]
 Reason = Annotated[str, typer.Option(help="Why; recorded, and published with every release under it.")]
@@ -31,7 +31,7 @@ def propose_authorisation(
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would allow and stop.")] = False,
 ) -> CommandResult:
-    """Ask the stewards that requests like this file may run again and again without a decision at the spend gate.
+    """Propose that requests like this file may run repeatedly without a decision at the spend gate.
 
     Example: almoner standing propose request.yaml --runs 12 --until 2099-12-31 --reason "monthly report" --dry-run
     """
@@ -57,7 +57,7 @@ def propose_authorisation(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """All standing authorisations, with the runs they have used.
+    """List all standing authorisations with the runs they have used.
 
     Example: almoner standing list
     """
@@ -67,7 +67,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 @command(app, "show")
 def show_authorisation(context: CommandContext, standing: Number) -> CommandResult:
-    """One standing authorisation: its configuration, its runs, who decided.
+    """Show a standing authorisation: configuration, runs, decisions.
 
     Example: almoner standing show 3
     """
@@ -78,7 +78,7 @@ def show_authorisation(context: CommandContext, standing: Number) -> CommandResu
 def end_authorisation(
     context: CommandContext, standing: Number, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
 ) -> CommandResult:
-    """End a standing authorisation, as one steward: no further run draws on it; what ran stays as it is.
+    """End a standing authorisation (one steward suffices): no further run uses it; earlier runs stay.
 
     Example: almoner standing end 3 --reason "the study is over"
     """

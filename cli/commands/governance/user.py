@@ -18,7 +18,7 @@ from models_db.services.catalogue.principals import Mandate
 from models_db.values.canonical_json import Json
 from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 
-app = typer.Typer(no_args_is_help=True, help="People: add, list, grant, revoke, delegate, undelegate.")
+app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke, delegate, undelegate.")
 
 READ_ONLY_ROLES = frozenset({"auditor"})
 """Roles for which a login needs nothing but to read."""
@@ -42,7 +42,7 @@ def add_user(
     role: Annotated[list[str] | None, typer.Option(help="A role to grant; may be given several times.")] = None,
     reason: Annotated[str, typer.Option(help="Why; recorded in the chain.")] = "added",
 ) -> CommandResult:
-    """Enrol a person by the public key that their `almoner init` showed. Compare the fingerprint with them first.
+    """Enrol a person by the public key that `almoner init` printed for them. Compare the fingerprint first.
 
     Example: almoner user add anna --key anna.pub --login anna --role analyst
     """
@@ -69,7 +69,7 @@ def add_user(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """Everybody with roles, days, keys and logins, and who decides for whom. Needs no key.
+    """List people with roles, periods, keys, logins and delegations. Needs no key.
 
     Example: almoner user list --json
     """
@@ -87,7 +87,7 @@ def list_all(context: CommandContext) -> CommandResult:
 def grant_role(
     context: CommandContext, name: Name, role: Role, reason: Reason, since: Since = None, until: Until = None
 ) -> CommandResult:
-    """Give somebody a role, as an admin.
+    """Grant a role (admins only).
 
     Example: almoner user grant anna steward --reason "elected to the board" --until 2027-12-31
     """
@@ -108,7 +108,7 @@ def grant_role(
 
 @command(app, "revoke")
 def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason) -> CommandResult:
-    """Take a role away, as an admin; what rests on it and was not used no longer counts.
+    """Revoke a role (admins only); unused approvals that rest on it no longer count.
 
     Example: almoner user revoke anna steward --reason "left the board"
     """
@@ -140,7 +140,7 @@ def delegate_decisions(
     reason: Reason,
     since: Since = None,
 ) -> CommandResult:
-    """Let somebody else decide in your name, as a steward, signed with your key; it cannot be passed on.
+    """Delegate your decisions to another person (stewards only), signed with your key; it cannot be passed on.
 
     Example: almoner user delegate tom --dataset clinic --until 2027-01-15 --reason "parental leave"
     """

@@ -16,7 +16,7 @@ from tasks.summarization.adapter_training.settings import DESCRIPTION, Called, T
 from tasks.summarization.adapters.metadata import AdapterMeta, KnownAdapter
 from tasks.summarization.adapters.store import CURVE, adapter_folder, find_adapter, list_adapters
 
-app = typer.Typer(no_args_is_help=True, help="Adapters of one-shot summaries: train, list, show.")
+app = typer.Typer(no_args_is_help=True, help="Manage adapters of one-shot summaries: train, list, show.")
 
 ADAPTERS_PAGE = "docs/adapters.md"
 DIGEST_CHARACTERS = 12
@@ -44,7 +44,7 @@ def train_adapter(
     anew: Annotated[bool, typer.Option("--anew", help="Forget an interrupted training of that name.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
-    """Train an adapter on public examples. After Ctrl-C the same command goes on from the last checkpoint.
+    """Train an adapter on public examples. After Ctrl-C the same command continues from the last checkpoint.
 
     Nothing is charged, so nothing of a governed dataset may stand in the file (docs/adapters.md).
 
@@ -74,7 +74,7 @@ def train_adapter(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """The adapters of this machine.
+    """List the adapters of this machine.
 
     Example: almoner adapter list --json
     """
@@ -98,7 +98,7 @@ def show_adapter(
     context: CommandContext,
     adapter: Annotated[str, typer.Argument(metavar="NAME_OR_DIGEST", help="Its name, digest, or the digest's start.")],
 ) -> CommandResult:
-    """One adapter: what it is for, what it was trained on, how well that went.
+    """Show an adapter: purpose, training data, quality.
 
     Example: almoner adapter show reviews
     """

@@ -13,7 +13,9 @@ from models_db.values.requests import model_to_json
 from tasks.common.network import PREFIX
 from tasks.inference.backends.endpoints import Endpoint
 
-app = typer.Typer(no_args_is_help=True, help="Models behind an API (docs/external-models.md): add, list, remove.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage models behind an API (docs/external-models.md): add, list, remove."
+)
 
 Name = Annotated[str, typer.Argument(help="What requests call it: `model: external:NAME`.")]
 
@@ -46,7 +48,7 @@ def add_endpoint_command(
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="In place of the one of that name.")] = False,
 ) -> CommandResult:
-    """Let requests name an endpoint that speaks OpenAI's chat completions. Nothing is sent to it yet.
+    """Add an endpoint of OpenAI's chat completions that requests can name. Sends nothing to it yet.
 
     Example: almoner models endpoint add office --url https://llm.example.org/v1 --model qwen3-32b --key-env OFFICE_KEY
     """
@@ -65,7 +67,7 @@ def add_endpoint_command(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """The endpoints of this home.
+    """List the endpoints of this home.
 
     Example: almoner models endpoint list
     """
@@ -75,7 +77,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 @command(app, "remove")
 def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResult:
-    """Forget an endpoint; requests that name it can then neither be priced nor run.
+    """Remove an endpoint; requests that name it can then neither be priced nor run.
 
     Example: almoner models endpoint remove office
     """

@@ -16,7 +16,7 @@ from tasks.common.progress import report
 if TYPE_CHECKING:  # it computes, and most commands do not
     from tasks.analysis.keywords.build_public_set import Built, PublicTexts
 
-app = typer.Typer(no_args_is_help=True, help="Public keyword sets: build.")
+app = typer.Typer(no_args_is_help=True, help="Build public keyword sets.")
 
 WORDS_SHOWN = 30
 
@@ -33,7 +33,7 @@ def build_keywords(
     rounds: Annotated[int, typer.Option(min=0, help="How many times it does, five texts each.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
-    """Make a keyword set from a PUBLIC corpus that is like the private one; requests name it by `keywords.file`.
+    """Build a keyword set from a PUBLIC corpus like the private one; requests name it by `keywords.file`.
 
     Nothing is charged, so nothing of a governed dataset may stand in the corpus (docs/keywords.md). The result names
     it by its SHA-256, and requests and cards repeat that.

@@ -10,7 +10,7 @@ from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from tasks.common import progress
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, pull, endpoint.")
+app = typer.Typer(no_args_is_help=True, help="Manage models: list, pull, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -18,7 +18,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """Language models that a request can name, and the embedder that metrics use.
+    """List the language models that a request can name, and the embedder of metrics.
 
     Example: almoner models list
     """
@@ -34,7 +34,7 @@ def pull_model(
     context: CommandContext,
     name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT_MODEL,
 ) -> CommandResult:
-    """Fetch an offline model, check its SHA-256 and unpack it into the cache. Done once per machine.
+    """Download a model, check its SHA-256 and unpack it into the cache. Needed once per machine.
 
     Example: almoner models pull smollm2-135m-instruct
     """

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def backup(
     context: CommandContext, to: Annotated[Path, typer.Option(help="New file to write; it will hold the keys.")]
 ) -> CommandResult:
-    """Write the home and its ledger into one file, while others work. Of a ledger on PostgreSQL, the home alone.
+    """Back up the home and its ledger into one file while others work; without a ledger on PostgreSQL.
 
     Example: almoner backup --to /backup/clinic-2026-11-21.tar
     """
@@ -59,7 +59,7 @@ def restore(
         bool, typer.Option("--record-only", help="Put back the ledger alone, to be read; nothing can be done with it.")
     ] = False,
 ) -> CommandResult:
-    """Put a backup into an empty home, if it is whole and nothing shows that the ledger went on after it.
+    """Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.
 
     Example: almoner restore /backup/clinic-2026-11-21.tar --reason "the disk failed" --against out/clinic-release-1
     """

@@ -37,7 +37,7 @@ def dashboard(
     tls_cert: Certificate = None,
     tls_key: Key = None,
 ) -> CommandResult:
-    """Show datasets and budgets, the queue of approvals, releases and the record in a browser. Nothing can be changed.
+    """Serve a read-only dashboard: datasets, budgets, the approval queue, releases, the audit log.
 
     It answers to this machine alone. Any other address takes a token, and TLS. Ends with Ctrl-C.
 

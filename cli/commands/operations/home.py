@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
 
 def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = None) -> CommandResult:
-    """Make a project home: folders, keys, policy, ledger. Safe to repeat: what is there is kept.
+    """Create a project home: folders, keys, policy, ledger. Safe to repeat: it keeps what exists.
 
     The first home founds the ledger. In any other, an admin adds its owner with the command that is shown.
 

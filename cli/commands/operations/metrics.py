@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def metrics(context: CommandContext, to: To = None, port: Port = None) -> CommandResult:
-    """Tell budgets, requests, attempts and refusals by name, read from the ledger; nothing private is among it.
+    """Print Prometheus metrics of budgets, requests, attempts and refusals. Contains no private data.
 
     Example: almoner metrics --to /var/lib/node_exporter/textfile/almoner.prom
     """

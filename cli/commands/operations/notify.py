@@ -12,7 +12,9 @@ from flows.notifications.channels import Channel, Email, LogChannel, Webhook, ch
 from models_db.errors import UsageError
 from models_db.values.names import require_plain_name
 
-app = typer.Typer(no_args_is_help=True, help="Notices (docs/schedules.md): add, list, remove, test, send.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage channels of notices (docs/schedules.md): add, list, remove, test, send."
+)
 
 Name = Annotated[str, typer.Argument(help="The channel's name.")]
 Variable = Annotated[str | None, typer.Option(metavar="VARIABLE", help="The environment variable; never the secret.")]
@@ -32,7 +34,7 @@ def add_channel_command(
     user_env: Variable = None,
     password_env: Variable = None,
 ) -> CommandResult:
-    """Add a channel: it is told of what happens from now on, while `almoner serve` runs.
+    """Add a channel: it gets notices of events from now on, while `almoner serve` runs.
 
     Example: almoner notify add stewards --webhook https://hooks.example.org/almoner --secret-env HOOK_SECRET
     """
@@ -60,7 +62,7 @@ def _parse_server(smtp: str) -> dict[str, object]:
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """The channels of this home, and how far each has got.
+    """List the channels of this home and their positions.
 
     Example: almoner notify list
     """
@@ -75,7 +77,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
 @command(app, "remove")
 def remove_channel_command(context: CommandContext, name: Name) -> CommandResult:
-    """Forget a channel.
+    """Remove a channel.
 
     Example: almoner notify remove stewards
     """
@@ -85,7 +87,7 @@ def remove_channel_command(context: CommandContext, name: Name) -> CommandResult
 
 @command(app, "test")
 def send_test(context: CommandContext, name: Name) -> CommandResult:
-    """Send a notice that says it is only a try.
+    """Send a test notice.
 
     Example: almoner notify test stewards
     """
@@ -95,7 +97,7 @@ def send_test(context: CommandContext, name: Name) -> CommandResult:
 
 @command(app, "send")
 def send_waiting(context: CommandContext) -> CommandResult:
-    """Send now what waits, as `almoner serve` does after each look.
+    """Send all waiting notices now, as `almoner serve` does after each poll.
 
     Example: almoner notify send
     """

@@ -18,7 +18,7 @@ from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 
-app = typer.Typer(no_args_is_help=True, help="Schedules: create, list, show, pause, resume, end, run.")
+app = typer.Typer(no_args_is_help=True, help="Manage schedules: create, list, show, pause, resume, end, run.")
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
 Reason = Annotated[str, typer.Option(help="Why; recorded.")]
@@ -36,7 +36,7 @@ def create_schedule_command(
     start: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing before; intervals count from it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print when it would be due and stop.")] = False,
 ) -> CommandResult:
-    """Make a schedule: at each of its moments the authorised release is asked for, and run if the budget allows it.
+    """Create a schedule: at each slot the authorised release is requested, and run if the budget allows it.
 
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
     """
@@ -84,7 +84,7 @@ def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tupl
 def list_all(
     context: CommandContext, dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None
 ) -> CommandResult:
-    """All schedules: when they are due next, and what became of their last slot.
+    """List all schedules: their next slot, and the result of the last one.
 
     Example: almoner schedule list
     """
@@ -116,7 +116,7 @@ def show_schedule(
     number: Number,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many slots, newest first.")] = 20,
 ) -> CommandResult:
-    """One schedule, and what became of its newest slots.
+    """Show a schedule and the results of its newest slots.
 
     Example: almoner schedule show 1
     """
@@ -130,7 +130,7 @@ def show_schedule(
 
 @command(app, "pause")
 def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """Pause a schedule, as a steward or as who made it; what passes meanwhile is not caught up.
+    """Pause a schedule (stewards and its creator); slots in the pause are not made up for.
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
     """
@@ -139,7 +139,7 @@ def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> C
 
 @command(app, "resume")
 def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """Let a paused schedule go on; what somebody else has paused, a steward resumes.
+    """Resume a paused schedule; a steward resumes one that somebody else has paused.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
     """
@@ -148,7 +148,7 @@ def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> 
 
 @command(app, "end")
 def end_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """End a schedule for good; the standing authorisation stays, and another schedule may draw on it.
+    """End a schedule for good; the standing authorisation stays, and another schedule may use it.
 
     Example: almoner schedule end 1 --reason "the study is over"
     """
@@ -170,7 +170,7 @@ def run_schedule(
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
 ) -> CommandResult:
-    """Carry out what is due now, here: the slot is decided as `almoner serve` would, and never twice.
+    """Run the due slot of a schedule here, as `almoner serve` would; a slot is never run twice.
 
     Example: almoner schedule run 1
     """

@@ -33,7 +33,7 @@ def serve(
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
 ) -> CommandResult:
-    """Carry out schedules: worker and poller in one process, until it is stopped.
+    """Run schedules until stopped: poller and worker in one process.
 
     An analyst's home asks for what is due, a runner's home runs it; one who is both does both.
 

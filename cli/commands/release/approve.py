@@ -113,7 +113,7 @@ def approve(
     confirm_name: Confirm = None,
     override: Override = None,
 ) -> CommandResult:
-    """Approve what waits at a gate. Shows what is decided, then asks for the dataset's name.
+    """Approve a request or proposal at a gate. Shows the review, then asks for the dataset's name.
 
     approve ID --gate GATE --reason TEXT: decide here.
     approve ID --gate publish --override TEXT: the same, although the release misses bounds of its policy.
@@ -144,7 +144,7 @@ def reject(
     gate: GateOption = Gate.SPEND,
     on_behalf_of: OnBehalfOf = None,
 ) -> CommandResult:
-    """Reject what waits at a gate; one rejection is enough. At the publish gate the spent budget stays spent.
+    """Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.
 
     Example: almoner reject 1 --reason "the prompt names a person"
     """
@@ -159,7 +159,7 @@ def withdraw_approval(
     gate: Annotated[Gate, typer.Option(help="Which of your approvals.")],
     reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
 ) -> CommandResult:
-    """Take your own approval back, as long as it has not been used; the gate may then close again.
+    """Withdraw your own approval before it is used; the gate may close again.
 
     Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
     """

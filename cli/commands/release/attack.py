@@ -14,7 +14,7 @@ from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
 from models_db.values.requests import ReleaseRequest
 
-app = typer.Typer(no_args_is_help=True, help="Attacks on a public twin: run, list.")
+app = typer.Typer(no_args_is_help=True, help="Attack a release's public twin: run, list.")
 
 RELEASE_COLUMNS = {"request": "this request", "non_private": "without privacy", "copy": "the corpus itself"}
 
@@ -34,7 +34,7 @@ def run_attack(
     anew: Annotated[bool, typer.Option("--anew", help="Forget what an earlier attack has left.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
-    """Make the release again from a public corpus with planted secrets, and attack it; beside it what has no privacy.
+    """Repeat the release on a public corpus with planted secrets and attack it, beside a release without privacy.
 
     Nothing of governed data is read and nothing is charged; the results are public and may be looked at before a
     decision (docs/attacks.md). Releases that are finished are kept: after Ctrl-C the same command goes on.
@@ -53,7 +53,7 @@ def run_attack(
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """What attacks have found, finished or not.
+    """List the results of attacks, finished or not.
 
     Example: almoner attack list --json
     """

@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(opened: CommandContext, context: typer.Context, keep: Keep = None) -> CommandResult:
-    """The whole story: register, ingest, request, approve, run, publish, verify, and three refusals.
+    """Run a demo on a fictional clinic: register, ingest, request, approve, run, publish, verify, three refusals.
 
     Example: almoner demo --keep ./demo
     """

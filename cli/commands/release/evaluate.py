@@ -21,7 +21,8 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(context: CommandContext, request: Request, internal: Internal = False) -> CommandResult:
-    """Internal metrics of a decided release: overlap with the corpus, perplexity gap. They stay in this home.
+    """Compute internal metrics of a decided release: overlap, perplexity gap. They stay in this home.
+
 
     A decision that has seen such a number is not differentially private; so before it, on governed data, this is
     refused (docs/privacy-guarantee.md).

@@ -53,7 +53,7 @@ def verify_bundle(
     key: Key = None,
     revocations: Later = None,
 ) -> CommandResult:
-    """Check a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
+    """Verify a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
 
     With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
 

@@ -24,7 +24,7 @@ from models_db.values.gates import REQUEST_GATES, Gate
 from models_db.values.request_state import STATES_AT_A_GATE
 from models_db.values.requests import ReleaseRequest
 
-app = typer.Typer(no_args_is_help=True, help="Release requests: submit, list, show, withdraw, retract.")
+app = typer.Typer(no_args_is_help=True, help="Manage release requests: request, extend, list, show, withdraw, retract.")
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 
@@ -38,7 +38,7 @@ def request_release(
         int | None, typer.Option(metavar="ID", help="The standing authorisation that it is made under.")
     ] = None,
 ) -> CommandResult:
-    """Price a release and submit it to the spend gate. Reads no private text, spends nothing.
+    """Price a release and submit it to the spend gate. Reads no private text and spends nothing.
 
     Under a standing authorisation it needs no decision before it runs; each run uses one of those that were approved.
 
@@ -55,7 +55,7 @@ def extend_release(
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
 ) -> CommandResult:
-    """Ask for further texts from what a release by keyphrase_seeding has released, at no charge.
+    """Request further texts from the released values of a keyphrase_seeding release, at no charge.
 
     Nothing private is read again; both gates decide on it as on every request.
 
@@ -91,7 +91,7 @@ def list_all(
     context: CommandContext,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision at a gate.")] = False,
 ) -> CommandResult:
-    """All requests with their state.
+    """List all requests with their state.
 
     Example: almoner release list --waiting
     """
@@ -106,7 +106,7 @@ def list_all(
 
 @command(app, "show")
 def show_release(context: CommandContext, request: RequestId) -> CommandResult:
-    """One request: what was asked, where it is, who decided what, what it spent.
+    """Show a request: its content, state, decisions and spending.
 
     Example: almoner release show 1
     """
@@ -148,7 +148,7 @@ def withdraw_release(
     request: RequestId,
     reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn",
 ) -> CommandResult:
-    """Take back a request that has not been run.
+    """Withdraw a request that has not been run.
 
     Example: almoner release withdraw 2 --reason "superseded by request 3"
     """
@@ -162,7 +162,7 @@ def withdraw_release(
 def retract_release(
     context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
 ) -> CommandResult:
-    """Ask the stewards to call back a published release. Later bundles then name it; what it spent stays spent.
+    """Propose to retract a published release. Later bundles list it; its spending stays.
 
     Example: almoner release retract 1 --reason "a text names a street"
     """
@@ -185,7 +185,7 @@ def register(root: typer.Typer) -> None:
 def retract_shortcut(
     context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
 ) -> CommandResult:
-    """Ask the stewards to call back a published release; the same as `almoner release retract`.
+    """Propose to retract a published release; same as `almoner release retract`.
 
     Example: almoner retract 1 --reason "a text names a street"
     """

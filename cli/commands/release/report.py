@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def report(
     context: CommandContext, request: Request, out: Out = None, public: Public = False, internal: Internal = False
 ) -> CommandResult:
-    """One page about a release, to be opened in a browser: claim, budget, measurements, texts, attacks.
+    """Write a report on a release as one HTML page: claim, budget, measurements, texts, attacks.
 
     Without a version it is the steward's, for the publish gate: public and charged figures, and what the ledger says.
     Without --out the page is written into the home, and a later one takes its place.
