@@ -5,6 +5,7 @@ prints results and never exits; what it says on the way (a price, a bar) goes to
 `context.print_progress`.
 """
 
+import errno
 import functools
 import inspect
 import os
@@ -144,7 +145,7 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
 
         if (altered := ledger_altered(context.home)) is not None:
             raise altered from problem
-        if isinstance(problem, OSError) and problem.errno is not None:
+        if isinstance(problem, OSError) and problem.errno not in (None, errno.EPIPE):  # nobody reads on: typer ends
             raise FileInaccessible(problem) from problem
         raise
 

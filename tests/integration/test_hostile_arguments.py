@@ -21,7 +21,7 @@ LINES = {
     "a number of 5,000 digits": ("run " + "9" * 5000, {2}),
     "a time after all times": ("audit log --since 9999-12-31T23:59:59-12:00", {2}),
     "a time before all times": ("audit log --until 0001-01-01T00:00:00+14:00", {2}),
-    "an export from such a time": ("audit export --format jsonl --since 9999-12-31T23:59:59-12:00", {2}),
+    "an export from such a time": ("audit export --to links.jsonl --since 9999-12-31T23:59:59-12:00", {2}),
     "an anchor of 300 bytes": (f"audit verify --against {LONG}", {1, 2, 3}),
     "a bundle of 300 bytes": (f"verify-release {LONG}", {1, 2, 3}),
     "a backup of 300 bytes": (f"backup --to {LONG}", {2, 3}),
