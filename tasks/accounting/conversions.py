@@ -1,4 +1,4 @@
-"""From a fact about a mechanism to its zCDP charge: one function for each row of PRIVACY §2's table that is in use.
+"""Conversions of a mechanism's facts to its zCDP charge: one function for each used row of PRIVACY §2's table.
 
 Every function returns the smallest `Amount` that covers the loss of ONE invocation under add/remove-one. A
 rho is the supremum over alpha > 1 of D_alpha / alpha, D_alpha the Renyi divergence of the worst neighbouring

@@ -1,4 +1,4 @@
-"""dp-accounting's figure for a fixed plan, beside ours (PRIVACY §2).
+"""Check by dp-accounting: its figure for a fixed plan, beside ours (PRIVACY §2).
 
 Only a report: it admits nothing, because the natural filters of such curves are invalid under adaptive
 choice. Its use is that somebody else's code, reading the stored events alone, arrives at a figure near ours.

@@ -1,4 +1,4 @@
-"""What a policy's limits mean in integers of the ledger, always rounded down."""
+"""Limits of a policy in integers of the ledger, always rounded down."""
 
 from fractions import Fraction
 

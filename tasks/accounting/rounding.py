@@ -1,4 +1,4 @@
-"""From real numbers to ledger integers, always rounded towards privacy: charges up, caps down (PRIVACY §2).
+"""Rounding of real numbers to ledger integers, always towards privacy: charges up, caps down (PRIVACY §2).
 
 A real number reaches this module in one of two forms: exact (`Fraction`), or enclosed between two bounds (an
 mpmath interval computed with outward rounding). A charge takes the ceiling of the upper bound, a cap the

@@ -1,4 +1,4 @@
-"""Between zCDP and (epsilon, delta): conversion, caps and release targets (PRIVACY §2).
+"""Conversion between zCDP and (epsilon, delta): claims, caps and release targets (PRIVACY §2).
 
 The bound is Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", arXiv 2004.00010,
 Proposition 12: a rho-zCDP mechanism is (epsilon, delta)-DP for every order alpha > 1 and

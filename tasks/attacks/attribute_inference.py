@@ -1,4 +1,4 @@
-"""Attribute inference: what the released texts nearest to a person tell about that person.
+"""Attribute inference: a guess about a person from the released texts nearest to that person.
 
 The attacker knows a part of somebody's text, a public set of people whose attribute is known, and the release. It finds
 the released texts nearest to what it knows, lets each vote by its nearest public people, and takes the winner. If a

@@ -1,4 +1,4 @@
-"""Canaries: made-up secrets, planted in a copy of a corpus before it is partitioned, and looked for in what comes out.
+"""Canaries: made-up secrets, planted in a copy of a corpus before its partition, and searched in the release.
 
 Carlini, Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by
 its rank among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the

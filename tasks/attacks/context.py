@@ -1,4 +1,4 @@
-"""What attacks are run on, and what they are judged by."""
+"""Context of attacks: the data they run on, and the truth they are judged by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Extraction of personal identifiers: which of a corpus's e-mail addresses, telephone numbers and names are released.
+"""Extraction of personal identifiers: released e-mail addresses, telephone numbers and names of a corpus.
 
 A model can write an address that is in the corpus without having seen it there. So the share of the corpus's
 identifiers that appear is compared with that of identifiers which could not leak: those of texts of the same kind that

@@ -1,4 +1,4 @@
-"""Who was in the corpus, guessed from a release: one score for each text, higher for "was there".
+"""Membership inference from a release: one score for each text, higher for "was in the corpus".
 
 Three scores, from different knowledge. Each is a pure function of released texts and of the texts in question; which of
 them were members is known to the judge alone (`tasks.attacks.roc`).

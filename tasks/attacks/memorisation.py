@@ -1,4 +1,4 @@
-"""Replay: released texts that copy a document, word for word or nearly.
+"""Memorisation: released texts that copy a document, word for word or nearly.
 
 Word for word: the longest run of words that a released text shares with any document (`suffix_automaton`; Lee et al.,
 ACL 2022). Nearly: the largest share of a text's four-word runs that one single document has (Broder 1997), which small

@@ -1,4 +1,4 @@
-"""A public twin: a public corpus that is cut in two at random, so that somebody knows who was in it.
+"""Public twin: a public corpus split at random into members and non-members.
 
 The members, with canaries among them, are what a release is made from; the others are people of the same kind that it
 cannot have seen. Nothing but chance tells them apart, so whatever an attack finds comes from the release.

@@ -1,4 +1,4 @@
-"""Every attack by its name: a scene in, an `AttackResult` out.
+"""Registry of attacks by name: an `AttackInput` in, an `AttackResult` out.
 
 What cannot be measured is null: no text was released, nobody was held out, nothing was planted, nothing is labelled.
 An attack whose tool is missing is left out of a suite by `possible`, so that no figure is mistaken for a measurement.

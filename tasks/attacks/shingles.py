@@ -1,4 +1,4 @@
-"""Runs of a few words as sets: what texts share when one is a near copy of the other.
+"""Shingles: sets of short word runs, which near copies share.
 
 Broder, "On the resemblance and containment of documents", SEQUENCES 1997. Sets are exact: at the size of a release
 nothing has to be sampled.

@@ -1,4 +1,4 @@
-"""A small model of a release's own language: what an attacker learns from the released texts alone.
+"""Unigram model of a release's language: an attacker learns it from the released texts alone.
 
 A bigram model, as in the attacks on synthetic text of Meeus et al., "The Canary's Echo", arXiv 2502.14921, smoothed by
 a hierarchical Dirichlet prior (MacKay and Peto, Natural Language Engineering 1, 1995):

@@ -1,4 +1,4 @@
-"""An audit: many trials of a mechanism on neighbouring inputs, and what they prove about its epsilon (PRIVACY §8)."""
+"""Privacy audit: many trials of a mechanism on neighbouring inputs, and their proof about its epsilon (PRIVACY §8)."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How each mechanism of the catalogue is audited: neighbouring inputs, a statistic, and the claim (PRIVACY §8).
+"""Audit cases of each mechanism: neighbouring inputs, a statistic, and the claim (PRIVACY §8).
 
 One table. A mechanism without a case here could be broken for years without anybody noticing, so a test demands that
 every name of `tasks.mechanisms.registry` is in it; those that claim nothing say so.

@@ -1,4 +1,4 @@
-"""A lower bound on a mechanism's epsilon, from runs on two neighbouring inputs (PRIVACY §8).
+"""Lower bound on a mechanism's epsilon from runs on two neighbouring inputs (PRIVACY §8).
 
 If a mechanism is (epsilon, delta)-DP, every event E has P(E) <= e^epsilon P'(E) + delta. So an event seen often on one
 input and rarely on the other proves that epsilon is at least ln((P(E) - delta) / P'(E)); Clopper-Pearson intervals

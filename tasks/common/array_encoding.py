@@ -1,4 +1,4 @@
-"""Arrays as they are written into journals: little-endian bytes in base 64, the same on every machine."""
+"""Encoding of arrays in journals: little-endian bytes in base 64, the same on every machine."""
 
 from base64 import b64decode, b64encode
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Which code computes: a digest of our own, and the versions of the libraries that decide a result."""
+"""Version of the computing code: a digest of our own, and the versions of the libraries that decide a result."""
 
 import hashlib
 from functools import cache

@@ -1,4 +1,4 @@
-"""Careful ways to read and write files: plain files alone, whole ones, in the one form that their content has."""
+"""Careful reading and writing of files: regular files only, whole, and in the one form of their content."""
 
 import errno
 import hashlib

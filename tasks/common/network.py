@@ -1,4 +1,4 @@
-"""Addresses: what one may be, which hosts are this machine, and which names are of models behind one."""
+"""Network addresses: their allowed form, the hosts of this machine, and names of external models."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Where long work reports how far it is; the command line shows a bar, everything else ignores it."""
+"""Progress reports of long work; the command line shows a bar, everything else ignores them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""One JSON object, as strictly as RFC 8259 lets two readers agree on it."""
+"""Strict reader of one JSON object: only text on which two RFC 8259 readers agree."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The common ground of everything that is published: closed, frozen values without floats."""
+"""Base class of everything that is published: closed, frozen values without floats."""
 
 import re
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The frame of a chart, and its axes: from values to places, with round ticks."""
+"""Frame and axes of an SVG chart: from values to coordinates, with round ticks."""
 
 import math
 from collections.abc import Sequence

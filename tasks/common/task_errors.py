@@ -1,4 +1,4 @@
-"""What may be said of something unforeseen that went wrong while private text was at hand: its type and its place."""
+"""Public description of an unforeseen error near private text: its type and its place, never its message."""
 
 import traceback
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Of which cohort each unit of a new version is: as the account knows it, or of the newest one.
+"""Cohort of each unit of a new version: the one that the account knows, or the newest.
 
 A unit keeps the cohort in which its account first saw it (`models_db.services.catalogue.cohorts` has the rule and its
 proof), and whoever reads a version must know it without asking the ledger. So it is written down beside the unit while

@@ -1,4 +1,4 @@
-"""A unit leaves a stored version: the file is written anew without it, so no freed page keeps its text.
+"""Erasure of a unit from a stored version: the file is written anew without it, so no freed page keeps its text.
 
 SQLite marks the pages of deleted rows as free and leaves their bytes where they are; a write-ahead log or a journal may
 hold them too. So nothing is deleted inside the file: what stays is copied into a new one, which takes its place in one

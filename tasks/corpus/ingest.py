@@ -1,4 +1,4 @@
-"""Bring a source into the project home, all or nothing.
+"""Ingestion of a source into the project home, all or nothing.
 
 The version is written into a temporary folder, made durable, renamed into place and only then recorded. An
 error or Ctrl-C leaves nothing; a kill leaves a folder that `versions.sweep_incoming` (before the rename) or

@@ -1,4 +1,4 @@
-"""The keyed partition of a dataset's units into blocks and batches (PRIVACY §3).
+"""Keyed partition of a dataset's units into blocks and batches (PRIVACY §3).
 
 Where a unit goes depends on its own id, its own cohort, the key and public numbers alone - never on another unit, on
 its position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"

@@ -1,4 +1,4 @@
-"""A stored dataset version: one SQLite file, written once by `ingest` and read here.
+"""Store of a dataset version: one SQLite file, written once by `ingest` and read here.
 
 Everything that leaves this module is private. It goes into mechanisms, into the ledger's overlap check, or
 into internal metrics after the publish decision (PRIVACY §7) - never into a log, a gate or a bundle.

@@ -1,4 +1,4 @@
-"""Dataset versions as folders of the project home: how one comes, how it goes, what a crash leaves behind.
+"""Dataset versions as folders of the project home: creation, removal, and cleaning up after a crash.
 
 `corpora/<uid>/` is a complete version and never changes. `corpora/.incoming-*/` is one that is being written
 or removed; its maker holds an flock on it, so that whoever sweeps can tell a dead one from a live one. An

@@ -1,4 +1,4 @@
-"""Overriding the bounds of a policy: explicitly, in the signed reason of an approval, in one form.
+"""Override of a policy's bounds: explicit, in the signed reason of an approval, in one form.
 
 The reason of an approval is signed, stands in the audit log and on every screen, and is published with the release. An
 override begins with a sentence that names every figure outside its bound as it is, so it is signed for these figures

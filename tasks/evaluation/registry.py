@@ -1,4 +1,4 @@
-"""Every metric by the name requests use, and which of them a request may ask for."""
+"""Registry of metrics by the name requests use, and which of them a request may name."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Every mechanism by its stable name: from a stored event back to its charge, offline.
+"""Registry of mechanisms by stable name: it leads from a stored event back to its charge, offline.
 
 `almoner verify-release` trusts no stored figure: it rebuilds each event from its parameters with the code
 that once charged it, and compares. A name is never removed from here and never changes its meaning

@@ -1,4 +1,4 @@
-"""What a mechanism loses where one unit is REPLACED, from an event stated for add-or-remove-one (PRIVACY §1).
+"""Loss of a mechanism when one unit is REPLACED, from an event stated for add-or-remove-one (PRIVACY §1).
 
 Replacing is removing and adding: twice the sensitivity, so four times rho, holds for every mechanism. Where a unit
 moves at most k entries of a vector by exactly 1, and every entry has noise of its own, twice rho is enough:

@@ -1,4 +1,4 @@
-"""What people type for a place: a path of this machine, or `s3://bucket/key`; nothing else is an address.
+"""Address of a place: a path of this machine, or `s3://bucket/key`; nothing else.
 
 An address is two words, a bucket and a key. It holds no name, password, query or host, so it can be kept in the record.
 """
@@ -98,7 +98,7 @@ class SchemeUnknown(UsageError):
 
     def __init__(self, scheme: str) -> None:
         super().__init__(
-            f"Nothing is read from or written to {scheme}:// addresses.",
+            f"almoner does not support {scheme}:// addresses.",
             "Name a path, file:///path or s3://bucket/key (docs/stores.md).",
             {"scheme": scheme},
         )
@@ -109,7 +109,7 @@ class AddressUnfit(UsageError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"This is no address: {reason}.",
+            f"The address is not valid: {reason}.",
             "Write s3://bucket/key. Secrets are no part of it: docs/stores.md says where they come from.",
             {"reason": reason},
         )

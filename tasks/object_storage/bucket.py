@@ -1,4 +1,4 @@
-"""A bucket, opened: looked at, listed, read and written through fsspec's S3 file system.
+"""Bucket: lookup, listing, reading and writing through fsspec's S3 file system.
 
 What is read is pinned to one state of the object by its entity tag (If-Match); what is created takes a name that is
 free (If-None-Match). Nothing is cached, nothing is deleted, and no bucket is made.

@@ -1,4 +1,4 @@
-"""How buckets are reached: what a home has written down of each, and never a secret.
+"""Settings of buckets that a home stores; never a secret.
 
 A bucket of which nothing is written is reached as the environment says (AWS_PROFILE, AWS_ENDPOINT_URL, ...).
 """

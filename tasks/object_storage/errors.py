@@ -1,4 +1,4 @@
-"""What can go wrong at a store, each under its own name.
+"""Errors of object stores, each under its own name.
 
 What libraries say is never passed on: their words quote requests, and those hold names of keys and people. An error of
 ours names the address, which is public, and what the store meant.
@@ -117,7 +117,7 @@ class EndpointUnsafe(EnvironmentProblem):
 
     def __init__(self, address: Address) -> None:
         super().__init__(
-            f"The store of {address} would be spoken to over plain http, which anybody on the way can read.",
+            f"The store of {address} would be reached over plain http, which anybody on the network can read.",
             "Use https. Plain http goes to this machine alone.",
             {"address": str(address)},
         )
@@ -162,7 +162,7 @@ class StoreFailed(EnvironmentProblem):
 
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
-            f"The store of {address} cannot do this: {reason}.",
+            f"The store of {address} does not support this: {reason}.",
             "Try again later; if it stays, the store's own log says more.",
             {"address": str(address), "reason": reason},
         )

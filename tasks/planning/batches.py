@@ -1,4 +1,4 @@
-"""Which batches a release reads: public numbers only (PRIVACY §3).
+"""Batches that a release reads: public numbers only (PRIVACY §3).
 
 A block is split by keyed hash into `per_block` batches, and each sample has one batch to itself. `per_block` is
 declared in the request, or follows from a declared or noisily counted population so that a batch has about as many

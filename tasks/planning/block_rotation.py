@@ -1,4 +1,4 @@
-"""Releases that rotate over blocks: each reads one group of a dataset's blocks, and only that group is charged.
+"""Rotation over blocks: each release reads one group of a dataset's blocks, and only that group is charged.
 
 The blocks are split into groups of equal size once and for all by their numbers. A request names how many groups there
 are (`rotate_over`); which one a release reads is decided from the ledger when it is submitted: the group with most

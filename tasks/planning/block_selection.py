@@ -1,4 +1,4 @@
-"""What of a dataset a request reads: the blocks of some of its cohorts, all of them or one group.
+"""Selection of blocks that a request reads: those of some cohorts, all of them or one group.
 
 A canonical request says which cohorts it reads if the dataset had several when it was made, and over how many groups of
 their blocks it rotates if it does. So what it reads follows from its own words and from the number of blocks that every

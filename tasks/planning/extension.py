@@ -1,4 +1,4 @@
-"""How a request says that it makes more texts of what an earlier release has released."""
+"""Extension parameters of a request for more texts from an earlier release's values."""
 
 from typing import Annotated
 

@@ -194,7 +194,7 @@ class GroupsContradicted(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"With `groups`, `{name}` has no choice: one text for each group, made of all units that wrote in it.",
+            f"With `groups`, `{name}` is fixed: each group gets one text, made from all units that wrote in it.",
             f"Leave `{name}` out.",
             {"parameter": name},
         )

@@ -1,4 +1,4 @@
-"""In how many bits the model computes, as a request names it: it changes what is drawn, so it is approved."""
+"""Precision that a request names for its model: it changes the draws, so it is approved."""
 
 from pydantic import BaseModel
 

@@ -1,4 +1,4 @@
-"""Models behind an API: which systems may use one, what is said of it, and what it would cost.
+"""External models: the systems that may use one, its public description, and its cost.
 
 What a system tells such a model leaves this machine, so it must be public words and released values alone. A system
 says so itself (`shows_private_text = False`); whoever does not say it is taken to show private text.

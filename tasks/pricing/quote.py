@@ -1,4 +1,4 @@
-"""The price of a release, from public facts alone: what will be charged, what stays, how long it takes.
+"""Quote of a release from public facts alone: its charge, the balance after it, its duration.
 
 A quote's `body` is the complete canonical request: everything the spend gate approves, down to each instalment.
 Quoting the same request twice gives the same body but for its nonce, so a run can check that what it is about to do

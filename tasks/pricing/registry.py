@@ -1,4 +1,4 @@
-"""Every generator by the name requests use."""
+"""Registry of generators by the name requests use."""
 
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed

@@ -1,4 +1,4 @@
-"""What a text consists of, in the ways in which two sets of texts are compared: features with weights."""
+"""Features of a text, with weights, by which two sets of texts are compared."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What reads text: public models that put texts into a space, and taggers."""
+"""Interfaces of public models that read text: embedders and taggers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How a keyword is spelt: one form for what means the same, and nothing that could break a page or a prompt.
+"""Normalisation of keywords: one spelling for one meaning, and no character that breaks a page or a prompt.
 
 Keywords come out of people's texts and are published. Whether a string may be one is a public rule about that string
 alone, and it is applied to each unit's own keywords before anything is counted.

@@ -1,4 +1,4 @@
-"""What a model wrote, as lines that can be published; and whether it speaks of what it was asked about."""
+"""Cleaning of model output: lines that can be published, and a check that they concern the question."""
 
 import re
 import unicodedata

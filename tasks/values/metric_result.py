@@ -1,4 +1,4 @@
-"""What a metric returns: a frozen result that says who may see it (PRIVACY §7)."""
+"""Result of a metric: a frozen value that states who may see it (PRIVACY §7)."""
 
 import math
 from collections.abc import Mapping

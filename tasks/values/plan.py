@@ -1,4 +1,4 @@
-"""What every text-generating system offers: a price before anything is touched, and texts after it is paid.
+"""Interface of every text-generating system: a price before anything is touched, and texts after payment.
 
 A `Generator` is stateless. `plan` is a pure function of public numbers: what will be invoked, in which
 instalments, on which blocks. `generate` follows that plan.
@@ -108,8 +108,8 @@ Work = TypeVar("Work", contravariant=True)
 class Generator(Protocol[Work]):
     """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file.
 
-    A system that asks `bench.backend` alone, never the engine, says `shows_private_text = False` and may use a model
-    behind an API; whoever does not say so may not (`generation.external`).
+    A system that uses only the context's backend, never the engine, sets `shows_private_text = False` and may use a
+    model behind an API; other systems may not (`tasks.pricing.external_models`).
     """
 
     name: str

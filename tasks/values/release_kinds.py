@@ -1,4 +1,4 @@
-"""The kinds of releases, by the words of a request."""
+"""Kinds of releases, in the words of a request."""
 
 from enum import StrEnum
 from typing import Final

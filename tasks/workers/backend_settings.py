@@ -1,4 +1,4 @@
-"""The setting: where work is done, as people name it, and the runner that follows from it."""
+"""Settings of a worker backend, and the runner that follows from them."""
 
 import os
 import secrets
@@ -21,10 +21,10 @@ CLUSTERS: Final = (DASK, RAY)
 
 @dataclass(frozen=True)
 class WorkerBackend:
-    """Where workers are.
+    """Backend of a run's workers.
 
     Attributes:
-        kind: one of `PROPOSAL_KINDS`.
+        kind: one of `KINDS`.
         address: of a cluster's scheduler or head; None for one of this machine that lives as long as the run.
     """
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the workers of a cluster."""
+"""Errors of a cluster's workers."""
 
 from models_db.errors import EnvironmentProblem
 
@@ -28,7 +28,7 @@ class NoGpus(EnvironmentProblem):
 
     def __init__(self, kind: str, workers: int) -> None:
         super().__init__(
-            f"The {kind} cluster has not {workers} free GPUs, one for each worker.",
+            f"The {kind} cluster has fewer than {workers} free GPUs, one for each worker.",
             "Ask for fewer --workers, or start nodes with more GPUs, and run the request again.",
             {"runner": kind, "workers": workers},
         )

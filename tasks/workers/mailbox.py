@@ -1,4 +1,4 @@
-"""A worker's body in a thread of its own: for places where one is called, and does not run a process by itself."""
+"""Mailbox of a worker whose body runs in a thread: for backends that call it instead of running a process."""
 
 import threading
 from concurrent.futures import Future

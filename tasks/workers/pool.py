@@ -1,4 +1,4 @@
-"""Workers that a run has started, and the one way in which both sides speak.
+"""Pool of a run's workers, and the protocol between both sides.
 
 A worker does one thing, its body. It may ask, and waits for each answer; its last word is what the body returns, or a
 named error. The run hears the workers in the order in which they speak. So a worker that nobody answers does nothing

@@ -1,4 +1,4 @@
-"""Workers as threads of this process: for machines where one process is to have the GPU, and for small jobs."""
+"""Workers as threads of this process: for machines where one process owns the GPU, and for small jobs."""
 
 import threading
 from concurrent.futures import Future

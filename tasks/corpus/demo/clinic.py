@@ -1,4 +1,4 @@
-"""The demo corpus: a fictional clinic of 150 patients with several short notes each, and secrets planted in them.
+"""Demo corpus: a fictional clinic of 150 patients with several short notes each, and secrets planted in them.
 
 Every patient has a name, a telephone number, an e-mail address and a record number, and each of the four stands in
 at least one note. A test that finds one of them in a log, a database or a release has found a leak.

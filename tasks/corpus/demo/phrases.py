@@ -1,4 +1,4 @@
-"""The words of the fictional clinic: people, conditions and sentences that `demo` puts together.
+"""Phrases of the fictional clinic: people, conditions and sentences from which the demo corpus is made.
 
 Everything here was written for this project. Telephone numbers come from 555-01xx and addresses from example.org,
 .net and .com, which are reserved for fiction and documentation.

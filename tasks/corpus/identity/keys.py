@@ -1,4 +1,4 @@
-"""Secret keys, and the one way in which a key is applied to text.
+"""Secret keys, and the one way to apply a key to text.
 
 A home has one key per partition scheme and one overlap key, each 32 bytes from the operating system in a file
 of mode 0600. A key is drawn before any data is read, so it is independent of the data (PRIVACY §3).

@@ -1,4 +1,4 @@
-"""Labels of documents: how they are spelt, and the public set that a request declares (PRIVACY §1, §3).
+"""Labels of documents: their normalised spelling, and the public set that a request declares (PRIVACY §1, §3).
 
 Which labels a corpus has, and how often, is private. A request names the labels it wants from public knowledge; what it
 names and the corpus has not is generated all the same, from null rows.

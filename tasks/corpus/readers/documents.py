@@ -1,4 +1,4 @@
-"""From one raw record to one document, or to an error that names the file and the place - never the content.
+"""Parser from one raw record to one document; an error names the file and the place, never the content.
 
 BadRecord (UsageError)
 ├── NotUtf8         broken bytes, or half of a surrogate pair

@@ -1,4 +1,4 @@
-"""A private source that lies in an object store: read as it streams in, and never copied anywhere but into the home.
+"""Private source in an object store: read as a stream, and copied nowhere but into the home.
 
 It answers what the readers ask of a path. Objects have no time of change that can be trusted, so its state is that of
 their entity tags; whatever is read is pinned to the tag it was found with.

@@ -1,4 +1,4 @@
-"""A private source as a whole, a file or a folder of text files: its state, its digest, its problems.
+"""Private source as a whole, a file or a folder of text files: its state, digest and problems.
 
 It lies on this machine or in an object store; readers ask the same of both.
 """

@@ -1,4 +1,4 @@
-"""How far two histograms are apart: the area under their divergence frontier, which is MAUVE of two quantised samples.
+"""Divergence of two histograms: the area under their frontier, which is MAUVE of two quantised samples.
 
 Pillutla et al., "MAUVE: Measuring the Gap Between Neural Text and Human Text using Divergence Frontiers", NeurIPS 2021,
 section 2: for mixtures R = w P + (1 - w) Q, the points (exp(-c KL(Q|R)), exp(-c KL(P|R))). The grid of w and its ends

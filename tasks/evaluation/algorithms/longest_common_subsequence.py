@@ -1,4 +1,4 @@
-"""The length of the longest common subsequence, with the bits of an integer as one column of the table.
+"""Length of the longest common subsequence, with the bits of an integer as one column of the table.
 
 Hyyrö, "Bit-Parallel LCS-length Computation Revisited", AWOCA 2004, figure 4: each word of the other sequence costs one
 addition and a few logical operations on integers of as many bits as this sequence has words.

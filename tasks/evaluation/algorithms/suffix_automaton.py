@@ -1,4 +1,4 @@
-"""The longest runs that a set of texts shares with a stream of documents, in time linear in both.
+"""Suffix automaton: the longest runs that texts share with a stream of documents, in linear time.
 
 A suffix automaton (Blumer et al., "The Smallest Automaton Recognizing the Subwords of a Text", TCS 40, 1985) of all
 texts, joined by a separator that no document contains; documents are read through it once and never stored.

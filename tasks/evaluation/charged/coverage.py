@@ -1,4 +1,4 @@
-"""`dp_coverage`: whether the private units are where the released texts are, and the other way round.
+"""`dp_coverage`: how well the released texts cover the private units, and the units the texts.
 
 Centres are made of half the released texts. Each unit votes once: for its nearest centre, or for "nowhere near", if it
 is farther from it than nearly all texts of the other half. What the votes say is charged; centres, radius and the

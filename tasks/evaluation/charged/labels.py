@@ -1,4 +1,4 @@
-"""`dp_labels`: how the private units are spread over the request's labels, and how far the release is from it."""
+"""`dp_labels`: the distribution of private units over the request's labels, and the release's distance from it."""
 
 from collections.abc import Callable
 

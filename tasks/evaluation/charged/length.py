@@ -1,4 +1,4 @@
-"""`dp_length`: how long the private units' texts are, and how far the released ones are from it."""
+"""`dp_length`: the length of the private units' texts, and the release's distance from it."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""How far a share can be trusted: over test items, and over choices of demonstrations."""
+"""Confidence intervals of a share: over test items, and over choices of demonstrations."""
 
 import math
 from collections.abc import Sequence

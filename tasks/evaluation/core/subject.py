@@ -1,4 +1,4 @@
-"""What metrics are computed from."""
+"""Input of metrics: released texts, private documents and tools."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

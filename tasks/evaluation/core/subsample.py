@@ -1,4 +1,4 @@
-"""Some of many documents, for metrics whose cost grows with each of them."""
+"""Subsample of many documents, for metrics whose cost grows with each."""
 
 from collections.abc import Iterable
 from typing import TypeVar

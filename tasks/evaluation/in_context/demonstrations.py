@@ -1,4 +1,4 @@
-"""Which demonstrations a prompt shows: a public choice by a public seed, from texts that may be shown."""
+"""Choice of a prompt's demonstrations: public, by a public seed, from publishable texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

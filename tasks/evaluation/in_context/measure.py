@@ -1,4 +1,4 @@
-"""The measurement: test items and a pool of demonstrations in, one frozen result out."""
+"""In-context measurement: test items and a pool of demonstrations in, one frozen result out."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the model answers: how likely each label's word is, or a free text of the likeliest tokens."""
+"""Predictions of a model: the likelihood of each label's word, or a free text of the likeliest tokens."""
 
 from collections.abc import Sequence
 

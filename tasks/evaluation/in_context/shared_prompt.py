@@ -1,4 +1,4 @@
-"""Many questions after one shared prompt, which is read once: its keys and values are copied to each row.
+"""Shared prompt of many questions, read once: its keys and values are copied to each row.
 
 Rows share padded passes of changing shape: a measurement on public texts, never part of a private draw.
 """

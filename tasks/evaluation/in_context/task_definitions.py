@@ -1,4 +1,4 @@
-"""The five tasks: what the model is told, and what it may answer."""
+"""Definitions of the five tasks: the instruction, and the allowed answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

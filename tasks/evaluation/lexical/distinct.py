@@ -1,4 +1,4 @@
-"""How varied the released texts are: distinct-n."""
+"""distinct-n: the variety of the released texts."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How many names, dates and amounts the released texts have, by kind."""
+"""Numbers of names, dates and amounts in the released texts, by kind."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What released texts and private documents have in common: phrases, terms, words and pairs of words."""
+"""Jaccard similarity of released texts and private documents: phrases, terms, words and pairs of words."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

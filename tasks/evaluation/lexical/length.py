@@ -1,4 +1,4 @@
-"""How long the released texts are."""
+"""Length of the released texts."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How far the lengths of released texts are from those of private documents: Wasserstein-1, in words."""
+"""Length gap between released texts and private documents: Wasserstein-1, in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many released texts still hold a placeholder: a slot of a template that nobody has filled."""
+"""Share of released texts with an unfilled placeholder of a template."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How many released texts are records: they parse, and they are valid under the schema that the request declares."""
+"""Share of released texts that are records: they parse, and are valid under the request's schema."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How close each released text comes to its closest private document: ROUGE-1 and ROUGE-L."""
+"""ROUGE-1 and ROUGE-L of each released text with its closest private document."""
 
 import re
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""How much of a private document stands word for word in a released text."""
+"""Verbatim overlap: the longest run of a private document in a released text."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A public model that labels texts after a few labelled ones: `tasks.evaluation.in_context` for any set of labels."""
+"""In-context learner: a public model that labels texts after a few labelled ones, for any set of labels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

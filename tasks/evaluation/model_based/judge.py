@@ -1,4 +1,4 @@
-"""A public model as a judge of released texts; a model that cannot tell good from bad on planted texts gives no figure.
+"""Public model as a judge of released texts; a model that fails on planted texts gives no figure.
 
 Ratings: G-Eval (Liu et al., EMNLP 2023, section 2), the mean of the ratings by the model's own probabilities. Pairs in
 both orders, and a pair whose answer changes with the order is a draw: Zheng et al., "Judging LLM-as-a-Judge", NeurIPS

@@ -1,4 +1,4 @@
-"""Public texts, written for this purpose, of which anybody who reads can say which is the better of two.
+"""Calibration texts of the judge: public pairs of which one is clearly the better.
 
 A fluent text is better than its own words in another order, and better than a fluent text about something else.
 """

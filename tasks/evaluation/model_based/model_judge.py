@@ -1,4 +1,4 @@
-"""A language model that answers a question about a text by one of a few words: which it finds likelier."""
+"""Language model that answers a question about a text by the likelier of a few words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

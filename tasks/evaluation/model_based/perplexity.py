@@ -1,4 +1,4 @@
-"""How likely texts are under a public model: `perplexity` of the release, `perplexity_gap` to the corpus."""
+"""Perplexity under a public model: `perplexity` of the release, `perplexity_gap` to the corpus."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The Frechet distance between the two clouds of points, each taken for a Gaussian."""
+"""Frechet distance between two clouds of points, each modelled as a Gaussian."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""MAUVE: how far the distribution of released texts is from the corpus', both ways at once."""
+"""MAUVE: distance of the distributions of released texts and corpus, both ways at once."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""How near each released text is to its nearest private document, by meaning."""
+"""Distance of each released text to its nearest private document, by meaning."""
 
 import numpy as np
 from numpy.typing import NDArray

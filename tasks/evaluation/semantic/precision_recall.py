@@ -1,4 +1,4 @@
-"""Are the texts like documents (precision, density), and are the documents reached by texts (recall, coverage)?"""
+"""Precision and density of released texts, recall and coverage of documents."""
 
 import numpy as np
 from numpy.typing import NDArray

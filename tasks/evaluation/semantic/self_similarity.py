@@ -1,4 +1,4 @@
-"""How alike the released texts are among themselves."""
+"""Self-similarity of the released texts."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which of the corpus' topics the released texts reach, and whether in the same proportions."""
+"""Topics of the corpus that the released texts reach, and their proportions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Train on the release, test on the corpus: what a classifier learns from released texts and their labels."""
+"""Train on the release, test on the corpus: accuracy of a classifier of released texts and labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the rules of several systems do alike: candidates, their rows' logits, exact sums over rows."""
+"""Shared steps of the systems' rules: candidates, their rows' logits, exact sums over rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Drawing the texts of a release, in this process or in several; who draws a text makes no difference to it.
+"""Generation of a release's texts, in one process or several; the assignment changes no text.
 
 What a system has to say about its texts is a `DecodingSpec`: how tokens are drawn, and within what sizes. It can be
 sent to another process; the budget, the journal and the corpus stay in the one that runs the release.

@@ -1,4 +1,4 @@
-"""What a run has drawn, on disk before it draws again, so that a run that was killed can go on (docs/decisions/0023).
+"""Journal of a run's draws, on disk before the next draw, so that a killed run can resume (decision 0023).
 
 A request has one journal, in quarantine: its tokens are outputs of mechanisms that nobody has approved. Its first line
 says what was released before the first draw; each further one holds the tokens of one step of all live generations,

@@ -1,4 +1,4 @@
-"""Some of the live generations, as if they were all: what a rule sees where the others have no choice to make."""
+"""View of the live generations that still need a draw; the grammar forces the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Texts from public logits alone: what baselines draw, and what private systems draw after their last private step."""
+"""Sampling from public logits alone: for baselines, and for private systems after their last private step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

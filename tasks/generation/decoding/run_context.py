@@ -1,6 +1,6 @@
-"""What a running generation works with: the model, the corpus, and the ledger's word for every step.
+"""Context of a running generation: the model, the corpus, and the ledger's permission for every step.
 
-`Generator.generate` calls `bench.arm(sequence, instalment)` before the first private byte of each step is read
+`Generator.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
 (PRIVACY §6); the ledger refuses what was not held.
 """
 
@@ -124,7 +124,7 @@ class RunContext:
     def release(
         self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """What the step `name` releases, armed by this bench; as `ReleaseSteps.run_once`.
+        """What the step `name` releases, armed in this context; as `ReleaseSteps.run_once`.
 
         Raises:
             StepLost: an interrupted run has paid for it and lost it.

@@ -1,4 +1,4 @@
-"""Who pays for a stage: its mechanisms are numbered from 0, and stand somewhere in the plan of the release."""
+"""Budget of one stage; maps stage-local mechanism numbers to positions in the release plan."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""What a public model writes about released values: JSON records of a public schema, one for each prompt.
+"""Structured output of a public model about released values: JSON records of a public schema, one per prompt.
 
 Post-processing (PRIVACY §5): a prompt is made of what was released and of public words, and nothing here reads the
 corpus. Keywords come from people all the same, so a prompt is text as a whole: whatever it spells is tokenised as
-plain characters and no part of it is a control token (`prompts.reference_tokens`). The grammar keeps every answer to
-the schema (`generation.constraints`), whatever is asked.
+plain characters and no part of it is a control token (`render.reference_tokens`). The grammar keeps every answer to
+the schema (`inference.structured_output`), whatever is asked.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Several workers that draw the texts of one release, each with a model of its own: on a GPU or a share of the cores.
+"""Decoding workers of one release, each with its own model on a GPU or a share of the cores.
 
     the run                                            a worker
                                  <-- I am ready --     model
@@ -10,7 +10,7 @@
     writes the step down         <-- what a step drew --
                                  -- go on -->
 
-Where workers are is the runner's affair (`tasks.runners`): processes, threads, the workers of a cluster. Text number i
+The runner decides where workers run (`tasks.workers`): processes, threads, a cluster's workers. Text number i
 goes to worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits after each step
 until that step is on disk, so the run's promises hold as they do in one process (docs/decisions/0026, 0059). Whatever
 happens to a worker ends the attempt; `almoner run` then goes on from what is written down. When the run dies, its

@@ -1,4 +1,4 @@
-"""What systems with private rows share: one batch of units behind each text, token by token (PRIVACY §3, §4).
+"""Base of systems with private rows: one batch of units behind each text, token by token (PRIVACY §3, §4).
 
 A system adds its own parameters, the mechanisms that its share of the budget buys, and the rule that draws a token.
 All else is here: the split into batches, the noisy count that it may need, instalments, prompts, rows, facts.

@@ -1,4 +1,4 @@
-"""The two references every private system is compared with: the public model alone, and no privacy at all."""
+"""Baselines of every private system: the public model alone, and no privacy at all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The key of an endpoint, which no record, log, exception or repr ever shows."""
+"""API key of an endpoint; no log, exception or repr ever shows it."""
 
 import os
 import re

@@ -1,8 +1,8 @@
-"""A model behind an API as a text backend: OpenAI's chat completions over HTTP, as vLLM, llama.cpp and others serve it.
+"""Text backend over HTTP: OpenAI's chat completions, as vLLM, llama.cpp and others serve them.
 
 Prompts leave this machine, so this is for systems alone that show the model public words and released values
-(`generation.external`). An endpoint that is down, slow, busy or talks nonsense is asked again after a while, and then
-given up by name; answers that came are kept, and whoever goes on asks only for what is missing.
+(`tasks.pricing.external_models`). An endpoint that is down, slow, busy or malformed is asked again after a while, and
+then given up by name; received answers are kept, and a resumed run asks only for the missing ones.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Connections on which a whole request has an end, however slowly an endpoint speaks.
+"""Connections with a deadline for a whole request, however slowly an endpoint answers.
 
 The HTTP library waits so long for each piece that comes. An endpoint that sends a byte of its headers now and then, or
 `100 Continue` for ever, would hold a run until somebody ends it. Here every wait ends when the request has to.

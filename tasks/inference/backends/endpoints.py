@@ -1,4 +1,4 @@
-"""Endpoints that speak OpenAI's chat completions over HTTP: what a home knows of each, and never a secret.
+"""Endpoints of OpenAI's chat completions: the settings that a home stores of each, never a secret.
 
 A request names one as `external:NAME`. What its approval covers is everything that decides who sees the prompts and
 what answers them: address, model, the name of the variable with the key, proxy, certificates. How fast it is asked, how

@@ -1,4 +1,4 @@
-"""What goes wrong with an endpoint, by name. No answer, no key and no prompt is ever part of what is told."""
+"""Errors of endpoints. No message contains an answer, a key or a prompt."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""A text backend: public prompts in, texts out.
+"""Interface of text backends: public prompts in, texts out.
 
 A prompt is made of public words and of values that a mechanism has released, so whatever a backend does with it is
 post-processing (PRIVACY §5), and it does not matter whose machine it runs on. A system that shows private text to the

@@ -1,4 +1,4 @@
-"""The model of this machine as a text backend."""
+"""Text backend of the model on this machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class LocalBackend:
         """As `TextBackend.write`.
 
         Released values come from people all the same: whatever a prompt spells is tokenised as plain characters, and
-        no part of it is a control token (`prompts.reference_tokens`).
+        no part of it is a control token (`render.reference_tokens`).
 
         Raises:
             ContextTooLong: a prompt and its answer are longer than the model was made for.

@@ -1,4 +1,4 @@
-"""How often an endpoint is asked, and how long is waited after trouble. All of it is public."""
+"""Rate limit of requests to an endpoint, and back-off after errors. All of it is public."""
 
 import threading
 import time

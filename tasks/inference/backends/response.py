@@ -1,4 +1,4 @@
-"""What an endpoint's answer says, if it says anything: the first choice of a chat completion, checked field by field.
+"""Parser of an endpoint's answer: the first choice of a chat completion, checked field by field.
 
 Whoever runs an endpoint may send what they like. What is taken from an answer is one text and one number, and whatever
 is not exactly of that form is nonsense, by a reason of ours: no word of the answer is repeated in it.

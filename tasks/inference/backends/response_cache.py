@@ -1,4 +1,4 @@
-"""Answers that came, on disk before the next is asked for: what is paid for is never asked for twice.
+"""Cache of answers, on disk before the next request: a paid answer is never requested twice.
 
 They lie in the private folder of the run, beside its journal, and go with it: texts that nobody has approved. An answer
 is found by a digest of all that was asked, and by how often the same was asked before it in this run.

@@ -1,4 +1,4 @@
-"""Keeps the HTTP library's own log silent about what we ask: it writes down addresses and an endpoint's headers.
+"""Silence for the HTTP library's log, which would contain addresses and an endpoint's headers.
 
 An endpoint may send back whatever it likes, the key included. Only requests of ours are silenced; others in the same
 process are logged as ever.

@@ -1,4 +1,4 @@
-"""Where tensors live and how many threads compute: the one place that decides either."""
+"""Device of tensors and number of threads: both are decided here alone."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""From 4-bit GGUF to the float32 safetensors that load in a second."""
+"""Conversion of 4-bit GGUF to float32 safetensors that load in a second."""
 
 from contextlib import redirect_stderr
 from io import StringIO

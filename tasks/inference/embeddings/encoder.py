@@ -1,4 +1,4 @@
-"""Texts as points, by a small encoder of the library sentence-transformers: for metrics, and for clusters of units.
+"""Encoder of texts as points, by a small sentence-transformers model: for metrics, and for clusters of units.
 
 Which encoder, how its rows are pooled and how much of a text it reads is the model's own affair (`modules.json` and
 what it names); the registry's model, all-MiniLM-L6-v2, comes without those files and is read as its card says

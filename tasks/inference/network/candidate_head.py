@@ -1,4 +1,4 @@
-"""The head over candidate tokens, in products of few widths.
+"""Output head over candidate tokens, in products of few widths.
 
 How many candidates there are differs from step to step and follows from what was drawn. A product of another width may
 be another kernel, and the device is asked about every shape before anything is paid for (`open_session`): so each

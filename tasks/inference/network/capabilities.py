@@ -1,4 +1,4 @@
-"""What the devices of this machine can compute: each is asked once in a process, by computing.
+"""Capabilities of this machine's devices: each is tried once in a process, by computing.
 
 An instruction set's name is not enough. torch, oneDNN and the processor each have a say (and environment variables
 such as ONEDNN_MAX_CPU_ISA another), so every product that a precision needs is computed once on small public numbers

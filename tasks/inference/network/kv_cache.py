@@ -1,4 +1,4 @@
-"""Keys and values of a fixed number of rows, in memory that is allocated once.
+"""KV cache: keys and values of a fixed number of rows, in memory that is allocated once.
 
 Growing a cache by concatenation copies all of it at every token; here a pass writes its own columns in place and
 attention reads a view of the columns in use. The object is what transformers calls `past_key_values`: its attention

@@ -1,4 +1,4 @@
-"""A loaded causal language model: what the engine needs of it, and nothing else of transformers."""
+"""Loaded causal language model: the part of transformers that the engine needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

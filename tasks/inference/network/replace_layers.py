@@ -1,4 +1,4 @@
-"""The linear layers of a network, replaced in place by ones of a given precision."""
+"""Replacement of a network's linear layers by ones of a given precision, in place."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Wordings of prompts: the default one, and one for each kind of text that corpora are often made of.
+"""Presets of prompts: the default wording, and one for each common kind of text.
 
 Nearly all of them are conversations of two turns: a text is asked for, the reference stands as the answer, another is
 asked for. The wording for summaries has one turn: what one unit wrote, and the task. The words are ours; the idea of a

@@ -1,4 +1,4 @@
-"""What the rows of a release are told: the templates of a request, completed from its preset and checked together.
+"""Prompt specification of a release: the request's templates, completed from its preset and checked together.
 
 Two forms. In two turns, `public` asks for a text, the private reference stands as the answer, and `again` asks for
 another. In one turn, `private` is the whole message of a private row, with `{reference}` in it. Either way the public

@@ -1,4 +1,4 @@
-"""Prompts, as token sequences around one private text.
+"""Rendering of prompts as token sequences around one private text.
 
 In two turns (the default), the system and user messages ask for a text of the described kind; the private reference
 stands as the assistant's answer; the user asks for another. In one turn, the reference stands inside the user's

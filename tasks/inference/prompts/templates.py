@@ -1,4 +1,4 @@
-"""Templates of prompts: text with named places, read once and checked before anything is priced.
+"""Templates of prompts: text with named places, parsed once and checked before anything is priced.
 
 A place is written `{description}`, `{label}` or `{reference}`; a literal brace is doubled, `{{` or `}}`. Nothing else
 may stand between braces: no format, no conversion, no attribute. What is filled in is never read as a template again,

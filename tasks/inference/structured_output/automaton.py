@@ -1,4 +1,4 @@
-"""From a schema to a finite automaton over bytes, and how far each of its states is from the end.
+"""Finite automaton over bytes of a schema, and the distance of each state from the end.
 
 outlines-core turns the schema into a regular expression and that into an automaton: its index over a vocabulary of the
 256 single bytes *is* the automaton (docs/decisions/0021). Tokens come later: a token leads where its bytes lead.

@@ -1,4 +1,4 @@
-"""A form: public text with slots. A text that is held to it is this text, with words of its own in the slots.
+"""Form: public text with slots. A constrained text is this text, with words of its own in the slots.
 
 `The product is a {type}. Customers praise its {strength}, but some complain about {weakness}.`
 

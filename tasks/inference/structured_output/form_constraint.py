@@ -1,4 +1,4 @@
-"""The constraint of texts that follow a form: in its literal text one token is allowed, in its slots plain text is.
+"""Constraint of texts that follow a form: literal text allows one token, slots allow plain text.
 
 It costs nothing, for the reason of `schema_constraint.py`: which tokens are allowed is a function of the form, the
 tokenizer (both public) and of the tokens that the generation has already released. Where a single token is allowed

@@ -1,4 +1,4 @@
-"""What a request declares about the form of its texts: public text with slots, and how long a slot may be."""
+"""Form parameters of a request: public text with slots, and the longest slot."""
 
 from typing import Annotated, Self
 

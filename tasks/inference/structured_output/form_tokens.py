@@ -1,4 +1,4 @@
-"""Which tokens may stand in the slots of a form, and which tokens spell the text between them."""
+"""Tokens of a form: those that may stand in its slots, and those that spell the text between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

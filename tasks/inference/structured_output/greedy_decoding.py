@@ -1,4 +1,4 @@
-"""Which token the model takes next: of those that a grammar allows, the likeliest or the best told apart.
+"""Greedy decoding under a grammar: the likeliest allowed token, or the best distinguished one.
 
 The automaton and the rule by which every text is finished in time are those of constrained records
 (`tasks.inference.structured_output.schema_constraint`, docs/decisions/0021). There every draw needs the set of all

@@ -1,4 +1,4 @@
-"""Which JSON schemas a release of records may declare, and the form in which they become a grammar.
+"""JSON schemas that a release of records may declare, and their conversion to a grammar.
 
 A record's schema is public: it stands in the request and on the card. Of JSON Schema 2020-12 only what a finite
 grammar can *promise* is taken, so that every text of the grammar is valid under the schema as it was written;

@@ -1,4 +1,4 @@
-"""The constraint of a release of records: which tokens keep a text on the way to a valid, finished record.
+"""Constraint of a release of records: the tokens that keep a text on the way to a valid, finished record.
 
 It costs nothing. Which tokens are allowed is a function of the schema, the tokenizer, the token limit (all public) and
 of the tokens the generation has already released (outputs of mechanisms). It is applied to *public* logits before

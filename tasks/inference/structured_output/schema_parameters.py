@@ -1,4 +1,4 @@
-"""What a request for records declares: a public schema, and whether texts are held to it while they are drawn."""
+"""Schema parameters of a request for records: a public schema, and whether it constrains the draws."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""What each token of a tokenizer spells, in bytes, and where all tokens lead from one state of an automaton."""
+"""Bytes of each token of a tokenizer, and the transitions of all tokens from one state of an automaton."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""OpenDP, without its wrappers of other libraries: `dp` is what mechanisms draw with.
+"""OpenDP without its wrappers of other libraries: mechanisms draw with `dp`.
 
 OpenDP loads scikit-learn where it finds it, for wrappers that nobody here uses, and with it pandas and much of scipy:
 a second or more before any command can name a price. So these libraries are not to be found while OpenDP loads.

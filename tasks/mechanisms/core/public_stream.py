@@ -1,4 +1,4 @@
-"""Public randomness: the same numbers on every machine, out of SHA-256 of a label and a counter.
+"""Public random stream: the same numbers on every machine, from SHA-256 of a label and a counter.
 
 Planes that split points, and the draws of k-means on what has been released, have to be random and not secret. They
 protect nobody; noise comes from `tasks.mechanisms.core.rng` alone.

@@ -1,4 +1,4 @@
-"""What one unit may count for: the first k different things it names (PRIVACY §3, §5).
+"""Contribution bound of one unit: the first k different things it names count (PRIVACY §3, §5).
 
 Both `SetHistogram` and `PartitionSelection` are charged for units that are in at most k counts, once in each. This is
 where that is made true, unit by unit: nothing here looks at two units together.

@@ -1,4 +1,4 @@
-"""Which of unboundedly many candidates enough units share: `PartitionSelection` (PRIVACY §2, §5).
+"""Selection of the candidates that enough units share, from unboundedly many: `PartitionSelection` (PRIVACY §2, §5).
 
 Each unit names at most k candidates, strings that nobody has to know beforehand. A candidate that n units name is kept
 with probability p(n), each by a coin of its own: p(0) = 0, and from then on p grows as fast as (a, d)-differential

@@ -1,4 +1,4 @@
-"""The token draw of InvisibleInk and its family: its parameters, its loss, its draw (PRIVACY §4.1, §4.2).
+"""Token draw of InvisibleInk and its family: its parameters, its loss, its draw (PRIVACY §4.1, §4.2).
 
 Scores live on an integer grid. Row i's clipped vector is q_i in {-S, .., S}^V, S = C/g with grid g = 2^-20,
 and the score of candidate v is the integer k_v = round(phi_pub,v / u) + sum_i q_i,v in units of u = g/B: no

@@ -1,4 +1,4 @@
-"""The two ways to make a token draw, behind one interface: a table of integers, or OpenDP's noisy maximum.
+"""Samplers of a token draw behind one interface: a table of integers, or OpenDP's noisy maximum.
 
 Both draw P(v) ~ exp(k_v u / tau) from integer scores k_v of sensitivity S = C/g in units of u = g/B. What differs is
 the mechanism, and so the event that is stored: OpenDP's is exact for any scores and is charged C^2 / (2 B^2 tau^2), the

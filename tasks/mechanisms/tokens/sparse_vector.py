@@ -1,4 +1,4 @@
-"""Which tokens need private text at all: the tests of Amin et al. 2024, by the sparse vector technique (PRIVACY §4.3).
+"""Sparse vector test of Amin et al. 2024: it selects the tokens that need private text (PRIVACY §4.3).
 
 At each step of a run the distance between the public distribution and the mean of the rows' distributions is compared
 with a public threshold theta, both with noise. Below it the token comes from the public model, and the run goes on;

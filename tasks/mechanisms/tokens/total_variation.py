@@ -1,4 +1,4 @@
-"""How far the public next-token distribution is from the rows' mean, in exact integers (PRIVACY §4.2 point 2, §4.3).
+"""Distance of the public next-token distribution from the rows' mean, in exact integers (PRIVACY §4.2 point 2, §4.3).
 
 A row's distribution over the candidates is rounded TOWARD ZERO to a grid of 1/M, M = 2^30: p_v = floor(e_v M / sum e),
 with e_v = round(2^32 exp(phi_v - max phi)) from a table of integers. So the sum over v is at most M whatever the row

@@ -1,4 +1,4 @@
-"""From logits to the integer scores of a token draw, for many generations at once (PRIVACY §4.1, §4.2).
+"""Integer utility scores of a token draw from logits, for many generations at once (PRIVACY §4.1, §4.2).
 
 Row isolation holds here by construction, not by luck: what a row contributes is a function of that row, of
 its generation's public row and of nothing else, bit for bit, however many rows there are and wherever it

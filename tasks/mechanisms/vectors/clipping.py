@@ -1,4 +1,4 @@
-"""From vectors to integers of bounded L2 norm, each row by itself (PRIVACY §4.2, item 2).
+"""Clipping of vectors to integers of bounded L2 norm, each row by itself (PRIVACY §4.2, item 2).
 
 What a row contributes is a function of that row alone, bit for bit, however many rows there are and wherever it stands
 (the reasons are in `tasks.mechanisms.tokens.utility_scores`): no float is ever added to another here. A row's largest

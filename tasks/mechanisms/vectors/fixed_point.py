@@ -1,4 +1,4 @@
-"""Units' points as integers, and to which centre or side of a plane each belongs, exactly (PRIVACY §4.2).
+"""Fixed-point coordinates of units' points, and their exact assignment to a centre or side of a plane (PRIVACY §4.2).
 
 Where a unit goes may depend on that unit and on released values alone, bit for bit. A matrix product in floating point
 breaks that: how a row's products are added up depends on how many rows there are and where it stands. So a point is a

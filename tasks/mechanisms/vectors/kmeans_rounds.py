@@ -1,4 +1,4 @@
-"""Noisy counts and noisy sums over bins of units, round after round: `KMeansRounds`, what clusterers are made of.
+"""Noisy counts and sums over bins of units, round after round: `KMeansRounds`, the core of the clusterers.
 
 A round lays the units into disjoint bins, each unit in one of them or in none. A count round releases how many units
 each bin has, a sum round the sum of their vectors; where a bin begins and ends, what a vector is, and what the next

@@ -261,7 +261,7 @@ def test_ray_shows_each_worker_its_own_gpu_and_waits_for_no_more_than_there_are(
     """Ray believes that this machine has two; nothing computes on them."""
     assert _in_a_process_of_its_own(TWO_GPUS) == [
         "['0', '1']",
-        "3 The ray cluster has not 3 free GPUs, one for each worker.",
+        "3 The ray cluster has fewer than 3 free GPUs, one for each worker.",
     ]
 
 
