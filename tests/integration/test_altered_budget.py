@@ -157,3 +157,48 @@ def test_a_raised_cap_of_a_window_stops_the_next_release(any_almoner: Almoner) -
     any_almoner.type(f"release request {any_almoner.request_file(epsilon=1.0)}")
     any_almoner.type("approve 2 --gate spend --reason again")
     assert any("account" in each for each in refuses(any_almoner, "run 2"))
+
+
+# --- Values of another type than their columns ----------------------------------------------------------------------
+
+TYPES = {
+    "UPDATE unit_mark SET cohort = -1": "unit_mark",
+    "UPDATE unit_mark SET mark = 'abc' WHERE rowid = 1": "unit_mark",
+    "UPDATE unit_claim SET salt = CAST(salt AS BLOB)": "unit_claim",
+    "UPDATE partition_scheme SET blocks = 1.5e300": "partition_scheme",
+    "UPDATE invocation SET attempt = 1.5e300": "invocation",
+    "UPDATE invocation SET sequence = -9223372036854775808 WHERE id = 1": "invocation",
+    "UPDATE hold SET instalment = 1.5e300 WHERE id = 1": "hold",
+    "UPDATE hold SET rho = 9223372036854775807": "account cannot be read",
+    "UPDATE policy_version SET several_roles = 1.5e300": "policy_version",
+    "UPDATE policy_version SET bars_viewers = CASE bars_viewers WHEN 1 THEN 'true' ELSE 'false' END": "policy_version",
+    "UPDATE audit SET request_id = 'abc' WHERE request_id = 1": "link",
+    "UPDATE audit SET actor = x'ff' WHERE seq = 4": "link",
+    "UPDATE entry SET kind = CAST(x'ff' AS TEXT) WHERE id = 1": "entry 1",
+    "UPDATE entry SET at = CAST(x'ff' AS TEXT) WHERE id = 1": "entry 1",
+    "UPDATE artifact SET folder = CAST(x'ff' AS TEXT)": "artifact 1",
+    "UPDATE audit SET actor = CAST(x'ff' AS TEXT) WHERE seq = 4": "link",
+}
+
+
+@pytest.mark.parametrize("statement", TYPES)
+def test_a_value_of_another_type_is_reported_and_stops_publication(almoner: Almoner, statement: str) -> None:
+    almoner.passed()
+    with without_checks(almoner.database) as connection:
+        connection.exec_driver_sql(statement)
+    named = TYPES[statement]
+    findings = almoner_findings(almoner)
+    assert any(named in each for each in findings), findings
+    verified = almoner.ask("audit verify", expected=1)
+    assert any(named in each for each in [*verified["differences"], str(verified)])
+    refuses(almoner, f"publish 1 --to {almoner.folder / 'out'}")
+    assert not (almoner.folder / "out").exists()
+
+
+@pytest.mark.parametrize("statement", [each for each in TYPES if "artifact" not in each])
+def test_a_value_of_another_type_lets_no_run_begin(almoner: Almoner, statement: str) -> None:
+    almoner.passed()
+    ask_again(almoner)
+    with without_checks(almoner.database) as connection:
+        connection.exec_driver_sql(statement)
+    refuses(almoner, "run 2")

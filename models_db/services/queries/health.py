@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from models_db.findings import Finding
 from models_db.services.audit import verify_chain
+from models_db.services.audit.stored_text import is_unreadable
 from models_db.services.catalogue import request_plans
 from models_db.services.lifecycle import ledger
 from models_db.services.verification import verify_rows
-from models_db.services.verification.compare_rows import is_unreadable
 
 
 def check_health(session: Session) -> list[Finding]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LoggedLink
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS
 from models_db.writes.link_content import TABLE_RANKS, digest_of_contents, link_body, row_content
 from models_db.writes.links import arm_view, hold_view, kind_of, row_contents, settlement_view, view_of
 
@@ -35,20 +35,7 @@ _LAST = 2**63 - 1
 """The last number that a row can have."""
 _RANGES_PATTERN = re.compile(r"[1-9]\d{0,18}(-[1-9]\d{0,18})?(,[1-9]\d{0,18}(-[1-9]\d{0,18})?)*|0(,[1-9][\d,-]*)?")
 
-_UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_SQLITE_ERRORS = ("Could not decode to UTF-8", "integer overflow")
-
 IdRange = tuple[int, int]
-
-
-def is_unreadable(problem: Exception) -> bool:
-    """Whether a comparison raised this because a row has a value that its column cannot have.
-
-    SQLite keeps values of any type in any column. A database that cannot be asked is another problem.
-    """
-    if isinstance(problem, DBAPIError):
-        return any(message in str(problem.orig) for message in _SQLITE_ERRORS)
-    return isinstance(problem, _UNREADABLE_ERRORS)
 
 
 class CoveredIds:
@@ -163,7 +150,7 @@ class Comparison:
                     steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
                 )
                 says_rows = told is not None and _expected_link_fields(told, rows) == (*link[4:8], link.body)
-            except _UNREADABLE_ERRORS:
+            except UNREADABLE_ERRORS:
                 self.add_difference(f"{rows[0].table} {rows[0].ids} cannot be read")
                 continue
             if not says_rows:

@@ -14,10 +14,11 @@ from sqlalchemy.orm import Session
 
 from models_db.services.audit.chain import read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
+from models_db.services.audit.stored_text import is_unreadable
 from models_db.services.audit.verify_chain import Progress
 from models_db.services.catalogue import request_plans
 from models_db.services.lifecycle import ledger
-from models_db.services.verification.compare_rows import Comparison, is_unreadable
+from models_db.services.verification.compare_rows import Comparison
 from models_db.writes.unit_claims import digest_claims
 
 _MARK_BATCH = 10_000
