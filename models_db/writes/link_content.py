@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from json.encoder import encode_basestring as quoted
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Boolean
+from sqlalchemy import Boolean, Integer
 
 from models_db.database.base import Base
 from models_db.values.canonical_json import Json, encode_canonical
@@ -60,10 +61,10 @@ _LINK_COLUMNS = ("row_id", "link_kind", "link_actor", "link_dataset", "link_requ
 def row_content(table: str, row: Mapping[str, Any]) -> str:
     """A row of a table as the digest of its link covers it, from its columns as the database has them."""
     left_out = DERIVED_COLUMNS.get(table, ())
-    booleans = _boolean_columns(table)
+    types = _column_types(table)
     empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_PROPOSAL else ()
     spelled = (
-        f"{quoted(name)}:{'null' if name in empty else _spell_value(row[name], boolean=name in booleans)}"
+        f"{quoted(name)}:{'null' if name in empty else _spell_value(row[name], types.get(name))}"
         for name in sorted(row)
         if name not in left_out
     )
@@ -71,19 +72,25 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
 
 
 @cache
-def _boolean_columns(table: str) -> frozenset[str]:
-    columns = Base.metadata.tables[table].columns
-    return frozenset(column.name for column in columns if isinstance(column.type, Boolean))
+def _column_types(table: str) -> Mapping[str, type]:
+    """Which columns of a table are bool or int; all others are text."""
+    kinds = {column.name: column.type for column in Base.metadata.tables[table].columns}
+    typed = {name: bool if isinstance(kind, Boolean) else int for name, kind in kinds.items()
+             if isinstance(kind, Boolean | Integer)}  # fmt: skip
+    return MappingProxyType(typed)
 
 
-def _spell_value(value: Any, *, boolean: bool) -> str:
+def _spell_value(value: Any, column: type | None) -> str:
+    """A value as text; one of another type than its column's, which SQLite keeps, as no text is spelled."""
     if value is None:
         return "null"
     if isinstance(value, str):
-        return quoted(value)
-    if boolean and value in _BOOLEAN_TEXTS:
+        return quoted(value) if column is None else f'["text",{quoted(value)}]'
+    if column is bool and isinstance(value, int) and value in _BOOLEAN_TEXTS:
         return _BOOLEAN_TEXTS[value]
-    return str(as_text(value)) if isinstance(value, bytes) else f'"{value}"'
+    if isinstance(value, bytes):
+        return str(as_text(value))
+    return f'["real","{value}"]' if isinstance(value, float) else f'"{value}"'
 
 
 def as_text(value: Any) -> Any:

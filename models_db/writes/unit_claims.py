@@ -85,23 +85,32 @@ def close_claims(session: Session) -> None:
 def _digest_claim(session: Session, claim: int, salt: str) -> str:
     query = text("SELECT claim, mark, account_id, cohort FROM unit_mark WHERE claim = :claim ORDER BY mark")
     rows = session.connection().execute(query, {"claim": claim}, execution_options={"yield_per": _MARK_BATCH})
-    return digest_claims({claim: salt}, rows).get(claim, "")
+    return digest_claims({claim: salt}, rows).get(claim) or ""
 
 
-def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, str]:
-    """The digest of each claim.
+def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, str | None]:
+    """The digest of each claim; None of one whose salt or marks have other types than their columns.
 
     Args:
         marks: claim, mark, account and cohort of every unit, in the order of the marks; those of no claim are left out.
     """
-    seen = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items()}
+    seen = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items() if isinstance(salt, str)}
+    unreadable = set(salts) - set(seen)
     for claim, mark, account, cohort in marks:
         if claim in seen:
-            seen[claim].update(_spell_mark(bytes(mark), account, cohort))
-    return {number: each.hexdigest() for number, each in seen.items()}
+            try:
+                seen[claim].update(_spell_mark(mark, account, cohort))
+            except (AttributeError, OverflowError, TypeError):
+                unreadable.add(claim)
+    return {number: None if number in unreadable else seen[number].hexdigest() for number in salts}
 
 
 def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:
+    """A mark as its claim's digest covers it.
+
+    Raises:
+        AttributeError, OverflowError, TypeError: a value that the columns of a unit cannot have.
+    """
     return len(mark).to_bytes(4, "big") + mark + account.to_bytes(8, "big") + cohort.to_bytes(8, "big")
 
 

@@ -10,8 +10,24 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
+
 from models_db.errors import Refused
 from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
+
+UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What code raises that is given a value of another type or range than its column's."""
+_SUM_TOO_LARGE = "integer overflow"
+
+
+def is_unreadable(problem: Exception) -> bool:
+    """Whether a reader raised this because a row has a value that its column cannot have.
+
+    SQLite keeps values of any type in any column. A database that cannot be asked is another problem.
+    """
+    if isinstance(problem, DBAPIError):
+        return str(problem.orig) == _SUM_TOO_LARGE
+    return isinstance(problem, UNREADABLE_ERRORS)
 
 
 class LedgerAltered(Refused):

@@ -113,7 +113,7 @@ class _ChainWalk:
             _Broken: it does not fit.
         """
         self.count += 1
-        if problem := _break_reason(link, self.count, self.hash):
+        if problem := break_reason(link, self.count, self.hash):
             raise _ChainBroken(self.count, problem)
         self.hash = link.row_hash
         if self.points.pop(self.count, {self.hash}) != {self.hash}:
@@ -183,14 +183,15 @@ def _recorded_checkpoints(session: Session) -> dict[int, set[str]]:
     return points
 
 
-def _break_reason(link: LoggedLink, number: int, expected: str) -> str:
+def break_reason(link: LoggedLink, number: int, expected: str) -> str:
+    """Why a link cannot be link `number`, after a link with the hash `expected`; empty if it can be."""
     if link.seq != number:
         return "a link is missing"
     if link.prev_hash != expected:
         return "a link does not follow the one before"
     try:
         return "" if link.row_hash == link_hash(link) else "a link was altered"
-    except TypeError:  # a value of another type than its column's, which SQLite keeps
+    except (TypeError, ValueError):  # a value of another type than its column's, which SQLite keeps
         return "a link was altered"
 
 

@@ -40,7 +40,7 @@ def altered_plans(session: Session) -> list[int]:
     known = select(Request.id)
     for table in _PLAN_TABLES:
         found += session.scalars(select(table.request_id).where(table.request_id.not_in(known)).distinct())
-    return sorted(set(found))
+    return sorted(set(found), key=lambda number: (not isinstance(number, int), str(type(number)), number))
 
 
 def _plan_matches(text: str, rows: PlanFacts) -> bool:

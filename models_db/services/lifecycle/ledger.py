@@ -331,22 +331,24 @@ def differing_counters(session: Session) -> list[tuple[int, str]]:
     return [
         (account, counter)
         for account, *agree in session.execute(_DIFFERING_COUNTERS)
-        for counter, same in zip(_COUNTER_COLUMNS, agree, strict=True)
+        for counter, same in zip(COUNTER_COLUMNS, agree, strict=True)
         if not same
     ]
 
 
-_COUNTER_COLUMNS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
-_COUNTER_SUMS = """
+COUNTER_COLUMNS = ("rho_held", "rho_spent", "delta_held", "delta_spent")
+"""The counters of an account."""
+COUNTER_SUMS = """
     sum(CASE e.kind WHEN 'HOLD' THEN h.{u} WHEN 'ARM' THEN -h.{u} WHEN 'RELEASE' THEN -h.{u} ELSE 0 END) AS {u}_held,
     sum(CASE e.kind WHEN 'ARM' THEN h.{u} ELSE 0 END) AS {u}_spent"""
+"""Two of them, for a unit `u`, as sums over entries `e` and their holds `h`."""
 _DIFFERING_COUNTERS = text(f"""
-SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in _COUNTER_COLUMNS)}
+SELECT x.id, {", ".join(f"x.{counter} = coalesce(s.{counter}, 0)" for counter in COUNTER_COLUMNS)}
 FROM account x LEFT JOIN (
     SELECT h.account_id AS id,
-    {",".join(_COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
+    {",".join(COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
     FROM entry e JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) s ON s.id = x.id
-WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in _COUNTER_COLUMNS)} ORDER BY x.id
+WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in COUNTER_COLUMNS)} ORDER BY x.id
 """)  # noqa: S608  (of constants)
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LoggedLink
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS
 from models_db.writes.link_content import TABLE_RANKS, digest_of_contents, link_body, row_content
 from models_db.writes.links import arm_view, hold_view, kind_of, row_contents, settlement_view, view_of
 
@@ -144,8 +145,15 @@ class Comparison:
         views = self._views_of_rows(whole)
         steps = _BudgetSteps.load(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
         for link, rows in whole:
-            told = steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
-            if told is None or _expected_link_fields(told, rows) != (*link[4:8], link.body):
+            try:
+                told = (
+                    steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
+                )
+                says_rows = told is not None and _expected_link_fields(told, rows) == (*link[4:8], link.body)
+            except UNREADABLE_ERRORS:
+                self.add_difference(f"{rows[0].table} {rows[0].ids} cannot be read")
+                continue
+            if not says_rows:
                 self.add_difference(f"link {link.seq} does not say what its rows say")
 
     def _spell_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> dict[str, dict[int, str]]:

@@ -1,18 +1,20 @@
 """Evidence of a run and of a publication, compared with the audit log before anything is spent or published.
 
 `verify_rows.compare_rows_with_chain` compares a whole ledger. This module compares only the rows that decide a request:
-principals and roles that may decide, the policies, the datasets and claims of its account, every proposal, and the
-request with its approvals and what it produced. A link must name each of them, have its own hash and be followed by the
-next link; a chain that was rewritten as a whole shows against an anchor (`verify_chain`).
+principals and roles that may decide, the policies, all datasets with their claims of units, every proposal, the
+accounts under its root account with their holds, entries and counters, the recorded views of unprotected figures, and
+the request with its approvals and what it produced. A link must name each of them. Every link of the chain must have
+its own hash and follow the one before; a chain that was rewritten as a whole shows against an anchor (`verify_chain`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.services.audit import verify_chain
-from models_db.services.audit.log import LoggedLink, as_link
+from models_db.services.audit.chain import GENESIS, read_chain_head
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
 from models_db.services.audit.stored_text import LedgerAltered
 from models_db.services.verification import verify_rows
 from models_db.services.verification.compare_rows import Comparison
@@ -26,47 +28,62 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         LedgerAltered: with every difference.
     """
     dataset = session.get_one(Dataset, request.dataset_id)
-    given = {"request": request.id, "dataset": dataset.name, "dataset_id": dataset.id, "account": dataset.account_id}
+    given = {"request": request.id, "account": dataset.account_id}
+    sharing = frozenset(
+        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": given["account"]})
+    )
     comparison = Comparison(session)
-    comparison.compare(_needed_links(session, comparison, given))
+    links = _intact_links(session, comparison)
+    comparison.compare(link for link in links if _is_needed(link, request.id, sharing))
     for table, condition in _NEEDED_TABLES.items():
         query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
         values = {name: value for name, value in given.items() if f":{name}" in condition}
         for number in comparison.covered[table].lacks(session.scalars(query, values)):
             comparison.add_difference(f"{table} {number} has no link")
-    for difference in verify_rows.cap_differences(session, dataset.account_id):
-        comparison.add_difference(difference)
+    verify_rows.add_derived_differences(
+        comparison,
+        {
+            "account": lambda: verify_rows.account_differences(session, dataset.account_id),
+            "unit_mark": lambda: verify_rows.unit_claim_differences(session),
+        },
+    )
     if comparison.differences:
         raise LedgerAltered(comparison.differences, request.id)
 
 
-def _needed_links(session: Session, comparison: Comparison, parameters: dict[str, object]) -> Iterator[LoggedLink]:
-    """The links that name what is needed, whole in themselves and followed by the next one."""
-    kinds = session.scalars(text("SELECT DISTINCT kind FROM audit ORDER BY kind")).all()
-    general = [kind for kind in kinds if str(kind).partition(".")[0] in _SHARED_KINDS]
-    among = ", ".join(f":kind{number}" for number in range(len(general)))
-    values = {"request": parameters["request"], "dataset": parameters["dataset"],
-              **{f"kind{number}": kind for number, kind in enumerate(general)}}  # fmt: skip
-    query = text(_LINKS_QUERY.format(kinds=among or "NULL"))
-    for *columns, following in session.connection().execute(query, values):
-        link = as_link(columns)
-        if link.row_hash != verify_chain.link_hash(link) or following not in (link.row_hash, None):
-            comparison.add_difference(f"link {link.seq} was altered")
-        yield link
+def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLink]:
+    """All links of the chain; those that are missing, or do not fit, are added to the differences."""
+    number, expected = 0, GENESIS
+    for chunk in stream_chunks(session, LogFilter()):
+        for link in chunk:
+            if link.seq != number + 1:
+                comparison.add_difference(f"link {number + 1} is missing")
+            elif verify_chain.break_reason(link, number + 1, expected):
+                comparison.add_difference(f"link {link.seq} was altered")
+            number, expected = link.seq, link.row_hash
+            yield link
+    head = read_chain_head(session)
+    if (head.seq, head.hash) != (number, expected):
+        comparison.add_difference(f"the chain ends at link {number}, before its recorded head")
 
 
-_SHARED_KINDS = ("principal", "role", "delegation", "policy", "account", "scope", "dataset", "cohort", "proposal",
-            "cap", "partition")  # fmt: skip
+def _is_needed(link: LoggedLink, request_id: int, sharing: Collection[str]) -> bool:
+    """Whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
+    kind = str(link.kind)
+    beginning = kind.partition(".")[0]
+    if beginning in _SHARED_KINDS or (link.request_id == request_id and beginning != "ledger"):
+        return True
+    return link.dataset in sharing and (beginning == "ledger" or kind in _VIEW_KINDS)
+
+
+_SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
+                           "units", "cohort", "proposal", "cap", "partition"))  # fmt: skip
 """How kinds begin that tell of people, policies, datasets and what they may lose."""
-_LINKS_QUERY = """
-SELECT y.seq, y.prev_hash, y.row_hash, y.at, y.actor, y.kind, y.dataset, y.request_id, y.body, n.prev_hash
-  FROM audit y LEFT JOIN audit n ON n.seq = y.seq + 1
- WHERE (y.kind IN ({kinds}) AND (y.kind <> 'dataset.ingested' OR y.dataset = :dataset))
-    OR (y.request_id = :request AND y.kind NOT LIKE 'ledger.%')
- ORDER BY y.seq
-"""
+_VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
+"""Kinds of links about views of unprotected figures."""
 _ANY_LINK = "TRUE"
 _LINK_OF_REQUEST = "x.request_id = :request"
+_ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"
 _NEEDED_TABLES = {
     # what has to be named by a link: the rows that decide
     "principal": _ANY_LINK,
@@ -77,13 +94,19 @@ _NEEDED_TABLES = {
     "policy_version": _ANY_LINK,
     "policy_rule": _ANY_LINK,
     "policy_adoption": _ANY_LINK,
-    "dataset": "x.account_id = :account",
-    "dataset_version": "x.dataset_id = :dataset_id",
+    "dataset": _ANY_LINK,
+    "dataset_version": _ANY_LINK,
+    "unit_claim": _ANY_LINK,
     "cohort": "x.account_id = :account",
     "partition_scheme": "x.account_id = :account",
     "cap": "x.account_id = :account",
-    "account": "(x.id = :account OR x.parent_id = :account) AND x.kind IN ('root', 'block', 'scope')",
-    "scope_end": "x.account_id IN (SELECT a.id FROM account a WHERE a.parent_id = :account)",
+    "account": "x.id = :account OR x.parent_id = :account",
+    "scope_end": f"x.account_id IN ({_ACCOUNTS})",
+    "invocation": "x.request_id IN"
+    " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
+    "hold": f"x.account_id IN ({_ACCOUNTS})",
+    "entry": f"x.hold_id IN (SELECT h.id FROM hold h WHERE h.account_id IN ({_ACCOUNTS}))",  # noqa: S608  (of constants)
+    "internal_view": "x.account_id = :account",
     "proposal": _ANY_LINK,
     "carried": _ANY_LINK,
     "request": "x.id = :request",

@@ -6,13 +6,15 @@ it changes, with the rows from which it follows. Links can be rewritten too; bun
 show that (`verify_chain`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from models_db.services.audit.chain import read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
+from models_db.services.audit.stored_text import is_unreadable
 from models_db.services.audit.verify_chain import Progress
 from models_db.services.catalogue import request_plans
 from models_db.services.lifecycle import ledger
@@ -37,18 +39,31 @@ def compare_rows_with_chain(session: Session, progress: Progress | None = None) 
     comparison = Comparison(session)
     comparison.compare(_link_differences(session, progress))
     comparison.finish()
-    derived = (
-        _unit_claim_differences,
-        cap_differences,
-        _counter_differences,
-        _plan_differences,
-        _lease_differences,
-        _pending_link_differences,
-    )
-    for found in (compare(session) for compare in derived):
-        for difference in found:
-            comparison.add_difference(difference)
+    derived = {
+        "unit_mark": unit_claim_differences,
+        "account": account_differences,
+        "planned_release": _plan_differences,
+        "lease": _lease_differences,
+        "pending_link": _pending_link_differences,
+    }
+    add_derived_differences(comparison, {table: partial(compare, session) for table, compare in derived.items()})
     return comparison.differences
+
+
+def add_derived_differences(comparison: Comparison, checks: Mapping[str, Callable[[], Iterator[str]]]) -> None:
+    """Add what some checks find; one that fails on an altered value hinders none of the others.
+
+    Args:
+        checks: by the table that each is about.
+    """
+    for table, check in checks.items():
+        try:
+            for difference in check():
+                comparison.add_difference(difference)
+        except Exception as problem:
+            if not is_unreadable(problem):
+                raise
+            comparison.add_difference(f"{table} cannot be read")
 
 
 def _link_differences(session: Session, progress: Progress | None) -> Iterator[LoggedLink]:
@@ -60,21 +75,29 @@ def _link_differences(session: Session, progress: Progress | None) -> Iterator[L
             progress(done, total)
 
 
-def _unit_claim_differences(session: Session) -> Iterator[str]:
+def unit_claim_differences(session: Session) -> Iterator[str]:
     """The marks of each claim are those of which it has the digest, and each is of a claim."""
     claims = {row.id: row for row in session.execute(text("SELECT id, salt, digest FROM unit_claim"))}
     query = text("SELECT claim, mark, account_id, cohort FROM unit_mark ORDER BY mark")
     marks = session.connection().execute(query, execution_options={"yield_per": _MARK_BATCH})
     for number, digest in digest_claims({number: claim.salt for number, claim in claims.items()}, marks).items():
-        if digest != claims[number].digest:
+        if digest is None:
+            yield f"unit_mark of unit_claim {number} cannot be read"
+        elif digest != claims[number].digest:
             yield f"unit_mark of unit_claim {number} are not those that it claimed"
     stray = text("SELECT DISTINCT claim FROM unit_mark WHERE claim NOT IN (SELECT id FROM unit_claim) ORDER BY claim")
     for number in session.scalars(stray):
         yield f"unit_mark of unit_claim {number} has no claim"
 
 
-def cap_differences(session: Session, root: int | None = None) -> Iterator[str]:
-    """Differences of caps, below one root account or everywhere.
+def account_differences(session: Session, root: int | None = None) -> Iterator[str]:
+    """Differences of caps and counters, of one root account and those below it or everywhere."""
+    yield from _cap_differences(session, root)
+    yield from _counter_differences(session, root)
+
+
+def _cap_differences(session: Session, root: int | None) -> Iterator[str]:
+    """Differences of caps.
 
     The cap of a root account and its blocks is that of the last proposal carried for it, or of its first claim. An
     account without either, on which no dataset is, was made by hand before links named rows; nothing is spent there.
@@ -98,19 +121,39 @@ SELECT a.id FROM account a
 """)  # noqa: S608  (of constants)
 
 
-def _counter_differences(session: Session) -> Iterator[str]:
-    """Counters are the sums of entries, and the newest entry of an account is the one it was moved by last."""
-    for account, counter in ledger.differing_counters(session):
-        yield f"account {account}: {counter} is not the sum of its entries"
-    for row in session.execute(_NEWEST_ENTRIES):
-        yield f"account {row.id}: last_entry_id is not its newest entry"
+def _counter_differences(session: Session, root: int | None) -> Iterator[str]:
+    """Counters are the sums of entries, and within the cap; the newest entry is the one that moved them last."""
+    query, values = (_ALL_BUDGETS, {}) if root is None else (_BUDGETS_OF_ROOT, {"root": root})
+    for account, is_newest, fits, *agree in session.execute(query, values):
+        for counter, same in zip(ledger.COUNTER_COLUMNS, agree, strict=True):
+            if not same:
+                yield f"account {account}: {counter} is not the sum of its entries"
+        if not is_newest:
+            yield f"account {account}: last_entry_id is not its newest entry"
+        if not fits:
+            yield f"account {account}: what its entries spent and hold exceeds its cap"
 
 
-_NEWEST_ENTRIES = text("""
-SELECT a.id FROM account a LEFT JOIN (SELECT h.account_id AS id, max(e.id) AS newest FROM entry e
-  JOIN hold h ON h.id = e.hold_id GROUP BY h.account_id) n ON n.id = a.id
- WHERE a.last_entry_id <> coalesce(n.newest, 0) ORDER BY a.id
-""")
+_SUM_AGREES = "x.{counter} = coalesce(s.{counter}, 0)"
+_FITS_CAP = "coalesce(s.{unit}_held, 0) + coalesce(s.{unit}_spent, 0) <= x.{unit}_cap"
+_BUDGET_CONDITIONS = {
+    "is_newest": "x.last_entry_id = coalesce(s.newest, 0)",
+    "fits": " AND ".join(_FITS_CAP.format(unit=unit) for unit in ("rho", "delta")),
+    **{counter: _SUM_AGREES.format(counter=counter) for counter in ledger.COUNTER_COLUMNS},
+}
+_BUDGETS_QUERY = f"""
+SELECT x.id, {", ".join(f"{condition} AS {name}" for name, condition in _BUDGET_CONDITIONS.items())}
+  FROM account x LEFT JOIN (
+    SELECT h.account_id AS id, max(e.id) AS newest,
+           {",".join(ledger.COUNTER_SUMS.format(u=unit) for unit in ("rho", "delta"))}
+      FROM account a JOIN hold h ON h.account_id = a.id JOIN entry e ON e.hold_id = h.id
+     WHERE {{summed}} GROUP BY h.account_id) s ON s.id = x.id
+ WHERE ({{compared}}) AND NOT ({" AND ".join(_BUDGET_CONDITIONS.values())}) ORDER BY x.id
+"""  # noqa: S608  (of constants)
+_ALL_BUDGETS = text(_BUDGETS_QUERY.format(summed="TRUE", compared="TRUE"))
+_BUDGETS_OF_ROOT = text(
+    _BUDGETS_QUERY.format(summed="a.id = :root OR a.parent_id = :root", compared="x.id = :root OR x.parent_id = :root")
+)
 
 
 def _plan_differences(session: Session) -> Iterator[str]:
