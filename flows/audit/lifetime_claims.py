@@ -84,9 +84,9 @@ def require_authorisation(number: int, most: Amount, configuration: Mapping[str,
     except AlmonerError as unfit:
         raise AuthorisationDiffers(number, unfit.message) from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise AuthorisationDiffers(number, "its configuration says no plan") from None
+        raise AuthorisationDiffers(number, "its configuration contains no plan") from None
     if differs:
-        raise AuthorisationDiffers(number, f"{differs[0]} costs something else than its configuration says")
+        raise AuthorisationDiffers(number, f"the stored cost of {differs[0]} differs from the recomputed one")
     if cost != most:
         raise AuthorisationDiffers(
             number, f"a run costs rho {cost.rho_text} and failure delta {cost.delta_text}, and it allows rho"

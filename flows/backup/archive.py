@@ -169,13 +169,13 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
         with tarfile.open(archive, mode="r:") as opened:
             for info in opened:
                 if manifest is not None or info.name in found:
-                    raise BackupDamaged("a member comes twice, or behind the manifest")
+                    raise BackupDamaged("a member is repeated, or follows the manifest")
                 if info.name == MANIFEST_FILE:
                     manifest = _parse_manifest(_read_member(opened, info))
                 else:
                     found[info.name] = _unpack_member(opened, info, into if not only or info.name in only else None)
     except tarfile.TarError:
-        raise BackupDamaged("it is no tar archive, or ends too early") from None
+        raise BackupDamaged("it is not a tar archive, or it is truncated") from None
     except OSError as problem:
         raise FileUnreadable(archive, problem.strerror or type(problem).__name__) from None
     if manifest is None or found != manifest.files:
@@ -188,7 +188,7 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
 def _read_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
     file = archive.extractfile(info) if info.isreg() and info.size <= _LARGEST_MANIFEST else None
     if file is None:
-        raise BackupDamaged("the manifest is no file of ours")
+        raise BackupDamaged("the manifest is not a file that almoner wrote")
     return file.read()
 
 
@@ -204,7 +204,7 @@ def _unpack_member(archive: tarfile.TarFile, info: tarfile.TarInfo, into: Path |
     path = PurePosixPath(info.name)
     file = archive.extractfile(info) if info.isreg() else None
     if file is None or path.is_absolute() or ".." in path.parts or str(path) != info.name:
-        raise BackupDamaged("a member is no plain file of a home")
+        raise BackupDamaged("a member is not a regular file of a home")
     reading = _HashingReader(file)
     if into is None:
         while reading.read(_CHUNK):

@@ -60,7 +60,7 @@ def _parse_number(said: Mapping[str, str]) -> int | None:
     if written is None:
         return None
     if not (written.isascii() and written.isdigit() and len(written) < 10):
-        raise InvalidSearch(written, "is no number of a request", "Write it as 7.")
+        raise InvalidSearch(written, "is not the number of a request", "Write it as 7.")
     return int(written)
 
 
@@ -72,7 +72,7 @@ def _parse_time(written: str | None) -> str | None:
         at = datetime.fromisoformat(written)
         return utc_now(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise InvalidSearch(written, "is no time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
+        raise InvalidSearch(written, "is not a time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
 
 def audit_page(view: View, wanted: Mapping[str, str], before: int | None = None) -> AuditPage:

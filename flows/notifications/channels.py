@@ -29,7 +29,7 @@ def _require_web_address(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise ValueError("this is no address") from None
+        raise ValueError("it is not an address") from None
     if not host or any(sign.isspace() or not sign.isprintable() for sign in url):
         raise ValueError("an address names a host, and has no spaces")
     if "@" in parts.netloc or parts.fragment:
@@ -99,7 +99,7 @@ def parse_channel(name: str, said: Mapping[str, object]) -> Channel:
     if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
         raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], CHANNELS_PAGE)
     if isinstance(found, Email) and (found.user_env is None) != (found.password_env is None):
-        raise FileInvalid(f"The channel {name!r}", ["user_env and password_env belong together"], CHANNELS_PAGE)
+        raise FileInvalid(f"The channel {name!r}", ["user_env and password_env need each other"], CHANNELS_PAGE)
     return found
 
 

@@ -265,7 +265,7 @@ def _read_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
         return {}
     except (OSError, ValueError, TypeError, AttributeError):
         raise ChannelsUnwritable(
-            PROGRESS_FILE, "it is not as it was written; remove it to be told from now on"
+            PROGRESS_FILE, "its content is damaged; remove it to get notices from now on"
         ) from None
 
 

@@ -164,7 +164,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
     if "evaluation_share" in request:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
     if "rotate_over" in request:
-        raise NotExtendable(number, "it took a turn over the blocks, and an extension takes none")
+        raise NotExtendable(number, "it rotated over blocks, which an extension cannot do")
     return ParentRelease(number, made.digest, values, request)
 
 

@@ -84,7 +84,7 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
         JournalUnfit: it is another request's, older than what is paid, or nothing can be drawn any more.
     """
     if contents.request != request.digest:
-        raise JournalUnfit(request.id, "it is another request's")
+        raise JournalUnfit(request.id, "it belongs to another request")
     paid = _paid_instalments(session, request.id, plan, contents)
     drawing = paid[contents.first : len(plan.invocations)]
     if not drawing:  # what was charged for releases one thing each; texts are drawn from that, at no cost
@@ -92,14 +92,14 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
     armed = min(drawing)
     # A step takes the next draw, and each attempt that went on skips one: no more can be armed and not written down.
     if not contents.armed <= armed <= max(drawing) <= min(armed + 1, contents.armed + contents.since + 1):
-        raise JournalUnfit(request.id, "the ledger says that more was drawn, or less")
+        raise JournalUnfit(request.id, "the ledger has armed another number of draws")
     drawn = sorted(contents.tokens.items())
     if any(not 0 <= number < plan.samples or len(tokens) > plan.steps for number, tokens in drawn):
         raise JournalUnfit(request.id, "it has more texts or tokens than were planned")
     lost = len(contents.attempts)
     event = plan.invocations[contents.first].event
     if event.loss != Amount() and lost * plan.texts_per_unit >= event.count:
-        raise JournalUnfit(request.id, "the run was interrupted as often as a text has draws")
+        raise JournalUnfit(request.id, "the run was interrupted too often: no draw is left for a text")
     return _resume_point(
         contents, plan, paid, ResumeState(contents.released, contents.tokens, contents.kept, armed, lost)
     )
@@ -118,5 +118,5 @@ def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: C
         paid[: contents.first]
     )  # what was released before the first draw was paid for
     if not in_order or not 0 <= contents.first <= len(plan.invocations) or not behind:
-        raise JournalUnfit(request_id, "the ledger does not know what it went on from")
+        raise JournalUnfit(request_id, "it continues from attempts that the ledger does not have")
     return paid

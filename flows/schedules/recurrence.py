@@ -127,7 +127,7 @@ def parse_interval(rule: str) -> timedelta:
     """
     found = _INTERVAL.fullmatch(rule)
     if found is None:
-        raise InvalidScheduleRule("interval", rule, "it is no whole number of m, h, d or w")
+        raise InvalidScheduleRule("interval", rule, "it is not a whole number followed by m, h, d or w")
     step = int(found[1]) * INTERVAL_UNITS[found[2]]
     if step > _LONGEST_STEP:
         raise InvalidScheduleRule("interval", rule, "it is longer than ten years")
@@ -165,13 +165,13 @@ def _require_valid_rule(timing: Timing, now: datetime) -> None:
             timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
         )
     if timing.kind == "rrule" and (found := _TOO_OFTEN.search(timing.rule)):
-        raise InvalidScheduleRule(timing.kind, timing.rule, f"{found[0]!r} is too often for it; use --cron or --every")
+        raise InvalidScheduleRule(timing.kind, timing.rule, f"{found[0]!r} is too frequent; use --cron or --every")
     try:
         coming = Recurrence.of_timing(timing).next_slots(now, 1)
     except _RULE_ERRORS:
         raise InvalidScheduleRule(timing.kind, timing.rule, "it cannot be read") from None
     if not coming:
-        raise InvalidScheduleRule(timing.kind, timing.rule, "it never comes")
+        raise InvalidScheduleRule(timing.kind, timing.rule, "it is never due")
 
 
 def _load_zone(name: str) -> ZoneInfo:
@@ -209,14 +209,14 @@ def _rrule_times(rule: str, start: datetime) -> Any:
     if "\n" in rule or "DTSTART" in rule.upper():
         raise InvalidScheduleRule("rrule", rule, "one RRULE; --start says when it begins")
     if _UNTIL_IN_UTC.search(rule):
-        raise InvalidScheduleRule("rrule", rule, "its UNTIL is said in UTC; say it on the clock of --zone, without Z")
+        raise InvalidScheduleRule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
     try:
         stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
         found = None if stands else rrulestr(rule, dtstart=start)
     except _RULE_ERRORS:
         raise InvalidScheduleRule("rrule", rule, "it cannot be read") from None
     if not isinstance(found, rrule):
-        raise InvalidScheduleRule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is no RRULE")
+        raise InvalidScheduleRule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is not an RRULE")
     return found
 
 

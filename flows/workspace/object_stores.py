@@ -32,11 +32,11 @@ def buckets_of(home: ProjectHome) -> Buckets:
         raise StoresFileExposed(str(path))
     said = read_sections(path, "a word", PAGE)
     if said.keys() - {"buckets"}:
-        raise FileInvalid(path.name, ["it begins with `buckets:`, and has nothing beside it"], PAGE)
+        raise FileInvalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
     known = {}
     for name, written in said.get("buckets", {}).items():
         if not isinstance(written, dict):
-            raise FileInvalid(path.name, ["a bucket is a name and what belongs to it"], PAGE)
+            raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
         known[str(name)] = parse_model(Bucket, written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(known)
 

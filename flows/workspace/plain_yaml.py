@@ -54,21 +54,21 @@ class _PlainLoader(yaml.SafeLoader):
         """A mapping, if no key is there twice, in one spelling or in two that mean one value."""
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _refusal_at("a key is no text", key.start_mark)
+                raise _refusal_at("a key is not text", key.start_mark)
         made = super().construct_mapping(node, deep)
         if len({str(name) for name in made}) != len(node.value):
             seen: set[str] = set()
             for key, _ in node.value:
                 name = str(self.construct_object(key))
                 if name in seen:
-                    raise _refusal_at("a key is there twice", key.start_mark)
+                    raise _refusal_at("a key is repeated", key.start_mark)
                 seen.add(name)
         return made
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Text, if nobody could take it for a number of another base."""
         if not isinstance(node, yaml.ScalarNode):
-            raise _refusal_at("a mapping stands where none can", node.start_mark)
+            raise _refusal_at("a mapping is not allowed here", node.start_mark)
         if node.style is None and node.tag == _TEXT and _AMBIGUOUS_SCALAR.fullmatch(node.value):
             raise _refusal_at("YAML 1.1 reads this number otherwise; quote it, or write it plainly", node.start_mark)
         if node.tag in (_INT, _FLOAT) and len(node.value) > MOST_DIGITS:

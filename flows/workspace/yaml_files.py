@@ -100,7 +100,7 @@ def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]
     if found is None:
         return {}
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise FileInvalid(path.name, [f"{what} is a name and what belongs to it"], page)
+        raise FileInvalid(path.name, [f"{what} needs a name and its settings"], page)
     return {str(name): said for name, said in found.items()}
 
 

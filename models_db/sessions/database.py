@@ -177,7 +177,7 @@ class OutcomeUnknown(EnvironmentProblem):
 
     def __init__(self, url: str) -> None:
         super().__init__(
-            f"The ledger at {url} was told to keep a change and has not answered; it may have kept it.",
+            f"The ledger at {url} did not confirm a commit; the change may have been recorded.",
             "When the database is there again, give the same command again: what was kept is found, nothing is spent"
             " or published twice. `almoner run sweep` closes a run that this stopped.",
             {"database": url},

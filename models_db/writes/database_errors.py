@@ -55,7 +55,7 @@ class CapExceeded(Refused):
 
 
 class RoleDenied(RuleViolated):
-    """Whoever asked has not the role for it."""
+    """The principal lacks the role for this."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
@@ -71,7 +71,7 @@ class DelegationTooLong(RuleViolated):
 
 
 class ClockWentBack(EnvironmentProblem):
-    """What the ledger recorded last is from a later time than this machine's clock says."""
+    """The newest entry of the ledger is later than this machine's clock."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -31,7 +31,7 @@ def is_unreadable(problem: Exception) -> bool:
 
 
 class LedgerAltered(Refused):
-    """Rows are not what the record tells."""
+    """Rows of the ledger differ from the audit log."""
 
     def __init__(self, differences: Sequence[str], request_id: int | None = None) -> None:
         whose = "" if request_id is None else f" Nothing was spent or published for request {request_id}."

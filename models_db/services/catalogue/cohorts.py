@@ -62,7 +62,7 @@ class CohortPlan:
 
 
 class InvalidCohort(Refused):
-    """A cohort that would give people a budget they have had, or that nobody needs."""
+    """The cohort would give people a budget twice, or is not needed."""
 
     def __init__(self, dataset: str, reason: str, advice: str) -> None:
         super().__init__(f"No cohort can be opened for {dataset!r}: {reason}.", advice, {"dataset": dataset})

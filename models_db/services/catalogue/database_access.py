@@ -77,7 +77,7 @@ def require_own_login(session: Session, principal: tables.Principal) -> None:
 
 
 class LoginMismatch(Refused):
-    """A home's key is one principal's, and the database login another's."""
+    """The home's key and the database login belong to different principals."""
 
     def __init__(self, principal: tables.Principal, here: str) -> None:
         own = f"works under the login {principal.login!r}" if principal.login else "has no login in this database"
@@ -90,7 +90,7 @@ class LoginMismatch(Refused):
 
 
 class LoginNotSupported(UsageError):
-    """A login in a ledger whose database knows none."""
+    """A login was given for a ledger whose database has no logins."""
 
     def __init__(self) -> None:
         super().__init__("This ledger is a file: its people have keys and no logins.", "Leave out --login.")

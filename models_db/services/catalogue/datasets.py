@@ -68,7 +68,7 @@ class Registration:
 
 
 class InvalidDatasetText(UsageError):
-    """A name that a request, a card or a command line could not carry."""
+    """The name does not fit into a request, a card or a command line."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -49,7 +49,7 @@ class PrincipalNotFound(UsageError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"The ledger knows nobody called {name!r}.",
+            f"The ledger has no principal named {name!r}.",
             f"It knows {', '.join(known)}. An admin adds people: `almoner user add` (docs/people.md).",
             {"known": list(known)},
         )
@@ -286,7 +286,7 @@ def require_role(session: Session, actor: Actor, *roles: str) -> None:
 
 
 class RoleRequired(Refused):
-    """Whoever asked has not the role for it."""
+    """The principal lacks the role for this."""
 
     def __init__(self, name: str, needed: Sequence[str], held: Sequence[str]) -> None:
         super().__init__(

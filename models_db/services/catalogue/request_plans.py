@@ -81,11 +81,11 @@ def _runs_of_equal_values(numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple
 
 
 class PlanAltered(Refused):
-    """A request is held to another plan than the one its text says."""
+    """The stored plan of a request differs from the request's text."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(
-            f"Request {request_id} says another plan than the one to which the ledger would hold its run.",
+            f"The plan that the ledger stores for request {request_id} differs from the text of the request.",
             "Approve and run nothing of it. Find out who recorded it: `almoner audit log`; `almoner doctor` lists all.",
             {"request": request_id},
         )

@@ -69,7 +69,7 @@ class AuthorisationExhausted(Refused):
 
 
 class OwnAuthorisation(Refused):
-    """Whoever approved a standing authorisation neither requests nor runs under it."""
+    """An approver of a standing authorisation may neither request nor run under it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -94,11 +94,11 @@ class CapTooLow(Refused):
 
 
 class ProposalAltered(Refused):
-    """A proposal's row is not what its digest, and so its approvals, are for."""
+    """A proposal's row differs from its digest, to which its approvals belong."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"Proposal {number} does not say what was approved, or not for this request.",
+            f"Proposal {number} differs from what was approved, or does not cover this request.",
             f"Nothing was done. Find out who changed it: `almoner audit verify`, `almoner proposal show {number}`.",
             {"proposal": number},
         )

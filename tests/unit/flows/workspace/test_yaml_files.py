@@ -31,7 +31,7 @@ def test_what_is_not_plain_yaml_is_refused_by_line(tmp_path: Path, text: str) ->
 def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text)
-    with pytest.raises(FileInvalid, match=r"line \d: not YAML \(a key is there twice\)") as refused:
+    with pytest.raises(FileInvalid, match=r"line \d: not YAML \(a key is repeated\)") as refused:
         read_yaml(path, "a.yaml", "docs/policy.md")
     assert "docs/policy.md" in refused.value.advice
 

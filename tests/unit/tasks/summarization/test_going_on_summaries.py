@@ -225,5 +225,5 @@ def test_interrupted_as_often_as_a_text_has_draws_there_is_nothing_to_go_on_with
     for _ in range(3):
         with pytest.raises(Killed):
             ward.run(die_at=1, written=False)
-    with pytest.raises(resume.JournalUnfit, match="interrupted as often as a text has draws"):
+    with pytest.raises(resume.JournalUnfit, match="no draw is left for a text"):
         ward.run()
