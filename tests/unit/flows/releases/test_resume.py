@@ -112,5 +112,5 @@ def test_of_a_unit_in_two_groups_a_text_has_half_of_the_draws(monkeypatch: Any, 
     if enough:
         assert load_resume_point(None, REQUEST, plan, left).state.lost == lost  # type: ignore[arg-type]
     else:
-        with pytest.raises(JournalUnfit, match="as often as a text has draws"):
+        with pytest.raises(JournalUnfit, match="no draw is left for a text"):
             load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ BAD = {
     "block lists": (f"key:\n  {'- ' * 3000}x", "deeper"),
     "key twice": ("a: 1\na: 2", "twice"),
     "key in two spellings": ("1: a\n'1': b", "twice"),
-    "key that is a list": ("? [a]\n: b", "no text"),
+    "key that is a list": ("? [a]\n: b", "not text"),
     "a colon": (f"key: {SECRET}: b", "`:`"),
     "a tab": (f"\t{SECRET}: 1", ""),
     "undefined handle": (f"key: !{SECRET}!x 1", ""),
