@@ -258,9 +258,9 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     "a byte": (lambda c: c.update({"policy.yaml": c["policy.yaml"] + b"\n"}), "policy.yaml is not as it was written"),
     "a file gone": (lambda c: c.pop("keys/overlap.key"), "keys/overlap.key is missing"),
     "one more": (lambda c: c.update({"keys/more.key": b"x"}), "keys/more.key is not in the manifest"),
-    "out of the home": (lambda c: c.update({"../escaped": b"x"}), "a member is no plain file"),
-    "absolute": (lambda c: c.update({"/tmp/escaped": b"x"}), "a member is no plain file"),
-    "twice": (lambda c: c.update({"./policy.yaml": b"x"}), "a member is no plain file"),
+    "out of the home": (lambda c: c.update({"../escaped": b"x"}), "a member is not a regular file"),
+    "absolute": (lambda c: c.update({"/tmp/escaped": b"x"}), "a member is not a regular file"),
+    "twice": (lambda c: c.update({"./policy.yaml": b"x"}), "a member is not a regular file"),
     "no manifest": (lambda c: c.update({"manifest.json": b"{}\n"}), "the manifest has an unfit field"),
 }
 

@@ -238,7 +238,7 @@ def test_ctrl_c_in_the_middle_of_a_generation(almoner: Almoner, as_json: bool) -
     told = output.read_text()
     if as_json:
         assert json.loads(told)["error"] == "RunInterrupted"
-    assert "what it had armed stays spent" in told
+    assert "armed amounts stay spent" in told
     assert "almoner run 1" in told
     assert "Traceback" not in told
     assert balance(almoner).spent == total_amount(plan[:3])
