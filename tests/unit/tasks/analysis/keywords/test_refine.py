@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models_db.values.requests import FileInvalid, parse_model
@@ -92,17 +92,17 @@ def test_coverage_takes_one_of_each_crowd_and_the_larger_first():
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
+@example(9, 4, 9)
 def test_postponed_updates_find_what_the_plain_greedy_way_finds(count, most, seed):
     points = np.random.default_rng(seed).standard_normal((count, 5)).astype(np.float32)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    close, best, plain = np.maximum(points @ points.T, 0), np.zeros(count, np.float32), 0.0
-    for _ in range(min(most, count)):
-        gains = np.maximum(close - best, 0).sum(1)
-        best = np.maximum(best, close[int(gains.argmax())])
-        plain = float(best.sum())
+    close, best = np.maximum(points @ points.T, 0), np.zeros(count, np.float32)
     taken = representatives(points, most)
     assert len(set(taken)) == min(most, count)
-    assert close[taken].max(0).sum() == pytest.approx(plain, rel=1e-4)
+    for index in taken:  # two gains may differ in their last bits alone, and then either choice is greedy
+        gains = np.maximum(close - best, 0).sum(1)
+        assert gains[index] >= gains.max() - 1e-5
+        best = np.maximum(best, close[index])
 
 
 def test_coverage_is_of_keywords():
