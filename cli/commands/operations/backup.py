@@ -45,7 +45,7 @@ def backup(
     if taken.ledger != "sqlite":
         told.append("The ledger is not in it: back it up with the tools of PostgreSQL (docs/backup.md).")
     return CommandResult(
-        data, [*told, "Who has this file has the texts and can sign in your name. Keep it as you keep those."]
+        data, [*told, "This file contains the private texts and your signing key. Protect it accordingly."]
     )
 
 
