@@ -16,8 +16,8 @@ import yaml
 MOST_DEPTH: Final = 64
 MOST_DIGITS: Final = 400
 _AMBIGUOUS_SCALAR = re.compile(
-    r"[-+]?0[0-9_]+|[-+]?0[xXbBoO][0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
-    r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"[-+]?0[0-9_]+|[-+]?0[xX][0-9a-fA-F_]+|[-+]?0[oO][0-7_]+|[-+]?0[bB][01_]+"
+    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _PROBLEM_TEXTS = {
     "could not find expected ':'": "a `:` is missing",
