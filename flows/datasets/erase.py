@@ -66,19 +66,19 @@ class ErasureListing:
 
     Attributes:
         versions: by number.
-        documents: of the stores; None in a dry run, which leaves no trace and therefore counts nobody: a count would
-            tell whether a unit is among them.
         places: files and folders beside the stores, by kind.
         sharing: other datasets of the same account, in which nothing is erased.
+        documents: of the stores; None in a dry run, which leaves no trace and therefore counts nobody: a count would
+            tell whether a unit is among them.
         number: of the erasure in the ledger; None in a dry run.
     """
 
     dataset: str
     scope: ErasureScope
     versions: tuple[int, ...]
-    documents: int | None
     places: dict[str, int]
     sharing: tuple[str, ...]
+    documents: int | None = None
     number: int | None = None
 
     def to_json(self) -> dict[str, Json]:
@@ -100,7 +100,7 @@ def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason:
     Raises:
         as `erase`.
     """
-    return replace(_listed(workspace, name, target, reason)[-1], documents=None)
+    return _listed(workspace, name, target, reason)[-1]
 
 
 def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
@@ -117,8 +117,9 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
     dataset, known, listing = _listed(workspace, name, target, reason)
     remove_orphans(workspace)
     made = known or _record_erasure(workspace, dataset, target, reason)
+    documents = _count_documents(workspace, made.id, target)
     _complete_erasure(workspace, made.id, target)
-    return replace(listing, number=made.id)
+    return replace(listing, number=made.id, documents=documents)
 
 
 def unfinished_erasures(workspace: Workspace) -> Iterator[str]:
@@ -269,6 +270,15 @@ def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) 
         erasures.end_erasure(session, workspace.actor, session.get_one(Erasure, number))
 
 
+def _count_documents(workspace: Workspace, number: int, target: ErasureTarget) -> int:
+    """Count the documents that a recorded erasure is about to remove from the stores of this home."""
+    with workspace.database.read() as session:
+        made = session.get_one(Erasure, number)
+        versions = _concerned_versions(session, session.get_one(Dataset, made.dataset_id), target, made)
+    here = set(version_uids(workspace.home))
+    return sum(documents_of(workspace.home, version.uid, target.unit) for version in versions if version.uid in here)
+
+
 def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
     """A version loses a unit, unless it has lost it already.
 
@@ -293,8 +303,7 @@ def _list_places(
     return ErasureListing(
         dataset=dataset.name,
         scope=target.scope,
-        versions=tuple(one.number for one in versions),
-        documents=sum(documents_of(workspace.home, uid, target.unit) for uid in stores),
+        versions=tuple(version.number for version in versions),
         places={"stores": len(stores), "beside stores": beside, **{kind: len(at) for kind, at in found.items()}},
         sharing=tuple(name for name in others if name != dataset.name),
     )

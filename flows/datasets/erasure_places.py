@@ -16,7 +16,6 @@ tests/integration/test_erasure.py that is found wherever this list leaves someth
 """
 
 import lzma
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from typing import IO
 from flows.releases.resume import journal_folder
 from models_db.home import ProjectHome
 from tasks.analysis.facets import cache
+from tasks.common.files import remove_path
 
 DEEPEST_ARCHIVE = 3
 """How many archives one inside the other are searched."""
@@ -146,15 +146,8 @@ def clear_places(erased: ErasedThings) -> None:
             cache.forget(erased.home.derived)
         else:
             for path in paths:
-                _remove(path)
+                remove_path(path)
 
 
 def _exists(path: Path) -> bool:
     return path.is_symlink() or path.exists()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -1,9 +1,7 @@
 """Sweep after processes that died: leases, holds, half-written folders, values of no release."""
 
-import shutil
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -15,6 +13,7 @@ from models_db.services.catalogue import datasets
 from models_db.services.catalogue.requests import find_request, planned_blocks
 from models_db.services.lifecycle import artifacts, attempts, ledger
 from models_db.tables import Lease
+from tasks.common.files import remove_path
 from tasks.corpus.versions import sweep_incoming, sweep_unrecorded
 
 
@@ -85,16 +84,9 @@ def remove_orphans(workspace: Workspace) -> int:
         kept |= {journal_folder(workspace.home, number).name for number in attempts.resumable_requests(session)}
     for folder in found:
         if folder.name not in kept:
-            _remove(folder)
+            remove_path(folder)
             removed += 1
     return removed
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:  # nothing of almoner's; somebody has put it there
-        path.unlink()
 
 
 def _is_recorded(workspace: Workspace, uid: str) -> bool:
