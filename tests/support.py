@@ -30,7 +30,7 @@ from models_db.services.catalogue import (
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
 from models_db.services.catalogue.principals import Mandate
-from models_db.services.lifecycle import artifacts, attempts, decidable, envelopes, gates, ledger, proposals
+from models_db.services.lifecycle import artifacts, attempts, envelopes, gate_status, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Attempt, InvocationPlan, Provenance
 from models_db.services.lifecycle.proposals import AuthorisationTerms
@@ -113,7 +113,7 @@ def later(by: timedelta) -> Iterator[None]:
             artifacts,
             chain,
             datasets,
-            decidable,
+            gate_status,
             envelopes,
             erasures,
             gates,

@@ -22,7 +22,7 @@ from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import datasets, principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, gates, proposals
-from models_db.services.lifecycle.decidable import find_decidable
+from models_db.services.lifecycle.gate_status import find_decidable
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit

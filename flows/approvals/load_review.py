@@ -18,7 +18,7 @@ from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
 from models_db.services.lifecycle import gates, ledger, proposals
-from models_db.services.lifecycle.decidable import Decidable, GateStatus, find_decidable
+from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES

@@ -27,7 +27,7 @@ from models_db.errors import Refused, UsageError
 from models_db.services.catalogue import datasets, requests
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.services.lifecycle import ledger, proposals
-from models_db.services.lifecycle.decidable import count_approvals, find_decidable
+from models_db.services.lifecycle.gate_status import count_approvals, find_decidable
 from models_db.services.lifecycle.proposals import AuthorisationTerms
 from models_db.tables import Dataset, Proposal
 from models_db.values.amounts import Amount

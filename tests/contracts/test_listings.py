@@ -14,7 +14,7 @@ from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import cohorts, datasets, principals, requests
 from models_db.services.lifecycle import artifacts, envelopes, gates, ledger, proposals
-from models_db.services.lifecycle.decidable import Decidable, GateStatus, count_approvals, find_decidable
+from models_db.services.lifecycle.gate_status import Decidable, GateStatus, count_approvals, find_decidable
 from models_db.services.lifecycle.gates import GateDecision
 from models_db.services.lifecycle.ledger import Balance
 from models_db.services.queries import history, lists

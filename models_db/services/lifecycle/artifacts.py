@@ -11,7 +11,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.audit.link_body import parse_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import attempts, gates, ledger
-from models_db.services.lifecycle.decidable import artifacts_by_request
+from models_db.services.lifecycle.gate_status import artifacts_by_request
 from models_db.tables import (
     Artifact,
     AuditLink,

@@ -12,7 +12,7 @@ from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import erasures, internal_views, principals, requests
 from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
-from models_db.services.lifecycle.decidable import (
+from models_db.services.lifecycle.gate_status import (
     DECIDABLE_STATES,
     Decidable,
     GateStatus,
