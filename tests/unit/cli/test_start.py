@@ -183,9 +183,14 @@ NEVER = HEAVY - {"opendp", "dp_accounting", "jinja2", "alembic"}
     ("line", "code"),
     [
         ("dataset list", 0),
+        ("dataset show clinik", 2),
         ("release list", 0),
+        ("release show 7", 2),
         ("approve 7 --gate spend --reason x", 2),
         ("audit verify", 0),
+        ("proposal list", 0),
+        ("user list", 0),
+        ("run 7", 2),
     ],
 )
 def test_other_commands_import_no_model_and_no_cloud(home: Path, line: str, code: int) -> None:
