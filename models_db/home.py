@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from models_db.errors import EnvironmentProblem
+from models_db.values.printable_text import is_storable
 
 
 def sqlite_url(path: Path) -> str:
@@ -33,8 +34,14 @@ class ProjectHome:
 
     @classmethod
     def locate(cls, path: Path | None = None) -> "ProjectHome":
-        """`--home`, else ALMONER_HOME, else ~/.almoner."""
+        """`--home`, else ALMONER_HOME, else ~/.almoner.
+
+        Raises:
+            HomePathUnreadable: the path holds bytes that are not UTF-8, or a NUL.
+        """
         chosen = path or Path(os.environ.get("ALMONER_HOME") or Path.home() / ".almoner")
+        if not is_storable(str(chosen)):
+            raise HomePathUnreadable(str(chosen))
         return cls(chosen.expanduser().absolute())
 
     @property
@@ -135,6 +142,17 @@ class HomeMissing(EnvironmentProblem):
             f"There is no project home at {root}.",
             "Make one with `almoner init`, or name yours with --home or ALMONER_HOME.",
             {"home": str(root)},
+        )
+
+
+class HomePathUnreadable(EnvironmentProblem):
+    """The path of a project home is not UTF-8."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The path {path!a} of the project home holds bytes that are not UTF-8, or a NUL.",
+            "Name a folder in UTF-8 with --home or ALMONER_HOME.",
+            {"home": ascii(path)},
         )
 
 

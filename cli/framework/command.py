@@ -5,7 +5,6 @@ prints results and never exits; what it says on the way (a price, a bar) goes to
 `context.print_progress`.
 """
 
-import errno
 import functools
 import inspect
 import os
@@ -21,9 +20,12 @@ from rich.console import Console, RenderableType
 from cli.framework.options import HomeOption, JsonOption
 from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
 from models_db.home import ProjectHome
-from models_db.values.printable_text import json_text
+from models_db.values.digits import LARGEST_INTEGER, MOST_DIGITS
+from models_db.values.printable_text import is_storable, json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
+NOT_OF_FILES = (ConnectionError, TimeoutError)
+"""Errors of the operating system that concern a network, or a pipe that nobody reads any more (typer ends then)."""
 
 JsonData = Mapping[str, object] | Sequence[object]
 
@@ -78,11 +80,12 @@ def execute(
     function: Callable[..., CommandResult], home: Path | None, as_json: bool, parameters: Mapping[str, Any]
 ) -> int:
     """Run a command and print its answer or its refusal; returns the exit code."""
-    if home is not None:
-        os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
     try:
-        require_readable(parameters)
-        return _answered(function, CommandContext(ProjectHome.locate(home), as_json), parameters)
+        located = ProjectHome.locate(home)
+        if home is not None:
+            os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
+        require_storable(parameters)
+        return _answered(function, CommandContext(located, as_json), parameters)
     except AlmonerError as problem:
         _print_problem(problem, as_json)
         return problem.exit_code
@@ -91,16 +94,19 @@ def execute(
         return 130
 
 
-def require_readable(parameters: Mapping[str, object]) -> None:
-    """Check that every text and path of a command line is UTF-8 without NUL: nothing else can be stored or printed.
+def require_storable(parameters: Mapping[str, object]) -> None:
+    """Check that the ledger can store every argument: texts and paths in UTF-8 without NUL, integers of 18 digits.
 
     Raises:
-        UnreadableArgument: one is not.
+        UnreadableArgument: a text or path is something else.
+        IntegerTooLarge: an integer is larger.
     """
     for name, value in parameters.items():
         for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, str | Path) and any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in str(each)):
+            if isinstance(each, str | Path) and not is_storable(str(each)):
                 raise UnreadableArgument(name)
+            if isinstance(each, int) and abs(each) > LARGEST_INTEGER:
+                raise IntegerTooLarge(name)
 
 
 class UnreadableArgument(UsageError):
@@ -111,6 +117,17 @@ class UnreadableArgument(UsageError):
             f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a NUL.",
             "Type it again in UTF-8.",
             {"argument": name},
+        )
+
+
+class IntegerTooLarge(UsageError):
+    """An integer argument has more digits than the ledger stores."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The argument {name!r} has more than {MOST_DIGITS} digits.",
+            "Type a smaller integer.",
+            {"argument": name, "largest": LARGEST_INTEGER},
         )
 
 
@@ -145,7 +162,7 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
 
         if (altered := ledger_altered(context.home)) is not None:
             raise altered from problem
-        if isinstance(problem, OSError) and problem.errno not in (None, errno.EPIPE):  # nobody reads on: typer ends
+        if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, NOT_OF_FILES):
             raise FileInaccessible(problem) from problem
         raise
 

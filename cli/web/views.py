@@ -25,6 +25,7 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import read_chain_head
 from models_db.services.catalogue import datasets
+from models_db.values.digits import parse_digits
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
 
@@ -166,9 +167,7 @@ def report_policy(drawn: str) -> str:
 
 def _release_number(request: Request) -> int:
     written = _without_suffix(request, str(request.path_params["number"]))
-    if not (written.isascii() and written.isdigit() and len(written) < 10):
-        raise InvalidNumber(written)
-    return int(written)
+    return _parse_number(written)
 
 
 def _without_suffix(request: Request, written: str) -> str:
@@ -186,9 +185,14 @@ def _number_parameter(request: Request, name: str) -> int | None:
     written = _text_parameter(request, name)
     if written is None:
         return None
-    if not (written.isascii() and written.isdigit() and len(written) < 16):
+    return _parse_number(written)
+
+
+def _parse_number(written: str) -> int:
+    number = parse_digits(written)
+    if number is None:
         raise InvalidNumber(written)
-    return int(written)
+    return number
 
 
 class InvalidNumber(UsageError):

@@ -25,6 +25,7 @@ from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
 from models_db.services.audit.stored_text import request_body
 from models_db.tables import AuditLink, Request
 from models_db.values.amounts import Amount
+from models_db.values.digits import parse_digits
 
 RUN_STATES = {"run.started": RunState.START, "run.produced": RunState.COMPLETE, "run.failed": RunState.FAIL}
 ABORT_REASONS = ("Interrupted", "Swept")
@@ -143,10 +144,8 @@ def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _Rec
 def _amount_field(body: Mapping[str, Any], name: str) -> int | None:
     """An amount as links have it, in digits or as a number; None where there is none."""
     said = body.get(name)
-    if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 19:
-        return int(said)
-    found = whole_number(body, name)
-    return found if found is not None and found >= 0 else None
+    number = parse_digits(said) if isinstance(said, str) else whole_number(body, name)
+    return number if number is not None and number >= 0 else None
 
 
 def _planned_mechanisms(asked: dict[str, Any]) -> list[str]:

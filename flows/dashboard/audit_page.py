@@ -13,6 +13,7 @@ from models_db.errors import UsageError
 from models_db.services.audit import log
 from models_db.services.audit.link_body import parse_body
 from models_db.services.audit.log import LogFilter, LoggedLink
+from models_db.values.digits import parse_digits
 from models_db.values.printable_text import escape_controls
 
 LINKS_PER_PAGE = 50
@@ -59,9 +60,10 @@ def _parse_number(said: Mapping[str, str]) -> int | None:
     written = said.get("request")
     if written is None:
         return None
-    if not (written.isascii() and written.isdigit() and len(written) < 10):
+    number = parse_digits(written)
+    if number is None:
         raise InvalidSearch(written, "is not the number of a request", "Write it as 7.")
-    return int(written)
+    return number
 
 
 def _parse_time(written: str | None) -> str | None:

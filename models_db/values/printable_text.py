@@ -15,6 +15,14 @@ def escape_controls(text: object) -> str:
     return given if given.isascii() and given.isprintable() else "".join(map(_escape_character, given))
 
 
+def is_storable(text: str) -> bool:
+    """Whether a text is UTF-8 without NUL: no database, file name or terminal takes anything else."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as Python spells bytes that are not UTF-8
+        return False
+
+
 def json_text(value: object, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
     """`value` as JSON with its letters as they are, or escaped where UTF-8 cannot hold them (half of a pair)."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,14 +127,14 @@ def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> N
 
 
 def _require_replaceable(path: Path) -> None:
-    """Check that a name is free, or that of a file or link: a device that is replaced is gone for the whole machine."""
+    """Check that a name is free or leads to a regular file: a replaced device is gone for the whole machine."""
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
-        mode = path.lstat().st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
@@ -146,6 +147,14 @@ def copy_new(source: Path, target: Path, mode: int) -> None:
             copy.write(chunk)
         copy.flush()
         os.fsync(descriptor)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a folder with its content; what is gone already is no mistake."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,13 +1,22 @@
 """Arguments that no value can have: each command refuses them by name, and a device stays what it is."""
 
+import json
 import os
-import stat
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
 
+from cli.app import app
+from cli.command_table import ListedCommand
 from models_db.home import ProjectHome
 from tests.integration.story import Almoner
+
+CONCERNS = ("cli", "models_db/values", "models_db/home.py")
 
 BYTES = "bad\udcff"
 NUL = "a\0b"
@@ -27,6 +36,11 @@ LINES = {
     "a backup of 300 bytes": (f"backup --to {LONG}", {2, 3}),
     "metrics without a name": ("metrics --to ''", {2, 3}),
     "a backup without a name": ("backup --to ''", {2, 3}),
+    "an attack on a request of 5,000 digits": ("attack run " + "9" * 5000 + " --on public-notes", {2, 3}),
+    "an attack on a request in superscript": ("attack run ² --on public-notes", {2, 3}),
+    "cohorts of 5,000 digits": ("budget show clinic --cohorts " + "9" * 5000, {2}),
+    "a request of 20 digits": ("release show 99999999999999999999", {2}),
+    "a page of 20 digits": ("audit log --before 99999999999999999999", {2}),
     "an anchor that is memory": ("audit verify --against /proc/self/mem", {1, 2, 3}),
 }  # fmt: skip
 TEXTS = (
@@ -60,17 +74,144 @@ def test_text_that_is_not_utf_8_is_refused_before_anything_is_read(almoner: Almo
             assert almoner.ask(line.format(text), 2)["error"] == "UnreadableArgument"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a pipe"])
 def test_metrics_replace_no_device(almoner: Almoner, kind: str) -> None:
     almoner.ingested()
     target = almoner.folder / "target"
     if kind == "folder":
         target.mkdir()
-    else:
+    elif kind == "pipe":
         os.mkfifo(target)
-    told = almoner.ask(f"metrics --to {target}", 3)
-    assert told["error"] == "MetricsUnwritable"
-    assert stat.S_ISDIR(target.stat().st_mode) if kind == "folder" else stat.S_ISFIFO(target.stat().st_mode)
+    else:
+        os.mkfifo(almoner.folder / "pipe")
+        target.symlink_to("pipe")
+    before = target.lstat()
+    assert almoner.ask(f"metrics --to {target}", 3)["error"] == "MetricsUnwritable"
+    assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_metrics_replace_a_link_to_a_file_or_to_nothing(almoner: Almoner) -> None:
+    almoner.ingested()
+    (almoner.folder / "earlier").write_text("earlier")
+    for aim in ("earlier", "nothing"):
+        target = almoner.folder / f"link-to-{aim}"
+        target.symlink_to(aim)
+        almoner.ask(f"metrics --to {target}")
+        assert target.is_file()
+    assert (almoner.folder / "earlier").read_text() == "earlier"
+
+
+@pytest.mark.parametrize("by", ["the option", "the environment"])
+@pytest.mark.parametrize("line", ["init", "doctor", "dataset list", "metrics --to out.prom"])
+def test_a_home_that_is_not_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, by: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if by == "the environment":
+        monkeypatch.setenv("ALMONER_HOME", BYTES)
+    done = CliRunner().invoke(app, [*line.split(), "--json", *([] if by == "the environment" else ["--home", BYTES])])
+    assert json.loads(done.stdout)["error"] == "HomePathUnreadable"
+    assert done.exit_code == 3
+    assert not list(tmp_path.iterdir())
+
+
+SCALARS = {
+    "bytes": (BYTES, {2, 3}),
+    "nul": (NUL, {2, 3}),
+    "long": (LONG, {0, 1, 2, 3}),
+    "empty": ("", {0, 1, 2, 3}),
+    "5,000 digits": ("9" * 5000, {0, 1, 2, 3}),
+    "20 digits": ("9" * 20, {0, 1, 2, 3}),
+    "superscript": ("²", {0, 1, 2, 3}),
+    "a fraction": ("1/3", {0, 1, 2, 3}),
+    "nothing finite": ("nan", {0, 1, 2, 3}),
+    "a small number": ("1e-400", {0, 1, 2, 3}),
+    "a large number": ("1e999999999", {0, 1, 2, 3}),
+    "negative": ("-1", {0, 1, 2, 3}),
+    "a late time": ("9999-12-31T23:59:59-12:00", {0, 1, 2, 3}),
+    "inside a file": ("notes.jsonl/x", {0, 1, 2, 3}),
+}
+"""What an argument can be, and the exit codes that a command may end with."""
+ELSEWHERE = {"dashboard", "demo", "serve", "models pull", "notify test", "notify send"}
+"""Commands that serve, run for minutes, or reach a network; their arguments are tested where they are."""
+
+
+def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command below a group, by its words."""
+    loaded = group.load() if isinstance(group, ListedCommand) else group
+    if not isinstance(loaded, TyperGroup):
+        yield " ".join(path), loaded
+        return
+    for name, inner in loaded.commands.items():
+        yield from leaves(inner, (*path, name))
+
+
+def arguments_of(line: Any) -> list[Any]:
+    """Arguments and options that take a value."""
+    return [
+        one for one in line.params if not getattr(one, "is_flag", False) and one.name not in ("help", "port", "host")
+    ]
+
+
+def usual(one: Any) -> str:
+    """A value that many parameters of that name take."""
+    return "clinic" if one.name in ("name", "dataset") else "1"
+
+
+def typed(name: str, line: Any, hostile: Any, value: str) -> list[str]:
+    """A command line in which one argument is hostile and the others that it needs are usual."""
+    chosen = {one.name: value if one is hostile else usual(one) for one in arguments_of(line)}
+    needed = [one for one in arguments_of(line) if one.required or one is hostile]
+    options = [f"{one.opts[0]}={chosen[one.name]}" for one in needed if one.param_type_name == "option"]
+    positional = [chosen[one.name] for one in needed if one.param_type_name == "argument"]
+    preview = ["--dry-run"] if any(one.name == "dry_run" for one in line.params) else []
+    return [*name.split(), *preview, *options, "--", *positional]
+
+
+def spoiled(almoner: Almoner, kinds: Callable[[int], Sequence[str]]) -> tuple[int, list[tuple[object, ...]]]:
+    """Type every command with every argument spoiled; how many were typed, and which ended other than in a refusal."""
+    faults: list[tuple[object, ...]] = []
+    count = 0
+    commands = dict(leaves(typer.main.get_command(app)))
+    assert set(commands) >= ELSEWHERE
+    for name, line in commands.items():
+        if name in ELSEWHERE:
+            continue
+        for one in arguments_of(line):
+            for kind in kinds(count):
+                value, codes = SCALARS[kind]
+                count += 1
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv("ALMONER_HOME", str(almoner.home))
+                    done = CliRunner().invoke(app, typed(name, line, one, value), input="clinic\n")
+                if (
+                    not (done.exception is None or isinstance(done.exception, SystemExit))
+                    or done.exit_code not in codes
+                ):
+                    faults.append((name, one.name, kind, done.exit_code, repr(done.exception)))
+    return count, faults
+
+
+def test_no_argument_of_any_command_ends_in_a_traceback(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each argument of each command takes one of the hostile values, in turn."""
+    almoner.ingested()
+    monkeypatch.chdir(almoner.folder)
+    monkeypatch.setenv("HOME", str(almoner.folder))
+    count, faults = spoiled(almoner, lambda number: (list(SCALARS)[number % len(SCALARS)],))
+    assert faults == []
+    assert count > 200
+
+
+@pytest.mark.slow
+def test_no_hostile_value_of_any_argument_ends_in_a_traceback(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.ingested()
+    monkeypatch.chdir(almoner.folder)
+    monkeypatch.setenv("HOME", str(almoner.folder))
+    count, faults = spoiled(almoner, lambda number: tuple(SCALARS))
+    assert faults == []
+    assert count > 200 * len(SCALARS)
 
 
 @pytest.mark.parametrize("name", ["home?a=1", "home#b", "home%2e%2e", "home;c", "höme ü"])

@@ -19,6 +19,7 @@ from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
+from models_db.values.digits import parse_digits
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
@@ -245,10 +246,10 @@ def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
     """
     if cohorts in (None, "newest"):
         return cohorts
-    numbers = [part.strip() for part in str(cohorts).split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in numbers):
+    numbers = {parse_digits(part.strip()) or 0 for part in str(cohorts).split(",")}
+    if 0 in numbers:
         raise InvalidCohortList(str(cohorts))
-    return tuple(sorted({int(part) for part in numbers}))
+    return tuple(sorted(numbers))
 
 
 class InvalidCohortList(UsageError):

@@ -10,6 +10,7 @@ from cli.framework.tables import table
 from flows.notifications import notify
 from flows.notifications.channels import Channel, Email, LogChannel, Webhook, channels_of, parse_channel
 from models_db.errors import UsageError
+from models_db.values.digits import parse_digits
 from models_db.values.names import require_plain_name
 
 app = typer.Typer(
@@ -57,7 +58,7 @@ def add_channel_command(
 
 def _parse_server(smtp: str) -> dict[str, object]:
     host, colon, port = smtp.rpartition(":")
-    return {"host": host, "port": port} if colon and port.isdigit() else {"host": smtp or None}
+    return {"host": host, "port": port} if colon and parse_digits(port) is not None else {"host": smtp or None}
 
 
 @command(app, "list")

@@ -12,6 +12,7 @@ from cli.framework.progress import progress_bar
 from cli.framework.tables import table
 from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields
+from models_db.values.digits import parse_digits
 from models_db.values.requests import ReleaseRequest
 
 app = typer.Typer(no_args_is_help=True, help="Attack a release's public twin: run, list.")
@@ -43,9 +44,9 @@ def run_attack(
     """
     from flows.attacks.public_twin import TwinAttackRequest, attack_on_twin
 
-    wanted = TwinAttackRequest(
-        int(request) if request.isdigit() else _read_request_file(Path(request)), on, members, canaries, copies, anew
-    )
+    request_id = parse_digits(request)
+    source = _read_request_file(Path(request)) if request_id is None else request_id
+    wanted = TwinAttackRequest(source, on, members, canaries, copies, anew)
     with progress_bar(context):
         found = attack_on_twin(context.home.root, wanted, device)
     return CommandResult(found, _result_tables(found))

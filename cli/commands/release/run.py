@@ -1,6 +1,5 @@
 """`almoner run`: execute an approved request here, or clean up after runs that died."""
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from cli.framework.tables import fact_list
 from flows.observability import tracing
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
+from models_db.values.digits import parse_digits
 
 if TYPE_CHECKING:
     from flows.releases.execute import RunOutcome
@@ -42,10 +42,11 @@ def run_command(
     """
     if what == "sweep":
         return _sweep_result(context)
-    if not re.fullmatch("[0-9]{1,18}", what):
+    request_id = parse_digits(what)
+    if request_id is None:
         raise InvalidRunId(what)
     with progress_bar(context):  # from here on, because loading the libraries that run models takes seconds
-        outcome = _execute(context, int(what), device, anew, workers, (runner, runner_address))
+        outcome = _execute(context, request_id, device, anew, workers, (runner, runner_address))
     data = outcome.to_json()
     return CommandResult(
         data,
