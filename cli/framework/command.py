@@ -6,6 +6,7 @@ prints results and never exits; what it says on the way (a price, a bar) goes to
 """
 
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -80,6 +81,7 @@ def execute(
     function: Callable[..., CommandResult], home: Path | None, as_json: bool, parameters: Mapping[str, Any]
 ) -> int:
     """Run a command and print its answer or its refusal; returns the exit code."""
+    gc.enable()  # the console script turns it off while modules are imported
     try:
         located = ProjectHome.locate(home)
         if home is not None:

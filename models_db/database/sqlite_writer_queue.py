@@ -44,7 +44,12 @@ class _Slice:
 
 
 def acquire_turn(path: str, info: dict[str, Any]) -> None:
-    """Wait for this process's turn to write; `info` is the connection's, and keeps what is to be given back."""
+    """Wait for this process's turn to write; `info` is the connection's, and keeps what is to be given back.
+
+    A connection that begins again before it is laid down has its turn already.
+    """
+    if _TURN_KEY in info:
+        return
     try:
         log = open(f"{path}-wal", "rb", buffering=0)  # noqa: SIM115 (SQLite puts no lock of its own on it)
     except OSError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy.util
 import torch
 import typer.testing
 
@@ -15,6 +16,8 @@ import flows.audit.health
 import flows.observability.tracing
 import migrations.runner
 from migrations import schema_inventory
+from tasks.accounting import dp_accounting_check
+from tasks.accounting.dp_accounting_check import plan_report
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
@@ -23,12 +26,28 @@ from tests.integration.story import Almoner, Served
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
 
+
+def _plan_report_once() -> Callable[..., Any]:
+    """The second accountant's figure, computed once for the same events and delta."""
+    reports: dict[str, Any] = {}
+
+    def report(events: Any, delta: Any) -> Any:
+        key = repr((list(events), delta))
+        if key not in reports:
+            reports[key] = plan_report(events, delta)
+        return reports[key]
+
+    return report
+
+
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
     (flows.audit.health, "packages_distributions", cache(flows.audit.health.packages_distributions)),
+    (dp_accounting_check, "plan_report", _plan_report_once()),
+    (spacy.util, "load_model_from_path", cache(spacy.util.load_model_from_path)),
     *SCHEMAS_ONCE,
 ]
-"""What every command, `doctor` and `init` ask of the installation, whose answer is always the same."""
+"""What commands ask of the installation, or compute from the same values, whose answer is always the same."""
 
 
 @pytest.fixture(scope="session")

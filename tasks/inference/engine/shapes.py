@@ -142,7 +142,10 @@ def smaller_chunk(rows: int, device: torch.device) -> int:
 
 
 def generations_at_once(model: LanguageModel, sizes: Sizes, memory: int) -> int:
-    """How many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1."""
+    """How many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1.
+
+    One more would not fit; because passes are of whole chunks, a larger number still might.
+    """
     column = 2 * model.cache_dtype.itemsize * model.layers * model.key_value_heads * model.head_size  # key and value
     scratch = prefill_shape(model.device)[0] * sizes.private_columns
 
@@ -153,7 +156,10 @@ def generations_at_once(model: LanguageModel, sizes: Sizes, memory: int) -> int:
             private = math.ceil(likely_rows(generations, sizes.references) / chunk) * chunk
         return column * (private * sizes.private_columns + generations * sizes.public_columns + scratch)
 
-    generations = 1
-    while needed(generations + 1) <= memory:
-        generations += 1
-    return generations
+    fits, exceeds = 1, 2
+    while needed(exceeds) <= memory:
+        fits, exceeds = exceeds, 2 * exceeds
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        fits, exceeds = (middle, exceeds) if needed(middle) <= memory else (fits, middle)
+    return fits
