@@ -23,6 +23,7 @@ from tasks.mechanisms.counts.noisy_histogram import calibrate_histogram
 from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS, ExponentialMechanism, calibrate
 
 pytestmark = pytest.mark.statistical
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms")
 
 CONFIDENCE = 0.9999
 RHO = rho_of(EPSILON, DELTA)
@@ -44,7 +45,13 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("mechanism", CASES)
+QUICK = ("integer_draw", "noisy_count", "partition_selection")
+"""Mechanisms whose audit takes a second or two; those of the others belong to the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "mechanism", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_an_honest_mechanism_stays_below_its_claim(mechanism: str) -> None:
     case = case_of(mechanism)
     assert float(EPSILON) * 0.999 < case.epsilon <= float(EPSILON)
@@ -89,6 +96,7 @@ def test_a_draw_without_clipping_exceeds_the_claim():
     assert token_audit(broken, honest, 4, 2000) > CLAIM
 
 
+@pytest.mark.slow
 def test_a_monotonic_sampler_exceeds_the_claim():
     """OpenDP's map for monotonic scores states the same rho at half the noise."""
     honest = claimed(4)
@@ -113,12 +121,14 @@ def test_a_denominator_off_by_two_of_seven_exceeds_the_claim():
     assert token_audit(honest, broken, 7, 120_000) > CLAIM
 
 
+@pytest.mark.slow
 def test_a_count_with_half_the_noise_exceeds_the_claim():
     honest = calibrate_count(RHO)
     broken = NoisyCount(Fraction(int(honest.sigma * 2**19), 2**20))
     assert audit(lambda present: [broken.draw(COUNT + present, OS_RANDOM) for _ in range(2 * TRIALS)]) > CLAIM
 
 
+@pytest.mark.slow
 def test_a_histogram_of_documents_instead_of_units_exceeds_the_claim():
     """A unit with a document in each of four bins moves them all: their sum by 4, where its noise has only doubled."""
     honest = calibrate_histogram(RHO, 4)

@@ -12,6 +12,7 @@ from tasks.mechanisms.tokens.utility_scores import candidates, clip_rows, sum_ro
 from tests.statistical.harness import P_THRESHOLD, TEMPERATURE_ERROR, miss_probability, p_value, softmax
 
 pytestmark = pytest.mark.statistical
+CONCERNS = ("tasks/mechanisms/core", "tasks/mechanisms/tokens")
 
 TRIALS = 40_000
 DRAW = calibrate(266313968646, 48, 7, "1")
@@ -49,6 +50,7 @@ def test_a_temperature_five_percent_off_is_rejected(honest, factor):
     assert p_value(honest, wrong) < P_THRESHOLD
 
 
+@pytest.mark.slow
 def test_a_sampler_with_a_wrong_temperature_is_caught():
     wrong = ExponentialMechanism(DRAW.clip_steps, DRAW.references, DRAW.temperature * Fraction(21, 20))
     assert miss_probability(softmax(SCORES, wrong.scale), STATED, TRIALS) < 1e-6
