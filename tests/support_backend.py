@@ -348,7 +348,7 @@ class Counted:
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         wanted = _asked(parameters)
         if not bench.steps.paid:
-            bench.begun(len(plan.invocations), {})
+            bench.journal.begin(len(plan.invocations), {})
         count = NoisyCount.from_event(plan.invocations[0].event)
         units = bench.release("count", [0], bench.corpus.unit_count, lambda true: count.draw(true, bench.rng))
         about = f"A note about {units} people. {self.told(bench)}"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+CONCERNS = ("models_db",)
+
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
 MODULES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
@@ -54,6 +56,7 @@ for module in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_any_module_of_the_ledger_can_be_imported_first() -> None:
     """A process that is spawned starts with whichever it needs, and finds rings that others never meet."""
     modules = [".".join(Path(named(path)).with_suffix("").parts) for path in MODULES if "models_db" in path.parts]

@@ -5,7 +5,7 @@ and model; unless that gives exactly the approved plan, the run is refused.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from models_db.services.lifecycle.ledger import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset, DatasetVersion, Request
-from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.corpus.identity.keys import load_key
@@ -103,7 +103,7 @@ class RunningAttempt:
                 whole=True,
             )
         if self.resume_point:
-            self.journal.go_on(self.attempt.number)
+            self.journal.go_on()
         for sequence, number in enumerate(paid):
             if number:
                 self._arm_instalment(sequence, 0)
@@ -133,36 +133,11 @@ class RunningAttempt:
                 raise
         tracing.count_instalment()
 
-    def record_start(self, first: int, released: Mapping[str, str]) -> None:
-        """Write down what was released before the first draw; `first` is the first invocation armed for draws."""
-        with self.workspace.database.read() as session:
-            request = requests.find_request(session, self.request_id).digest
-        self.journal.begin(request, self.attempt.number, first, released)
-
-    def record_draws(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """Write down what a step has drawn."""
-        self.journal.step(armed, drawn)
-
     @property
     def steps(self) -> ReleaseSteps:
-        """Mechanisms of one release each: what is known of them, and where it is written down."""
-        if self.resume_point is None:
-            return ReleaseSteps(begin=self.record_drawing, keep=self.record_result)
-        return ReleaseSteps(
-            self.resume_point.paid,
-            self.resume_point.results,
-            self.resume_point.begun,
-            self.record_drawing,
-            self.record_result,
-        )
-
-    def record_drawing(self, name: str) -> None:
-        """Write down that a mechanism of one release begins to draw."""
-        self.journal.drawing(name)
-
-    def record_result(self, name: str, result: Json) -> None:
-        """Write down what it has released."""
-        self.journal.result(name, result)
+        """What earlier attempts have done of the steps that release one thing each."""
+        point = self.resume_point
+        return ReleaseSteps(point.paid, point.results, point.begun) if point else ReleaseSteps()
 
     def abandon(self, reason: str) -> None:
         """Forfeit what was armed, give back the rest, and let the request be run again."""
@@ -203,6 +178,8 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
     attempt = _record_attempt(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
+    with workspace.database.read() as session:
+        journal.assign(requests.find_request(session, request_id).digest, attempt.number)
     run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, left)
     if left is None:
         with close_attempt_on_error(run):

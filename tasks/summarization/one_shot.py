@@ -193,7 +193,7 @@ def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, reading: "_Rea
         bench.arm(0, instalment)  # paid before the first private byte is read
     means = torch.stack(list(reading.means(mechanism, wanted, layout, bench)))
     text = text_of(means.numpy(), "<f4")
-    bench.begun(len(plan.invocations), {MEANS: text})
+    bench.journal.begin(len(plan.invocations), {MEANS: text})
     return means
 
 

@@ -29,6 +29,7 @@ from cli.app import app
 from models_db.services.catalogue import cohorts, schedules
 from models_db.services.lifecycle import artifacts, ledger
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tasks.generation.decoding.journal import Journal
 from tasks.inference.backends.response_cache import Answers
 from tasks.object_storage.bucket import Store
 from tasks.pricing.registry import SYSTEMS
@@ -44,17 +45,17 @@ AFTER: dict[str, Place] = {
     "while arming": (ledger, "arm", 1),  # in the transaction, before it commits
     "after arm": (flows.releases.attempt.RunningAttempt, "arm", 1),
     "mid generation": (InvisibleInkRule, "next_tokens", 6),
-    "after a step is kept": (flows.releases.attempt.RunningAttempt, "record_draws", 9),
-    "after the first result is kept": (flows.releases.attempt.RunningAttempt, "record_result", 1),
-    "after the second result is kept": (flows.releases.attempt.RunningAttempt, "record_result", 2),
-    "after the third result is kept": (flows.releases.attempt.RunningAttempt, "record_result", 3),
-    "after the fourth result is kept": (flows.releases.attempt.RunningAttempt, "record_result", 4),
+    "after a step is kept": (Journal, "step", 9),
+    "after the first result is kept": (Journal, "result", 1),
+    "after the second result is kept": (Journal, "result", 2),
+    "after the third result is kept": (Journal, "result", 3),
+    "after the fourth result is kept": (Journal, "result", 4),
     "among facets": (tasks.analysis.facets.rule_based, "tidy_facets", 5),
     "among units": (voting, "points_of", 1),
-    "while the first result is drawn": (flows.releases.attempt.RunningAttempt, "record_drawing", 1),
-    "while the second result is drawn": (flows.releases.attempt.RunningAttempt, "record_drawing", 2),
-    "while the third result is drawn": (flows.releases.attempt.RunningAttempt, "record_drawing", 3),
-    "while the fourth result is drawn": (flows.releases.attempt.RunningAttempt, "record_drawing", 4),
+    "while the first result is drawn": (Journal, "drawing", 1),
+    "while the second result is drawn": (Journal, "drawing", 2),
+    "while the third result is drawn": (Journal, "drawing", 3),
+    "while the fourth result is drawn": (Journal, "drawing", 4),
     "after two answers are kept": (Answers, "keep", 2),
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
@@ -75,7 +76,7 @@ AFTER: dict[str, Place] = {
     "after a slot is decided": (flows.schedules.slots, "decide_slot", 1),
 }
 BEFORE: dict[str, Place] = {
-    "before the first result is kept": (flows.releases.attempt.RunningAttempt, "record_result", 1),
+    "before the first result is kept": (Journal, "result", 1),
     "before hold": (flows.releases.attempt.RunningAttempt, "hold", 1),
     "before delivery": (flows.releases.publish, "deliver", 1),
 }

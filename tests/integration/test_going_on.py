@@ -89,7 +89,8 @@ def test_a_journal_that_does_not_fit_is_refused_before_anything_happens(almoner:
     if how == "of another request":
         path.unlink()
         with Journal(path.parent, 1) as made:
-            made.begin("d" * 64, 1, 1, {"batches_per_block": "4"})
+            made.assign("d" * 64, 1)
+            made.begin(1, {"batches_per_block": "4"})
     else:  # a line is missing; or all are, as in a backup from before the second instalment was armed
         path.write_bytes(lines[0] + (lines[2] if how == "damaged" else b""))
     before = almoner.everything()

@@ -14,6 +14,10 @@ from tasks.common.files import encode_json
 from tests.integration.story import NOTES, Almoner
 from tests.support import fetch
 
+CONCERNS = ("flows/approvals", "flows/releases", "migrations/schema", "models_db/services")
+MOSTLY_SQLITE = pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+"""What commands print is the same on both ledgers; what the database refuses is tested on both always."""
+
 TODAY = datetime.now(UTC).date().isoformat()
 SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
 PUBLISHED = ("README.md", "report.html", "checklist.md", "deployment.yaml", "croissant.json")
@@ -41,6 +45,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@MOSTLY_SQLITE
 def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     almoner = any_almoner
     name = looked(almoner)
@@ -85,6 +90,7 @@ def test_a_bundle_cannot_leave_it_out(almoner: Almoner, change: str) -> None:
     assert {"digests", "card", "checklist.md", "report.html", "attestation"} <= failed
 
 
+@MOSTLY_SQLITE
 def test_it_is_the_accounts(any_almoner: Almoner) -> None:
     almoner = any_almoner
     looked(almoner)
@@ -125,6 +131,7 @@ def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner.type("evaluate 1 --internal")
 
 
+@MOSTLY_SQLITE
 def test_reading_stored_figures_is_looking(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)

@@ -18,6 +18,8 @@ from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.summarization.group_means import noisy_means
 from tests.unit.tasks.summarization.planted import adapter
 
+CONCERNS = ("tasks/accounting", "tasks/mechanisms", "tasks/summarization")
+
 pytestmark = pytest.mark.statistical
 
 CONFIDENCE = 0.9999
@@ -76,6 +78,7 @@ def test_a_unit_that_is_in_a_group_more_often_than_once_exceeds_the_claim() -> N
     assert audit(paid_for(GROUPS_PER_UNIT), ONE.repeat(3, 1), GROUPS_PER_UNIT, FEW) > CLAIM
 
 
+@pytest.mark.slow
 def test_more_groups_than_the_bound_exceed_the_claim() -> None:
     assert audit(paid_for(2), ONE, 18, FEW) > CLAIM
 

@@ -30,6 +30,7 @@ from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.summarization.planted import adapter
 
 pytestmark = pytest.mark.statistical
+CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/summarization")
 
 CONFIDENCE, DELTA, CLAIM = 0.9999, "0.03", 1.0
 RHO = rho_of("1", DELTA)
@@ -100,7 +101,7 @@ def audit(rule: TokenLevelRule, where: Sequence[int], trials: int = TRIALS, **mo
     return epsilon_lower_bound(*samples, float(DELTA), CONFIDENCE).epsilon
 
 
-@pytest.mark.parametrize(("bound", "centre"), [(1, "public"), (3, "none")])
+@pytest.mark.parametrize(("bound", "centre"), [(1, "public"), pytest.param(3, "none", marks=pytest.mark.slow)])
 def test_an_honest_release_stays_below_its_claim_and_is_seen(bound: int, centre: str) -> None:
     rule, plan = token_level(bound, centre)
     assert 0.999 < epsilon_of(plan.loss.rho, DELTA) <= CLAIM
@@ -108,6 +109,7 @@ def test_an_honest_release_stays_below_its_claim_and_is_seen(bound: int, centre:
     assert 0 < audit(rule, read_in(bound)) < CLAIM
 
 
+@pytest.mark.slow
 def test_nor_does_a_unit_that_is_alone_in_its_groups_show_more() -> None:
     rule, _ = token_level(2)
     assert 0 < audit(rule, read_in(2), others=0) < CLAIM
@@ -118,6 +120,7 @@ def test_a_unit_that_is_read_in_more_groups_than_are_paid_for_exceeds_the_claim(
     assert audit(rule, read_in(len(MANY), MANY), FEW, groups=len(MANY)) > CLAIM
 
 
+@pytest.mark.slow
 def test_steps_that_are_not_charged_exceed_the_claim() -> None:
     """A plan of a form with a single choice, and a rule that draws for twelve tokens."""
     wanted = {"form": "It is {x}.", "slot_tokens": 1, "max_new_tokens": 40}

@@ -93,7 +93,7 @@ def open_decoder(
         bench.progress("tokens", done, total)
 
     def draw(by: DrawReady, jobs: Iterable[GenerationJob], meter: DrawMeter) -> list[GeneratedText]:
-        texts = by(jobs, meter, lambda drawn: bench.drawn(meter.armed, drawn), progress)
+        texts = by(jobs, meter, lambda drawn: bench.journal.step(meter.armed, drawn), progress)
         progress(total)
         return texts
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.files import sync_folder
@@ -108,6 +108,41 @@ class Contents:
             self.kept[int(number)] = tuple(kept)
 
 
+class RunJournal(Protocol):
+    """Where a generation writes down what it releases and draws; each line is on disk when its method returns.
+
+    As `Journal`, whose class it is for governed releases.
+    """
+
+    def begin(self, first: int, released: Mapping[str, str]) -> None:
+        """Before the first draw: the first invocation that is armed for draws, and what was released by then."""
+
+    def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
+        """After each step: instalments armed, and for each live generation its token and what its rule keeps."""
+
+    def drawing(self, name: str) -> None:
+        """A mechanism of one release begins to draw."""
+
+    def result(self, name: str, result: Any) -> None:
+        """What it has released."""
+
+
+class NoJournal:
+    """Nothing is written down: what is drawn was paid for otherwise, or costs nothing."""
+
+    def begin(self, first: int, released: Mapping[str, str]) -> None:
+        """As `RunJournal.begin`."""
+
+    def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
+        """As `RunJournal.step`."""
+
+    def drawing(self, name: str) -> None:
+        """As `RunJournal.drawing`."""
+
+    def result(self, name: str, result: Any) -> None:
+        """As `RunJournal.result`."""
+
+
 class Journal:
     """The journal of one request, in a folder of its own. Close it, or use it as a context.
 
@@ -120,6 +155,11 @@ class Journal:
         self._folder, self._request_id = folder, request_id
         self._file: int | None = None
         self._last = ""
+        self._request, self._attempt = "", 0
+
+    def assign(self, request: str, attempt: int) -> None:
+        """Name the approved request, by its digest, and the attempt that writes from here on."""
+        self._request, self._attempt = request, attempt
 
     def __enter__(self) -> "Journal":
         return self
@@ -154,11 +194,10 @@ class Journal:
         except (KeyError, TypeError, ValueError):
             raise JournalUnfit(self._request_id, "it is damaged") from None
 
-    def begin(self, request: str, attempt: int, first: int, released: Mapping[str, str]) -> None:
-        """Make the journal of an attempt that begins; it is on disk when this returns.
+    def begin(self, first: int, released: Mapping[str, str]) -> None:
+        """Make the journal of the assigned attempt, before its first draw; it is on disk when this returns.
 
         Args:
-            request: digest of the approved request.
             first, released: as in `Contents`.
 
         Raises:
@@ -171,21 +210,20 @@ class Journal:
             self._file = os.open(new, flags, 0o600)
             self._lock()
             self._last = ""
-            self._write(
-                {"format": FORMAT, "request": request, "attempt": attempt, "first": first, "released": dict(released)}
-            )
+            head = {"format": FORMAT, "request": self._request, "attempt": self._attempt}
+            self._write({**head, "first": first, "released": dict(released)})
             os.rename(new, self._folder / FILE)
             sync_folder(self._folder)
             sync_folder(self._folder.parent)
 
-    def go_on(self, attempt: int) -> None:
-        """Another attempt goes on from here; to be called before it arms anything for draws.
+    def go_on(self) -> None:
+        """The assigned attempt goes on from here; to be called before it arms anything for draws.
 
         Raises:
             JournalUnwritable: the disk does not take it.
         """
         with self._writing():
-            self._write({"attempt": attempt})
+            self._write({"attempt": self._attempt})
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
         """One step of all live generations; it is on disk when this returns.

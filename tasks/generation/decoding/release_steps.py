@@ -12,33 +12,31 @@ from typing import TypeVar
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
+from tasks.generation.decoding.journal import RunJournal
 
 Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True)
 class ReleaseSteps:
-    """What is known of the steps of a release, and where it is written down.
+    """What earlier attempts have done of the steps of a release.
 
     Attributes:
         paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.
         released: what they have released, by the name of the step.
         begun: the steps that they began to draw.
-        begin: told the name of a step before it is drawn; it is on disk when this returns.
-        keep: told what it released; so is that.
     """
 
     paid: tuple[int, ...] = ()
     released: Mapping[str, Json] = field(default_factory=dict)
     begun: frozenset[str] = frozenset()
-    begin: Callable[[str], None] = lambda name: None
-    keep: Callable[[str, Json], None] = lambda name, released: None
 
     def run_once(
         self,
         name: str,
         sequences: Sequence[int],
         arm: Callable[[int, int], None],
+        journal: RunJournal,
         prepare: Callable[[], Prepared],
         draw: Callable[[Prepared], Json],
     ) -> Json:
@@ -49,6 +47,7 @@ class ReleaseSteps:
             sequences: the mechanisms it consists of, of one instalment each, by their number in the plan; none where it
                 makes something public of what was released, to be kept as it came out.
             arm: spends an instalment, unless it is spent already.
+            journal: where it is written down that the step begins to draw, and what it released.
             prepare: reads private data.
             draw: the mechanisms, on what was prepared.
 
@@ -63,10 +62,10 @@ class ReleaseSteps:
         for sequence in sequences:
             arm(sequence, 0)
         prepared = prepare()
-        self.begin(name)
-        found: Json = json.loads(json.dumps(draw(prepared)))  # as whoever goes on would read it
-        self.keep(name, found)
-        return found
+        journal.drawing(name)
+        result: Json = json.loads(json.dumps(draw(prepared)))  # as an attempt that goes on would read it
+        journal.result(name, result)
+        return result
 
     def _followed(self, sequences: Sequence[int]) -> bool:
         """Whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.

@@ -4,7 +4,7 @@
 (PRIVACY §6); the ledger refuses what was not held.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, UnitDocuments
-from tasks.generation.decoding.journal import ResumeState
+from tasks.generation.decoding.journal import NoJournal, ResumeState, RunJournal
 from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -73,10 +73,7 @@ class RunContext:
         progress: told (what, done, total).
         workers: who draws, embeds and extracts in place of this process; None if it does so itself.
         earlier: what is there from attempts that were interrupted: the release goes on from it.
-        begun: told, before the first draw, the number of the first invocation that is armed for draws, and what was
-            released by then; written down when it returns.
-        drawn: told, after each step, how many instalments of draws are armed, and for each live generation its token
-            and what its rule keeps; written down when it returns.
+        journal: where draws are written down.
         steps: mechanisms that release one thing each, and what earlier attempts have released by them.
         cache: a private folder for what is derived from single units, by whatever key; None if nothing is kept.
         outside: writes texts in place of the engine, where the request names an external model.
@@ -94,8 +91,7 @@ class RunContext:
     progress: Callable[[str, int, int], None]
     workers: Workers | None = None
     earlier: ResumeState = field(default_factory=ResumeState)
-    begun: Callable[[int, Mapping[str, str]], None] = lambda first, released: None
-    drawn: Callable[[int, Mapping[int, Sequence[float]]], None] = lambda armed, drawn: None
+    journal: RunJournal = field(default_factory=NoJournal)
     steps: ReleaseSteps = field(default_factory=ReleaseSteps)
     cache: Path | None = None
     outside: TextBackend | None = None
@@ -105,7 +101,7 @@ class RunContext:
     def begin_steps(self, plan: Plan) -> None:
         """Open the journal of a system that releases by steps, unless an earlier attempt has; before the first step."""
         if not self.steps.paid:
-            self.begun(len(plan.invocations), {})
+            self.journal.begin(len(plan.invocations), {})
 
     def units(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> list[tuple[int, UnitDocuments]]:
         """Every unit of some blocks once, in keyed order, each with the number of the label it is read under. PRIVATE.
@@ -129,7 +125,7 @@ class RunContext:
         Raises:
             StepLost: an interrupted run has paid for it and lost it.
         """
-        return self.steps.run_once(name, sequences, self.arm, prepare, draw)
+        return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, draw)
 
 
 class NoEngine:

@@ -178,7 +178,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             released = dict(bench.earlier.released)
             if not released:
                 released = _numbers(plan, wanted, layout, bench)
-                bench.begun(first, released)
+                bench.journal.begin(first, released)
             jobs = prompts.jobs(wanted, bench, _Split(int(released["batches_per_block"]), sources))
             texts = draw_texts(jobs, _paid_meter(plan, first, wanted, bench, lost))
         labelled = with_labels(texts, layout.labels_of_texts(wanted.names))

@@ -77,7 +77,7 @@ class TextBackend(Protocol):
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """One text for each prompt, in their order. Equal prompts have texts of their own.
 
-        Whoever asks an external backend calls `bench.begun` first: its answers are kept beside the journal.
+        Whoever asks an external backend calls `RunJournal.begin` first: its answers are kept beside the journal.
 
         Raises:
             EndpointFailed: an external model cannot be reached, or does not answer as it should. Answers that came

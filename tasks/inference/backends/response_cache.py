@@ -40,7 +40,7 @@ class Answers:
         """Check that answers can be kept, before one is paid for.
 
         Raises:
-            ValueError: the run has no journal yet (`bench.begun`), and without one nobody goes on from here.
+            ValueError: the run has no journal yet (`RunJournal.begin`), and without one nobody goes on from here.
         """
         if self._folder is not None and not self._folder.is_dir():
             raise ValueError("answers are kept beside a journal, and it has not begun")

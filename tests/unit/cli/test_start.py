@@ -14,6 +14,7 @@ from cli.app import app
 from cli.command_table import COMMANDS, ListedCommand
 
 pytestmark = pytest.mark.dear
+CONCERNS = ("cli", "flows")
 
 HEAVY = {
     "alembic", "boto3", "botocore", "dask", "datasets", "dp_accounting", "fastapi", "jinja2", "opendp", "pandas",
@@ -183,13 +184,13 @@ NEVER = HEAVY - {"opendp", "dp_accounting", "jinja2", "alembic"}
     ("line", "code"),
     [
         ("dataset list", 0),
-        ("dataset show clinik", 2),
+        pytest.param("dataset show clinik", 2, marks=pytest.mark.slow),
         ("release list", 0),
-        ("release show 7", 2),
-        ("approve 7 --gate spend --reason x", 2),
+        pytest.param("release show 7", 2, marks=pytest.mark.slow),
+        pytest.param("approve 7 --gate spend --reason x", 2, marks=pytest.mark.slow),
         ("audit verify", 0),
-        ("proposal list", 0),
-        ("user list", 0),
+        pytest.param("proposal list", 0, marks=pytest.mark.slow),
+        pytest.param("user list", 0, marks=pytest.mark.slow),
         ("run 7", 2),
     ],
 )

@@ -21,6 +21,7 @@ from tests.unit.tasks.evaluation.subjects import texts
 from tests.unit.tasks.generation.workshop import Workshop, refusing
 from tests.unit.tasks.pricing.test_quote import parameters
 from tests.unit.tasks.pricing.test_quote import priced as priced_as_written
+from tests.watched_journal import WatchedJournal
 
 SUBJECT = EvaluationInput(texts("a short note", "another one", "and a third"), embed=Letters())
 TWO = ["length", "dp_length", "dp_coverage"]
@@ -36,8 +37,10 @@ def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **kn
         workshop.seen.append(("kept", name))
         kept.append((name, result))
 
-    steps = ReleaseSteps(**known, begin=lambda name: workshop.seen.append(("begun", name)), keep=keep)
-    return Measuring(quote.plan, quote.charged, (), replace(workshop.bench(), steps=steps))
+    journal = WatchedJournal(drawing=lambda name: workshop.seen.append(("begun", name)), result=keep)
+    return Measuring(
+        quote.plan, quote.charged, (), replace(workshop.bench(), steps=ReleaseSteps(**known), journal=journal)
+    )
 
 
 def results(kept: list[tuple[str, Json]]) -> list[tuple[str, Json]]:

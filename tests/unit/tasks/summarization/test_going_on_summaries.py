@@ -24,6 +24,7 @@ from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import Workshop
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, bench, one_thread
 from tests.unit.tasks.summarization.test_token_level import reviews
+from tests.watched_journal import WatchedJournal
 
 CONCERNS = ("tasks/generation/decoding", "tasks/summarization")
 
@@ -80,7 +81,7 @@ class Ward:
                     raise Killed
 
             self._watch(patch)
-            return SYSTEM.generate(self.plan, self.wanted, replace(work, drawn=drawn))
+            return SYSTEM.generate(self.plan, self.wanted, replace(work, journal=WatchedJournal(journal.begin, drawn)))
 
     def left(self) -> Contents:
         """What the journal has."""
@@ -90,12 +91,13 @@ class Ward:
         return found
 
     def _bench(self, journal: Journal) -> RunContext:
+        journal.assign("d", self.attempts)
         found, earlier = journal.open(), ResumeState()
         if found is not None:
             self._accepted(found)
             lost = 0 if self.forgetful else len(found.attempts)
             earlier = ResumeState(found.released, found.tokens, found.kept, len(self.armed), lost)
-            journal.go_on(self.attempts)
+            journal.go_on()
 
         def arm(sequence: int, instalment: int) -> None:
             assert sequence == 0
@@ -105,11 +107,7 @@ class Ward:
         # Other random numbers in each attempt.
         rng = DeterministicRandom(f"attempt {self.attempts}")
         work = bench(Workshop(self.corpus, seen=self.seen), stops=True, arm=arm, rng=rng)
-        return replace(
-            work,
-            earlier=earlier,
-            begun=lambda first, released: journal.begin("d", self.attempts, first, released),
-        )
+        return replace(work, earlier=earlier)
 
     def _accepted(self, found: Contents) -> None:
         """What the flow holds against the ledger must let this go on."""

@@ -36,6 +36,7 @@ from tests.unit.tasks.summarization.summing import (
     written,
 )
 from tests.unit.tasks.summarization.test_one_shot import SYSTEM, _folder, make, plan_of, reviews, wanted
+from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
 
@@ -113,7 +114,7 @@ def test_soft_tokens_are_the_average_of_the_shots(reviews: Corpus, monkeypatch: 
     plan = plan_of(parameters)
     work = bench(Workshop(reviews), model=tiny_model(stops=False))
     released: dict[str, str] = {}
-    work = replace(work, begun=lambda first, values: released.update(values))
+    work = replace(work, journal=WatchedJournal(begin=lambda first, values: released.update(values)))
     SYSTEM.generate(plan, parameters, work)
     mean = NoisyMean.from_event(plan.invocations[0].event)
     noise = float(mean.sigma) / 4
@@ -159,16 +160,17 @@ class Ward:
             return SYSTEM.generate(plan, self.parameters, work)
 
     def _bench(self, journal: Journal, die: str) -> RunContext:
+        journal.assign("d", self.attempts)
         found, earlier = journal.open(), ResumeState()
         if found is not None:
             assert found.first == 1  # all that is charged lies behind it: see flows.releases.resume
             earlier = ResumeState(found.released)
-            journal.go_on(self.attempts)
+            journal.go_on()
 
         def begun(first: int, released: Mapping[str, str]) -> None:
             if die == "before":
                 raise Killed
-            journal.begin("d", self.attempts, first, released)
+            journal.begin(first, released)
             if die == "after":
                 raise Killed
 
@@ -180,7 +182,7 @@ class Ward:
                 raise Killed
 
         work = bench(Workshop(self.corpus, seen=self.seen), rng=OS_RANDOM)
-        return replace(work, earlier=earlier, begun=begun, drawn=drawn, progress=progress)
+        return replace(work, earlier=earlier, journal=WatchedJournal(begun, drawn), progress=progress)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ def read(folder: Path) -> Contents | None:
 def written(folder: Path) -> bytes:
     """Three lines: a beginning, and two steps."""
     with Journal(folder, 1) as journal:
-        journal.begin("d" * 64, 1, 1, RELEASED)
+        journal.assign("d" * 64, 1)
+        journal.begin(1, RELEASED)
         journal.step(1, {0: (7, 1), 2: (8, 0.5)})
         journal.step(2, {2: (9, 1.25)})
     return (folder / FILE).read_bytes()
@@ -49,7 +50,8 @@ def test_attempts_go_on_one_after_the_other(folder: Path, written: bytes) -> Non
     for number in (2, 4):
         with Journal(folder, 1) as journal:
             journal.open()
-            journal.go_on(number)
+            journal.assign("d" * 64, number)
+            journal.go_on()
     found = read(folder)
     assert found is not None
     assert (found.attempts, found.since, found.armed) == ([1, 2, 4], 2, 2)
@@ -73,7 +75,8 @@ def test_each_line_is_on_disk_when_it_is_written(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "write", lambda *a: (done.append("write"), write(*a))[1])
     monkeypatch.setattr(os, "fsync", lambda *a: (done.append("sync"), sync(*a))[1])
     with Journal(folder, 1) as journal:
-        journal.begin("d", 1, 0, RELEASED)
+        journal.assign("d", 1)
+        journal.begin(0, RELEASED)
         assert done == ["write", "sync", "sync", "sync"]  # the file, and both folders that name it
         journal.step(1, {0: (7,)})
     assert done[4:] == ["write", "sync"]
@@ -158,7 +161,8 @@ def test_it_is_removed_for_good(folder: Path, written: bytes) -> None:
         journal.open()
         journal.discard()
         assert not folder.exists()
-        journal.begin("e", 2, 0, RELEASED)
+        journal.assign("e", 2)
+        journal.begin(0, RELEASED)
     found = read(folder)
     assert found is not None
     assert (found.request, found.attempts, found.tokens) == ("e", [2], {})
@@ -175,6 +179,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_full_disk_is_named(folder: Path, full_disk: None) -> None:
-    with Journal(folder, 1) as journal, pytest.raises(JournalUnwritable, match="No space left on device"):
-        journal.begin("d", 1, 0, RELEASED)
+    with Journal(folder, 1) as journal:
+        journal.assign("d", 1)
+        with pytest.raises(JournalUnwritable, match="No space left on device"):
+            journal.begin(0, RELEASED)
     assert read(folder) is None

@@ -6,6 +6,7 @@ import pytest
 
 from models_db.values.canonical_json import Json
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
+from tests.watched_journal import WatchedJournal
 
 
 class Once:
@@ -35,19 +36,20 @@ class Once:
         self.note("draw")
         return {"noisy": (prepared, 1)}  # type: ignore[dict-item]
 
-    def begin(self, name: str) -> None:
+    def drawing(self, name: str) -> None:
         self.note("begin", name)
         self.begun.add(name)
 
-    def keep(self, name: str, released: Json) -> None:
+    def result(self, name: str, released: Json) -> None:
         self.note("keep", name)
         self.released[name] = released
 
     def run(self, earlier: "Once | None" = None, sequences: tuple[int, ...] = (1, 2)) -> Json:
         known = earlier or Once()
         paid = tuple(int(sequence in known.armed) for sequence in range(3))
-        steps = ReleaseSteps(paid, known.released, frozenset(known.begun), self.begin, self.keep)
-        return steps.run_once("sizes", sequences, self.arm, self.prepare, self.draw)
+        steps = ReleaseSteps(paid, known.released, frozenset(known.begun))
+        journal = WatchedJournal(drawing=self.drawing, result=self.result)
+        return steps.run_once("sizes", sequences, self.arm, journal, self.prepare, self.draw)
 
 
 def test_the_order_of_the_parts() -> None:

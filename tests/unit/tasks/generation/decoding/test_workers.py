@@ -31,6 +31,7 @@ from tests.tiny_model import load_tiny
 from tests.unit.tasks.generation.asking import ask, ink
 from tests.unit.tasks.generation.private_decoding.test_baselines import baseline
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
+from tests.watched_journal import WatchedJournal
 
 CONCERNS = ("tasks/generation/decoding", "tasks/workers")
 
@@ -76,7 +77,7 @@ class Desk:
         return replace(
             Workshop(self.corpus).bench(arm=self._arm),
             workers=self.workers,
-            drawn=self._drawn,
+            journal=WatchedJournal(step=self._drawn),
             progress=lambda what, done, total: self.done.append(done),
             **changes,
         )

@@ -21,6 +21,7 @@ from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK
 from tests.unit.tasks.generation.workshop import Workshop
+from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
 
@@ -73,21 +74,20 @@ class Ward:
                     raise Killed
 
             self._watch(patch)
-            return self.system.generate(self.plan, self.wanted, replace(bench, drawn=drawn))  # type: ignore[no-any-return]
+            return self.system.generate(  # type: ignore[no-any-return]
+                self.plan, self.wanted, replace(bench, journal=WatchedJournal(begin=journal.begin, step=drawn))
+            )
 
     def _bench(self, journal: Journal) -> RunContext:
+        journal.assign("d", self.attempts)
         found = journal.open()
         earlier = ResumeState()
         if found is not None:
             lost = 0 if self.forgetful else len(found.attempts)
             earlier = ResumeState(found.released, found.tokens, found.kept, self._paid(), lost)
-            journal.go_on(self.attempts)
+            journal.go_on()
         bench = Workshop(self.corpus).bench(arm=self._arm)
-        return replace(
-            bench,
-            earlier=earlier,
-            begun=lambda first, released: journal.begin("d", self.attempts, first, released),
-        )
+        return replace(bench, earlier=earlier)
 
     def _paid(self) -> int:
         return sum(sequence == self.first for sequence, _ in self.armed)

@@ -18,6 +18,7 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding.journal import NoJournal, RunJournal
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.insights.private_units import PrivateUnits
@@ -34,6 +35,7 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
 from tests.unit.tasks.insights.scribes import Scribe, of_keywords
+from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
 
@@ -68,9 +70,14 @@ def planned(wanted: UraniaParameters, amount: Amount = AMOUNT) -> Plan:
     return SYSTEM.plan(ask(wanted, amount))
 
 
-def run(workshop: Workshop, wanted: UraniaParameters, steps: ReleaseSteps | None = None) -> tuple[Generated, UraniaRun]:
+def run(
+    workshop: Workshop,
+    wanted: UraniaParameters,
+    steps: ReleaseSteps | None = None,
+    journal: RunJournal | None = None,
+) -> tuple[Generated, UraniaRun]:
     plan = planned(wanted)
-    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), begun=lambda first, released: None)
+    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), journal=journal or NoJournal())
     extract = extractor_for(wanted.facets)
     tools = Tools(Letters(), Scribe(of_keywords), PrivateUnits(bench, plan.blocks, extract, Letters()))  # type: ignore[arg-type]
     made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, IndexKeywordAssigner())
@@ -190,20 +197,24 @@ class Notebook:
             raise InterruptedError
 
     def steps(self, paid: tuple[int, ...] = ()) -> ReleaseSteps:
-        return ReleaseSteps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self.keep)
+        return ReleaseSteps(paid, dict(self.released), frozenset(self.begun))
+
+    @property
+    def journal(self) -> WatchedJournal:
+        return WatchedJournal(drawing=self.begun.add, result=self.keep)
 
 
 @pytest.mark.parametrize("dies_after", [1, 2, 3, 4])
 def test_who_goes_on_releases_what_was_released_and_arms_no_stage_again(tmp_path: Path, dies_after: int) -> None:
     workshop, wanted, notebook = Workshop(corpus_of(tmp_path, talk())), parameters("hybrid"), Notebook(dies_after)
     with pytest.raises(InterruptedError):
-        run(workshop, wanted, notebook.steps())
+        run(workshop, wanted, notebook.steps(), notebook.journal)
     armed = {step[1] for step in workshop.seen if step[0] == "arm"}
     kept = dict(notebook.released)
     workshop.seen.clear()
     notebook.dies_after = 99
     paid = tuple(int(number in armed) for number in range(len(planned(wanted).invocations)))
-    _, done = run(workshop, wanted, notebook.steps(paid))
+    _, done = run(workshop, wanted, notebook.steps(paid), notebook.journal)
     assert {step[1] for step in workshop.seen if step[0] == "arm"} & armed == set()
     assert {name: notebook.released[name] for name in kept} == kept
     assert len(done.chosen[1]) == 18
@@ -213,7 +224,7 @@ def test_a_stage_that_died_while_it_was_drawn_is_lost(tmp_path: Path) -> None:
     workshop, wanted, notebook = Workshop(corpus_of(tmp_path, talk())), parameters(), Notebook()
     notebook.begun.add("clusters 0")
     with pytest.raises(StepLost, match="clusters 0"):
-        run(workshop, wanted, notebook.steps((1, 0, 0)))
+        run(workshop, wanted, notebook.steps((1, 0, 0)), notebook.journal)
     assert workshop.seen == []
 
 

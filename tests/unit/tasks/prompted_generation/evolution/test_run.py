@@ -25,6 +25,7 @@ from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.electing import RHO, Writing, corpus_of, note, running, settings
 from tests.unit.tasks.generation.workshop import NOTES, NoCorpus, Workshop
+from tests.watched_journal import WatchedJournal
 
 LOUD = 10**22
 """So large a rho that noise hardly matters: what is selected can be told beforehand."""
@@ -240,8 +241,9 @@ class Diary:
     def bench(self, bench: RunContext, rounds: int) -> RunContext:
         """The bench of an attempt that goes on from here."""
         paid = tuple(int(number in self.armed) for number in range(rounds)) if self.opened else ()
-        steps = ReleaseSteps(paid, dict(self.released), frozenset(self.begun), self.begun.add, self._keep)
-        return replace(bench, arm=self._arm, begun=self._open, steps=steps)
+        steps = ReleaseSteps(paid, dict(self.released), frozenset(self.begun))
+        journal = WatchedJournal(self._open, drawing=self.begun.add, result=self._keep)
+        return replace(bench, arm=self._arm, journal=journal, steps=steps)
 
     def _arm(self, sequence: int, instalment: int) -> None:
         if sequence not in self.armed:  # as the ledger: what is spent is spent already

@@ -42,6 +42,7 @@ from tasks.values.generated import Generated
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, refusing, store
+from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
 
@@ -343,9 +344,11 @@ class Kept:
             paid=(1,) * paid + (0,) * (3 - paid),
             released=json.loads(json.dumps(self.released)),
             begun=frozenset(self.begun),
-            begin=self.begun.add,
-            keep=self.released.__setitem__,
         )
+
+    @property
+    def journal(self) -> WatchedJournal:
+        return WatchedJournal(drawing=self.begun.add, result=self.released.__setitem__)
 
 
 PARENT = {"release": 4, "artifact": "a" * 64, "values": "b" * 64}
@@ -386,46 +389,46 @@ def test_requests_without_a_parent_name_none():
 
 def test_an_extension_that_goes_on_asks_the_same(workshop):
     kept, values = Kept(), run(workshop, PRIVATE)[0].values
-    _, first = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(0), kept=values)
-    _, again = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(1))
+    _, first = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(0), journal=kept.journal, kept=values)
+    _, again = run(Workshop(NoCorpus()), extending(PRIVATE), steps=kept.steps(1), journal=kept.journal)
     assert again.prompts == first.prompts
 
 
 def test_a_run_that_goes_on_reads_nothing_again_and_asks_the_same(workshop):
     kept = Kept()
-    _, first = run(workshop, PRIVATE, steps=kept.steps(0))
+    _, first = run(workshop, PRIVATE, steps=kept.steps(0), journal=kept.journal)
     assert list(kept.released) == ["vocabulary 0", "sketches", "sequences"]
-    _, again = run(Workshop(NoCorpus()), PRIVATE, steps=kept.steps(3))
+    _, again = run(Workshop(NoCorpus()), PRIVATE, steps=kept.steps(3), journal=kept.journal)
     assert again.prompts == first.prompts
 
 
 def test_a_run_goes_on_between_the_steps(workshop):
     kept = Kept()
     with pytest.raises(PermissionError):
-        run(workshop, PRIVATE, steps=kept.steps(0), arm=refusing((2, 0)))
+        run(workshop, PRIVATE, steps=kept.steps(0), journal=kept.journal, arm=refusing((2, 0)))
     assert list(kept.released) == ["vocabulary 0"]
     workshop.seen.clear()
-    made, _ = run(workshop, PRIVATE, steps=kept.steps(2))
+    made, _ = run(workshop, PRIVATE, steps=kept.steps(2), journal=kept.journal)
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 2, 0)]
     assert len(made.texts) == 6
     kept.released.pop("sketches")
     with pytest.raises(StepLost):
-        run(workshop, PRIVATE, steps=kept.steps(3))
+        run(workshop, PRIVATE, steps=kept.steps(3), journal=kept.journal)
 
 
 def test_a_death_among_the_sequences_costs_nothing(workshop):
     """They are drawn before their step begins, so that nothing is lost with them."""
     kept = Kept()
-    run(workshop, asked(), steps=kept.steps(0))
+    run(workshop, asked(), steps=kept.steps(0), journal=kept.journal)
     kept.released.pop("sequences")
     kept.begun.discard("sequences")
-    made, _ = run(Workshop(NoCorpus()), asked(), steps=kept.steps(1))
+    made, _ = run(Workshop(NoCorpus()), asked(), steps=kept.steps(1), journal=kept.journal)
     assert len(made.texts) == 6
 
 
 def test_released_values_are_all_that_texts_need(workshop):
     kept = Kept()
-    run(workshop, PRIVATE, steps=kept.steps(0))
+    run(workshop, PRIVATE, steps=kept.steps(0), journal=kept.journal)
     values = ReleasedValues(tuple(kept.released["vocabulary 0"]["keywords"]), sums_of_json(kept.released["sketches"]))
     stored = json.loads(json.dumps(values.to_json()))
     again = ReleasedValues.from_json(stored)
@@ -466,7 +469,7 @@ def test_a_request_is_written_out_with_its_words():
 def test_a_counted_vocabulary_keeps_the_words_that_units_come_near_to(workshop):
     wanted = asked(vocabulary=PUBLIC | {"method": "counted", "size": 4, "per_unit": 5})
     kept = Kept()
-    run(workshop, wanted, Amount(10**16, 0), steps=kept.steps(0))
+    run(workshop, wanted, Amount(10**16, 0), steps=kept.steps(0), journal=kept.journal)
     assert len(kept.released["vocabulary 0"]) == 4
     assert len({"kettle", "tomato", "violin", "radio"} & set(kept.released["vocabulary 0"])) >= 3
 

@@ -55,6 +55,7 @@ from tests.unit.tasks.generation.private_decoding.test_neighbours import (
 from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
 from tests.unit.tasks.pricing.test_quote import priced
 from tests.unit.tasks.summarization.planted import adapter
+from tests.watched_journal import WatchedJournal
 
 CONCERNS = ("tasks/mechanisms/vectors", "tasks/summarization")
 
@@ -252,10 +253,11 @@ class Attempts:
             patch.setattr(TokenLevelRule, "next_tokens", watched)
             patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: 2)
             earlier = ResumeState()
+            journal.assign("d", self.number)
             if (left := journal.open()) is not None:
                 lost = 0 if self.forgetful else len(left.attempts)
                 earlier = ResumeState(left.released, left.tokens, left.kept, len(self.armed), lost)
-                journal.go_on(self.number)
+                journal.go_on()
 
             def drawn(armed: int, tokens: Any) -> None:
                 nonlocal steps
@@ -268,8 +270,7 @@ class Attempts:
             made = replace(
                 Workshop(self.corpus).bench(arm=arm, stops=self.wanted.form is not None),
                 earlier=earlier,
-                begun=lambda first, released: journal.begin("d", self.number, first, released),
-                drawn=drawn,
+                journal=WatchedJournal(journal.begin, drawn),
             )
             return TokenLevelSummary().generate(self.plan, self.wanted, made)
 
