@@ -104,7 +104,7 @@ def _common_fields(
 
 def list_signers(session: Session) -> tuple[Person, ...]:
     """Return everybody who may sign now: stewards, and the delegates of stewards."""
-    delegates = {given.to_id for given in principals.open_delegations(session)}
+    delegates = {delegated.to_id for delegated in principals.open_delegations(session)}
     return tuple(
         _person_of(one)
         for one in principals.list_all(session)

@@ -143,12 +143,12 @@ def propose_standing(
     with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss
-    wanted = AuthorisationTerms(requests.configuration(priced.body), loss.rho, loss.delta, runs, utc_now(ends))
+    terms = AuthorisationTerms(requests.configuration(priced.body), loss.rho, loss.delta, runs, utc_now(ends))
     name = priced.dataset.name
     with workspace.database.read() as session:
         together = datasets_on_account(session, datasets.find_dataset(session, name))
-    number = None if dry_run else _record_standing_proposal(workspace, name, wanted, reason, ends)
-    return StandingProposal(number, _approvals_needed(workspace, together), priced, with_balance, wanted)
+    number = None if dry_run else _record_standing_proposal(workspace, name, terms, reason, ends)
+    return StandingProposal(number, _approvals_needed(workspace, together), priced, with_balance, terms)
 
 
 def _record_standing_proposal(
@@ -309,7 +309,7 @@ def describe_terms(
 def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
     """Read one proposal from the ledger."""
     subject = find_decidable(session, proposal.id, Gate.PROPOSAL)
-    given, needed = count_approvals(session, subject)
+    approvals, needed = count_approvals(session, subject)
     standing, retraction = proposal.kind == "standing", proposal.kind == "retraction"
     return ProposalRow(
         number=proposal.id,
@@ -320,7 +320,7 @@ def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
         reason=proposal.reason,
         proposed_at=proposal.created_at,
         expires_at=proposal.expires_at,
-        given=given,
+        given=approvals,
         needed=needed,
         epsilon=proposal.epsilon,
         delta=proposal.delta,

@@ -143,14 +143,14 @@ def _cost_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
 
 
 def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tuple[str, str]]:
-    asked = inputs.approved_request
+    request = inputs.approved_request
     if claim is None:
         yield "privacy", "none is claimed"
         return
     other = claim.replace_one
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
-    yield "privacy unit", f"{asked.unit}: all records with one {asked.unit} count as one"
-    yield "relation", f"one unit more or less ({asked.relation})"
+    yield "privacy unit", f"{request.unit}: all records with one {request.unit} count as one"
+    yield "relation", f"one unit more or less ({request.relation})"
     yield (
         "replace one",
         f"epsilon {round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
@@ -158,9 +158,9 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     if inputs.loss != Amount():
         _, right = claim.guessing_bounds
         yield "at worst", f"a guess whether a unit is in the data is right in at most {figure(right)} % of cases"
-    if asked.scope is not None:
-        yield "envelope", f"it draws on {asked.scope!r}, which is reserved for such requests"
-    yield "blocks", f"{_blocks_read(asked)} may be read, and each is charged"
+    if request.scope is not None:
+        yield "envelope", f"it draws on {request.scope!r}, which is reserved for such requests"
+    yield "blocks", f"{_blocks_read(request)} may be read, and each is charged"
     yield "no refund", "what is spent stays spent, whatever becomes of the texts"
 
 
@@ -181,8 +181,8 @@ def _lifetime_section(inputs: RequestReviewInput) -> Table:
         rows.append(("held by runs", "", held.rho_text, format_small(held.delta_text)))
     rows.append(("cap", budget.claim.epsilon, budget.cap.rho_text, format_small(budget.cap.delta_text)))
     used = f"{share} used afterwards" if inputs.state in UNRUN_STATES else f"{share} used; nothing more is charged"
-    asked = inputs.approved_request
-    part = asked.rotate_over is not None or asked.cohorts is not None
+    request = inputs.approved_request
+    part = request.rotate_over is not None or request.cohorts is not None
     whose = f"{inputs.dataset}, of the blocks it reads" if part else inputs.dataset
     return Table(
         f"Lifetime budget of {whose}, all releases together at delta {format_small(budget.claim.delta)}: {used}",
@@ -211,16 +211,16 @@ def mechanism_rows(events: list[PrivacyEvent]) -> Table:
 
 
 def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
-    asked, dataset = inputs.approved_request, inputs.approved_request.dataset
+    request, dataset = inputs.approved_request, inputs.approved_request.dataset
     rows = (
-        ("kind", f"{asked.kind}, by {asked.mechanism}"),
-        ("dataset", f"{dataset.name}, version {dataset.version}" + ("" if asked.governed else " (marked public)")),
-        ("model", f"{asked.model.name} ({asked.model.licence}), revision {asked.model.revision}"),
-        ("prompt", asked.prompt.description),
-        *((f"prompt: {name}", text) for name, text in asked.prompt.templates.items()),
-        *((f"declared: {name}", _field_value(value)) for name, value in (asked.public_metadata or {}).items()),
-        ("evaluation", ", ".join(asked.evaluation) or "none"),
-        *((name, value) for name, value in asked.plan.facts.items()),
+        ("kind", f"{request.kind}, by {request.mechanism}"),
+        ("dataset", f"{dataset.name}, version {dataset.version}" + ("" if request.governed else " (marked public)")),
+        ("model", f"{request.model.name} ({request.model.licence}), revision {request.model.revision}"),
+        ("prompt", request.prompt.description),
+        *((f"prompt: {name}", text) for name, text in request.prompt.templates.items()),
+        *((f"declared: {name}", _field_value(value)) for name, value in (request.public_metadata or {}).items()),
+        ("evaluation", ", ".join(request.evaluation) or "none"),
+        *((name, value) for name, value in request.plan.facts.items()),
     )
     return FieldList("What is made", rows), *_group_sections(inputs), _difference_section(inputs)
 
@@ -320,8 +320,12 @@ def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
 
 
 def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
-    asked = inputs.approved_request
-    return asked.population is not None and asked.delta is not None and Decimal(asked.delta) * asked.population >= 1
+    request = inputs.approved_request
+    return (
+        request.population is not None
+        and request.delta is not None
+        and Decimal(request.delta) * request.population >= 1
+    )
 
 
 def _percent_text(share: Decimal) -> str:

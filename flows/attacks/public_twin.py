@@ -98,9 +98,9 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
     result = _result_head(attack, priced, stage)
     # One model serves everything, read once; only where the request's is of another precision it makes room for it.
     model_in: ModelLoader = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
-    made = _make_releases(workspace, folder, priced, stage, model_in)
+    releases = _make_releases(workspace, folder, priced, stage, model_in)
     tools = tools_at_hand(model_in("float32"))
-    for what, texts in made.items():
+    for what, texts in releases.items():
         found = attack_release(stage, texts, what, tools)
         result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
         folder.write_result(result)
@@ -150,8 +150,8 @@ def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
 
 
 def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> TwinSplit:
-    if (left := folder.read_split()) is not None:
-        return left
+    if (split := folder.read_split()) is not None:
+        return split
     units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
     held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
     stage = split_twin(
@@ -172,23 +172,23 @@ def _make_releases(
     labels = labels_of(priced.parameters)
     size = len(stage.members) + len(stage.canaries.planted)
     facts = replace(priced.dataset, population=size if priced.dataset.population else None)
-    wanted = {REQUEST: _quote_request(workspace, priced.request, facts)}
+    quotes = {REQUEST: _quote_request(workspace, priced.request, facts)}
     if priced.system.name != NON_PRIVATE:
         # One text for each unit and label: the reference reads one document for each text, and must read them all.
         parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
         unprotected = priced.request.model_copy(
             update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
         )
-        wanted[NON_PRIVATE] = _quote_request(workspace, unprotected, facts)
-    made: dict[str, list[str]] = {}
+        quotes[NON_PRIVATE] = _quote_request(workspace, unprotected, facts)
+    texts_by_release: dict[str, list[str]] = {}
     with copied(workspace.home, stage, labels) as corpus:
-        for what, quoted in wanted.items():
+        for what, quoted in quotes.items():
             texts = folder.read_texts(what)
             if texts is None:
                 texts = release(quoted, corpus, model_in(precision_of(quoted.parameters)), stage.key, what)
                 folder.write_texts(what, texts)
-            made[what] = texts
-    return {**made, COPY: everything_there_is(stage)}
+            texts_by_release[what] = texts
+    return {**texts_by_release, COPY: everything_there_is(stage)}
 
 
 def _result_head(attack: TwinAttackRequest, priced: Quote, stage: TwinSplit) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _result_head(attack: TwinAttackRequest, priced: Quote, stage: TwinSplit) -> 
 def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
     """That it was attacked, and the digest of what was found, go on record."""
     with workspace.database.write() as session:
-        made = TwinAttack(
+        attack = TwinAttack(
             dataset=result["twin"]["name"],
             request_id=result["request"],
             configuration=result["configuration_digest"],
@@ -221,7 +221,7 @@ def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
             at=utc_now(),
             actor_id=workspace.actor.id,
         )
-        insert_row(session, made)
+        insert_row(session, attack)
 
 
 class SummariesNotAttacked(Refused):

@@ -77,8 +77,8 @@ class AttackFolder:
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the stored result; None before there is one."""
-        found: dict[str, Any] | None = self._read(_RESULT_FILE)
-        return found
+        result: dict[str, Any] | None = self._read(_RESULT_FILE)
+        return result
 
     def write_result(self, result: Mapping[str, Json]) -> None:
         """Write down what was found."""
@@ -108,8 +108,8 @@ def list_results(home: ProjectHome) -> list[dict[str, Any]]:
         AttackUnreadable: one is damaged.
     """
     folder = home.path_inside(_ATTACKS_FOLDER)
-    found = (AttackFolder(path).read_result() for path in sorted(folder.iterdir())) if folder.is_dir() else ()
-    return [result for result in found if result is not None]
+    results = (AttackFolder(path).read_result() for path in sorted(folder.iterdir())) if folder.is_dir() else ()
+    return [result for result in results if result is not None]
 
 
 def results_for(home: ProjectHome, body: Mapping[str, Json]) -> list[dict[str, Any]]:
@@ -117,8 +117,8 @@ def results_for(home: ProjectHome, body: Mapping[str, Json]) -> list[dict[str, A
 
     Whether they came from the code that is installed now says `code`.
     """
-    wanted = digest(configuration_of(body))
-    return [each for each in list_results(home) if each["configuration_digest"] == wanted and each["finished"]]
+    configuration = digest(configuration_of(body))
+    return [each for each in list_results(home) if each["configuration_digest"] == configuration and each["finished"]]
 
 
 class AttackUnreadable(EnvironmentProblem):

@@ -103,8 +103,8 @@ def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
     A text that begins with a quote gets one more, so that whoever takes one away has the text again.
     """
     body = unreadable_body_text(link) if parse_body(link.body) is None else link.body
-    given = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
-    texts = ("" if cell is None else str(cell) for cell in (*given, link.prev_hash, link.row_hash))
+    cells = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
+    texts = ("" if cell is None else str(cell) for cell in (*cells, link.prev_hash, link.row_hash))
     return tuple("'" + text if text.startswith(FORMULA_STARTS) else text for text in texts)
 
 

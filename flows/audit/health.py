@@ -33,7 +33,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         workspace = open_workspace(home)
     except AlmonerError as problem:
         return [Finding("home opens", ok=False, detail=problem.message)]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in (
         structure,
         _check_ledger,
@@ -46,10 +46,12 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_models,
     ):
         try:
-            found += check(workspace)
+            findings += check(workspace)
         except AlmonerError as problem:
-            found.append(Finding(check.__name__.removeprefix("_check_").strip("_"), ok=False, detail=problem.message))
-    return found
+            findings.append(
+                Finding(check.__name__.removeprefix("_check_").strip("_"), ok=False, detail=problem.message)
+            )
+    return findings
 
 
 def _check_ledger(workspace: Workspace) -> Iterator[Finding]:

@@ -101,8 +101,8 @@ def growth_in_words(before: LifetimeClaim, after: LifetimeClaim) -> str:
         ("rho", Decimal(before.cap.rho), Decimal(after.cap.rho)),
         ("delta", Decimal(before.delta), Decimal(after.delta)),
     )
-    told = [f"{name} {_factor(old, new)}" for name, old, new in parts]
-    return f"The budget {_factor(Decimal(before.cap.rho), Decimal(after.cap.rho))}: {', '.join(told)}."
+    factors = [f"{name} {_factor(old, new)}" for name, old, new in parts]
+    return f"The budget {_factor(Decimal(before.cap.rho), Decimal(after.cap.rho))}: {', '.join(factors)}."
 
 
 def _factor(old: Decimal, new: Decimal) -> str:

@@ -109,14 +109,14 @@ def _run_event(link: LoggedLink, attempt: int, reason: object, facet: DpBudgetRu
 def _budget_facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetRunFacet:
     spent = _recorded_spending(session, link, attempt)
     request = session.get(Request, link.request_id)
-    asked = request_body(request) if request is not None else {}
+    body = request_body(request) if request is not None else {}
     return DpBudgetRunFacet(
         dataset=link.dataset or "",
-        epsilon=str(asked.get("epsilon") or ""),
-        delta=str(asked.get("delta") or ""),
+        epsilon=str(body.get("epsilon") or ""),
+        delta=str(body.get("delta") or ""),
         rho=spent.armed.rho_text,
         failureDelta=spent.armed.delta_text,
-        mechanisms=spent.mechanisms or _planned_mechanisms(asked),
+        mechanisms=spent.mechanisms or _planned_mechanisms(body),
         producer=_producer_uri(),
     )
 
@@ -126,7 +126,7 @@ def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _Rec
     of_request = select(AuditLink.kind, AuditLink.body).where(
         AuditLink.request_id == link.request_id, AuditLink.seq <= link.seq
     )
-    found = _RecordedSpending()
+    spending = _RecordedSpending()
     for kind, text in session.connection().execute(
         of_request.where(AuditLink.kind.in_(SPENDING_KINDS)).order_by(AuditLink.seq)
     ):
@@ -134,17 +134,17 @@ def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _Rec
         if body.get("attempt") != attempt:
             continue
         if kind == "ledger.hold":
-            named = body.get("mechanisms")
-            found.mechanisms += [str(one) for one in named] if isinstance(named, list) else []
+            mechanisms = body.get("mechanisms")
+            spending.mechanisms += [str(one) for one in mechanisms] if isinstance(mechanisms, list) else []
         elif (rho := _amount_field(body, "rho")) is not None and (delta := _amount_field(body, "delta")) is not None:
-            found.armed += Amount(rho, delta)
-    return found
+            spending.armed += Amount(rho, delta)
+    return spending
 
 
 def _amount_field(body: Mapping[str, Any], name: str) -> int | None:
     """An amount as links have it, in digits or as a number; None where there is none."""
-    said = body.get(name)
-    number = parse_digits(said) if isinstance(said, str) else whole_number(body, name)
+    value = body.get(name)
+    number = parse_digits(value) if isinstance(value, str) else whole_number(body, name)
     return number if number is not None and number >= 0 else None
 
 

@@ -113,15 +113,15 @@ class _BytesReader:
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
         size = len(self._left) if size < 0 else size
-        given, self._left = self._left[:size], self._left[size:]
-        return given
+        chunk, self._left = self._left[:size], self._left[size:]
+        return chunk
 
 
 def _member_info(name: str, size: int) -> tarfile.TarInfo:
     """A member without owner and time: the archive tells nothing of the machine."""
-    made = tarfile.TarInfo(name)
-    made.size, made.mode = size, 0o600
-    return made
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o600
+    return member
 
 
 @contextmanager
@@ -163,24 +163,24 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
         BackupDamaged: it is no archive of ours, or not as it was written.
         HomeUnwritable: the disk is full, or refuses.
     """
-    found: dict[str, ArchiveMember] = {}
+    members: dict[str, ArchiveMember] = {}
     manifest: Manifest | None = None
     try:
         with tarfile.open(archive, mode="r:") as opened:
             for info in opened:
-                if manifest is not None or info.name in found:
+                if manifest is not None or info.name in members:
                     raise BackupDamaged("a member is repeated, or follows the manifest")
                 if info.name == MANIFEST_FILE:
                     manifest = _parse_manifest(_read_member(opened, info))
                 else:
-                    found[info.name] = _unpack_member(opened, info, into if not only or info.name in only else None)
+                    members[info.name] = _unpack_member(opened, info, into if not only or info.name in only else None)
     except tarfile.TarError:
         raise BackupDamaged("it is not a tar archive, or it is truncated") from None
     except OSError as problem:
         raise FileUnreadable(archive, problem.strerror or type(problem).__name__) from None
-    if manifest is None or found != manifest.files:
+    if manifest is None or members != manifest.files:
         raise BackupDamaged(
-            "the manifest is missing" if manifest is None else _manifest_difference(found, manifest.files)
+            "the manifest is missing" if manifest is None else _manifest_difference(members, manifest.files)
         )
     return manifest
 

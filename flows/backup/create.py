@@ -98,11 +98,11 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
 
 
 def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:
-    seen = rollback_guard.read_head(session)
-    if seen is None:  # nobody is enrolled, so there is nothing to keep
+    head = rollback_guard.read_head(session)
+    if head is None:  # nobody is enrolled, so there is nothing to keep
         raise HomeMissing(home.root)
     return _LedgerFacts(
-        LedgerHead(first=seen.first, seq=seen.head.seq, hash=seen.head.hash),
+        LedgerHead(first=head.first, seq=head.head.seq, hash=head.head.hash),
         str(session.scalar(text("SELECT version_num FROM alembic_version"))),
         frozenset(session.scalars(select(DatasetVersion.uid))),
         frozenset(each.folder for each in artifacts.list_all(session)),

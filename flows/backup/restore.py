@@ -122,8 +122,8 @@ def _require_free(home: ProjectHome) -> None:
 
 def _require_ledger_place(manifest: Manifest) -> None:
     """The ledger is in the backup and nowhere else, or on a server and not in the backup."""
-    named = os.environ.get("ALMONER_DATABASE_URL", "")
-    if (manifest.ledger == "sqlite") == bool(named) or named.startswith("sqlite"):
+    url = os.environ.get("ALMONER_DATABASE_URL", "")
+    if (manifest.ledger == "sqlite") == bool(url) or url.startswith("sqlite"):
         raise LedgerLocationMismatch(manifest.ledger)
 
 
@@ -156,8 +156,8 @@ def _require_newest(
         for what, known in (("this backup", seen), (f"the home {old_home}", remembered)):
             if known is not None and (how := rollback_guard.missing_links(session, known)):
                 raise BackupOutdated(what, how)
-    found = verify_record(record, against)
-    for anchor, placed in found.anchors:
+    verification = verify_record(record, against)
+    for anchor, placed in verification.anchors:
         if not anchor.is_genuine:
             raise BackupOutdated(str(anchor.path), "its signature does not fit, so it proves nothing")
         if placed.link is None:
@@ -166,10 +166,10 @@ def _require_newest(
 
 def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -> int:
     """Record the restoration: readers of the audit log then know where spending may be missing."""
-    made = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=utc_now(),
+    restoration = Restoration(taken_at=manifest.at, link=manifest.seen.seq, reason=reason, at=utc_now(),
                        actor_id=workspace.actor.id)  # fmt: skip
     with workspace.database.write() as session:
-        insert_row(session, made)
+        insert_row(session, restoration)
         record_links(session)
         return chain.read_chain_head(session).seq
 

@@ -50,10 +50,12 @@ def parse_search(given: Mapping[str, str]) -> LogFilter:
     Raises:
         InvalidSearch: a number or a time is none.
     """
-    said = {name: value.strip() for name, value in given.items() if value.strip()}
-    text: dict[str, Any] = {each.name: said.get(each.name) for each in fields(LogFilter) if each.name in said}
-    wanted = replace(LogFilter(), **(text | {"request_id": _parse_number(said), "since": None, "until": None}))
-    return replace(wanted, since=_parse_time(said.get("since")), until=_parse_time(said.get("until")))
+    fields_given = {name: value.strip() for name, value in given.items() if value.strip()}
+    text: dict[str, Any] = {
+        each.name: fields_given.get(each.name) for each in fields(LogFilter) if each.name in fields_given
+    }
+    search = replace(LogFilter(), **(text | {"request_id": _parse_number(fields_given), "since": None, "until": None}))
+    return replace(search, since=_parse_time(fields_given.get("since")), until=_parse_time(fields_given.get("until")))
 
 
 def _parse_number(said: Mapping[str, str]) -> int | None:
@@ -83,9 +85,9 @@ def audit_page(view: View, wanted: Mapping[str, str], before: int | None = None)
     Raises:
         InvalidSearch: a number or a time is none.
     """
-    found = log.read_page(view.session, parse_search(wanted), LINKS_PER_PAGE, before)
-    lines = tuple(_link_line(link) for link in reversed(found.links))
-    return AuditPage(dict(wanted), lines, found.next_before)
+    links = log.read_page(view.session, parse_search(wanted), LINKS_PER_PAGE, before)
+    lines = tuple(_link_line(link) for link in reversed(links.links))
+    return AuditPage(dict(wanted), lines, links.next_before)
 
 
 def _link_line(link: LoggedLink) -> LinkLine:
@@ -98,11 +100,11 @@ def _link_line(link: LoggedLink) -> LinkLine:
 
 
 def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
-    said = parse_body(link.body)
-    if said is None:
+    body = parse_body(link.body)
+    if body is None:
         yield "unreadable", unreadable_body_text(link)
         return
-    for name, value in said.items():
+    for name, value in body.items():
         if value is not None and name != "rows":  # what commits to rows; an export has it
             yield (
                 escape_controls(name),

@@ -186,17 +186,17 @@ def _schedule_rows(session: Session, name: str) -> Iterator[ScheduleRow]:
 
 
 def _budget_panel(session: Session, dataset: Dataset) -> BudgetPanel:
-    found = budget_of_dataset(session, dataset)
-    opened = {line.number: line.opened_at for line in found.cohorts if line.opened_at is not None}
+    budget_view = budget_of_dataset(session, dataset)
+    opened = {line.number: line.opened_at for line in budget_view.cohorts if line.opened_at is not None}
     burns = burn_downs(session, dataset.account_id, opened)
     return BudgetPanel(
-        figures=figures_of(found),
+        figures=figures_of(budget_view),
         burn=most_spent(burns),
-        cohorts=tuple(_cohort_figures(found, line, burns) for line in found.cohorts),
+        cohorts=tuple(_cohort_figures(budget_view, line, burns) for line in budget_view.cohorts),
         delta=FORECAST_DELTA,
-        forecasts=tuple(_forecasts_of(found)),
-        envelopes=tuple(map(_envelope_line, found.envelopes)),
-        window=None if found.window is None else _window_line(found.window),
+        forecasts=tuple(_forecasts_of(budget_view)),
+        envelopes=tuple(map(_envelope_line, budget_view.envelopes)),
+        window=None if budget_view.window is None else _window_line(budget_view.window),
     )
 
 

@@ -62,8 +62,8 @@ def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, A
         DocumentWithheld: the viewer may not read it.
         ArtifactChanged, FileUnfit: the files are not here, or not those that were produced.
     """
-    with viewer.open_view() as look:
-        if version not in _documents_of_request(look, number).reports:
+    with viewer.open_view() as view:
+        if version not in _documents_of_request(view, number).reports:
             raise DocumentWithheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
 
@@ -79,12 +79,12 @@ def load_card(viewer: Viewer, number: int) -> str:
         DocumentWithheld: the viewer may not read it.
         FileUnfit: the file is not here, or not the one that was produced.
     """
-    with viewer.open_view() as look:
-        made = artifacts.artifact_of(look.session, number)
-        if not _documents_of_request(look, number).card or made is None:
+    with viewer.open_view() as view:
+        artifact = artifacts.artifact_of(view.session, number)
+        if not _documents_of_request(view, number).card or artifact is None:
             raise DocumentWithheld(number, "the card")
-    path = viewer.home.path_inside("quarantine", made.folder, CARD)
-    if measure(path) != files_of(made).get(CARD):
+    path = viewer.home.path_inside("quarantine", artifact.folder, CARD)
+    if measure(path) != files_of(artifact).get(CARD):
         raise FileUnfit(CARD, "is not the one that was produced")
     with open_regular_file(path) as file:
         return file.read(MOST_CARD_BYTES).decode()
@@ -92,8 +92,8 @@ def load_card(viewer: Viewer, number: int) -> str:
 
 def _documents_of_request(view: View, number: int) -> ReleaseDocuments:
     request = requests.find_request(view.session, number)
-    made, state = artifacts.artifact_of(view.session, number), requests.state_of(view.session, number)
-    return readable_documents(view, state, made, view.session.get_one(Dataset, request.dataset_id))
+    artifact, state = artifacts.artifact_of(view.session, number), requests.state_of(view.session, number)
+    return readable_documents(view, state, artifact, view.session.get_one(Dataset, request.dataset_id))
 
 
 class DocumentWithheld(Refused):

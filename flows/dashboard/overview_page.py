@@ -105,11 +105,11 @@ class _LedgerFacts:
 
 def overview_page(view: View, after: str | None = None, having: str = "") -> Overview:
     """Return one page of datasets in order of name, after one name and with `having` in theirs."""
-    found = lists.dataset_page(view.session, DATASETS_PER_PAGE + 1, after, having)
-    shown = found[:DATASETS_PER_PAGE]
-    known = _ledger_facts(view, shown)
-    lines = tuple(_dataset_line(dataset, known, figures=view.figures) for dataset in shown)
-    return Overview(lines, shown[-1].name if len(found) > DATASETS_PER_PAGE else None, having)
+    rows = lists.dataset_page(view.session, DATASETS_PER_PAGE + 1, after, having)
+    shown = rows[:DATASETS_PER_PAGE]
+    facts = _ledger_facts(view, shown)
+    lines = tuple(_dataset_line(dataset, facts, figures=view.figures) for dataset in shown)
+    return Overview(lines, shown[-1].name if len(rows) > DATASETS_PER_PAGE else None, having)
 
 
 def _ledger_facts(view: View, datasets: Sequence[Dataset]) -> _LedgerFacts:

@@ -89,13 +89,13 @@ class Queue:
 
 def queue_page(view: View, after: int = 0, proposals_after: int = 0) -> Queue:
     """Requests and proposals that wait, those after some numbers."""
-    found = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
+    rows = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
     moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, proposals_after)
-    facts = _QueueFacts.load(view, found[:ITEMS_PER_PAGE], moved[:ITEMS_PER_PAGE])
+    facts = _QueueFacts.load(view, rows[:ITEMS_PER_PAGE], moved[:ITEMS_PER_PAGE])
     return Queue(
-        tuple(facts.request_item(request) for request, _ in found[:ITEMS_PER_PAGE]),
+        tuple(facts.request_item(request) for request, _ in rows[:ITEMS_PER_PAGE]),
         tuple(map(facts.proposal_item, moved[:ITEMS_PER_PAGE])),
-        found[ITEMS_PER_PAGE - 1][0].id if len(found) > ITEMS_PER_PAGE else None,
+        rows[ITEMS_PER_PAGE - 1][0].id if len(rows) > ITEMS_PER_PAGE else None,
         moved[ITEMS_PER_PAGE - 1].id if len(moved) > ITEMS_PER_PAGE else None,
     )
 

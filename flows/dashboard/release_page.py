@@ -104,9 +104,9 @@ def release_page(view: View, number: int) -> ReleasePage:
     """
     session = view.session
     request = requests.find_request(session, number)
-    state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
+    state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
     dataset, names = session.get_one(Dataset, request.dataset_id), lists.principal_names(session)
-    papers = readable_documents(view, state, made, dataset)
+    papers = readable_documents(view, state, artifact, dataset)
     claim, why, invoked = _claim_and_mechanisms(request)
     spent = ledger.spent_by(session, number) if view.figures else None
     return ReleasePage(
@@ -117,7 +117,7 @@ def release_page(view: View, number: int) -> ReleasePage:
         no_claim=why,
         mechanisms=invoked,
         fields=tuple(flatten_fields(request_body(request))),
-        artifact=made.digest if made else None,
+        artifact=artifact.digest if artifact else None,
         steps=tuple(_request_steps(view, number, names)),
         decisions=tuple(_decision_lines(view, number, names)),
         waiting=queue_item(view, request, state) if state in WAITING_STATES else None,
@@ -132,9 +132,11 @@ def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[R
 
 
 def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[DecisionLine]:
-    for given, by in gates.decisions_on(view.session, number, *REQUEST_GATES):
-        giver = None if given.on_behalf_of is None else names[given.on_behalf_of]
-        yield DecisionLine(given.at, given.gate, given.decision, by.name, giver, given.reason, given.expires_at)
+    for decision, by in gates.decisions_on(view.session, number, *REQUEST_GATES):
+        giver = None if decision.on_behalf_of is None else names[decision.on_behalf_of]
+        yield DecisionLine(
+            decision.at, decision.gate, decision.decision, by.name, giver, decision.reason, decision.expires_at
+        )
 
 
 def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tuple[tuple[str, ...], ...]]:

@@ -58,8 +58,8 @@ def request_list(
 ) -> RequestList:
     """The newest requests that fit, with what each has spent."""
     session = view.session
-    found = lists.request_page(session, REQUESTS_PER_PAGE + 1, before=before, dataset_id=dataset_id, states=states)
-    shown = found[:REQUESTS_PER_PAGE]
+    rows = lists.request_page(session, REQUESTS_PER_PAGE + 1, before=before, dataset_id=dataset_id, states=states)
+    shown = rows[:REQUESTS_PER_PAGE]
     numbers = [request.id for request, _ in shown]
     names, datasets = lists.principal_names(session), datasets_of(session, [request for request, _ in shown])
     spent = lists.spent_by_request(session, numbers) if view.figures else None
@@ -67,7 +67,7 @@ def request_list(
         request_line(request, state, datasets[request.dataset_id].name, names, _spent_rho(spent, request))
         for request, state in shown
     )
-    return RequestList(lines, numbers[-1] if len(found) > REQUESTS_PER_PAGE else None)
+    return RequestList(lines, numbers[-1] if len(rows) > REQUESTS_PER_PAGE else None)
 
 
 def _spent_rho(spent: Mapping[int, Amount] | None, request: Request) -> Amount | None:

@@ -60,15 +60,15 @@ class Viewer:
             LedgerUnreachable, LedgerNotReadable, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
-            seen, unread = (
+            heads, unread = (
                 rollback_guard.load_head(self.home),
                 "",
             )  # before the session begins, see `rollback_guard.require_seen`
         except rollback_guard.SeenFileUnusable as problem:
-            seen, unread = None, problem.message
+            heads, unread = None, problem.message
         with self.database.read() as session:
             actor = principals.acting_principal(session, self.public_key)
-            how = rollback_guard.missing_links(session, seen) if seen is not None else ""
+            how = rollback_guard.missing_links(session, heads) if heads is not None else ""
             doubt = f"The ledger differs from the one that this home has seen: {how}." if how else unread
             roles = principals.roles_of(session, actor.id)
             yield View(session, actor, roles, not hides_balances(session, actor), doubt)

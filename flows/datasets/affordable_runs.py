@@ -34,8 +34,12 @@ class AffordableRuns:
     def __str__(self) -> str:
         if self.every_block is None:
             return "A run costs nothing."
-        told = f"What is left affords {self.every_block} runs that read every block"
-        return f"{told}." if self.groups == 1 else f"{told}, and {self.in_turns} in turns over {self.groups} groups."
+        sentence = f"What is left affords {self.every_block} runs that read every block"
+        return (
+            f"{sentence}."
+            if self.groups == 1
+            else f"{sentence}, and {self.in_turns} in turns over {self.groups} groups."
+        )
 
 
 def affordable_runs(

@@ -171,12 +171,12 @@ def _pacing_window(session: Session, account_id: int) -> PacingWindow | None:
     pacing = read_policy_version(session, version).pacing if version is not None else None
     if pacing is None:
         return None
-    found = envelopes.current_window(session, account_id)
-    if found is None:
+    window = envelopes.current_window(session, account_id)
+    if window is None:
         cap = envelopes.share_of_cap(session.get_one(Account, account_id, populate_existing=True), pacing.permille)
         return PacingWindow(pacing.every, cap, Amount(), None, None)
-    used = Amount(found.rho_held + found.rho_spent, found.delta_held + found.delta_spent)
-    return PacingWindow(pacing.every, Amount(found.rho_cap, found.delta_cap), used, found.opens_at, found.closes_at)
+    used = Amount(window.rho_held + window.rho_spent, window.delta_held + window.delta_spent)
+    return PacingWindow(pacing.every, Amount(window.rho_cap, window.delta_cap), used, window.opens_at, window.closes_at)
 
 
 def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
@@ -209,9 +209,9 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
     _require_plain_texts(scope, reason)
     with workspace.database.write() as session:
         dataset = datasets.find_dataset(session, name)
-        found = envelopes.priced_envelope(envelopes.find_envelope(session, dataset, scope))
+        envelope = envelopes.priced_envelope(envelopes.find_envelope(session, dataset, scope))
         envelopes.close_envelope(session, workspace.actor, dataset, scope, reason)
-        return found
+        return envelope
 
 
 def _require_plain_texts(scope: str, reason: str) -> None:

@@ -114,36 +114,36 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
         StoreDiffers: a version holds something else than the ledger says.
         VersionMissing: a version of the dataset is in another home.
     """
-    dataset, known, listing = _listed(workspace, name, target, reason)
+    dataset, recorded, listing = _listed(workspace, name, target, reason)
     remove_orphans(workspace)
-    made = known or _record_erasure(workspace, dataset, target, reason)
-    documents = _count_documents(workspace, made.id, target)
-    _complete_erasure(workspace, made.id, target)
-    return replace(listing, number=made.id, documents=documents)
+    erasure = recorded or _record_erasure(workspace, dataset, target, reason)
+    documents = _count_documents(workspace, erasure.id, target)
+    _complete_erasure(workspace, erasure.id, target)
+    return replace(listing, number=erasure.id, documents=documents)
 
 
 def unfinished_erasures(workspace: Workspace) -> Iterator[str]:
     """Erasures that were recorded and not carried out, in words."""
     with workspace.database.read() as session:
         ended = erasures.ended_erasures(session)
-        for made in erasures.list_all(session):
-            if made.id not in ended:
-                name = session.get_one(Dataset, made.dataset_id).name
-                yield f"erasure {made.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
+        for erasure in erasures.list_all(session):
+            if erasure.id not in ended:
+                name = session.get_one(Dataset, erasure.dataset_id).name
+                yield f"erasure {erasure.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
 
 
 def store_differences(workspace: Workspace) -> Iterator[str]:
     """Versions in this home that do not hold what the ledger says they do, in words."""
     with workspace.database.read() as session:
         gone = erasures.erased_versions(session)
-        here = set(version_uids(workspace.home))
+        stored = set(version_uids(workspace.home))
         for dataset in datasets.list_all(session):
-            for version in (one for one in datasets.list_versions(session, dataset) if one.uid in here):
-                named = f"version {version.number} of {dataset.name!r}"
+            for version in (one for one in datasets.list_versions(session, dataset) if one.uid in stored):
+                label = f"version {version.number} of {dataset.name!r}"
                 if version.id in gone:
-                    yield f"{named} was erased and lies in this home: erase it here, too"
+                    yield f"{label} was erased and lies in this home: erase it here, too"
                 elif _manifest_mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
-                    yield f"{named} holds other content than the ledger says"
+                    yield f"{label} holds other content than the ledger says"
 
 
 def _listed(
@@ -156,9 +156,9 @@ def _listed(
         principals.require_role(session, workspace.actor, *erasures.ERASING_ROLES)
         dataset = datasets.find_dataset(session, name)
         erasures.require_unblocked(session, dataset)
-        known = _find_recorded(workspace, session, dataset, target)
-        versions = _concerned_versions(session, dataset, target, known)
-        return dataset, known, _list_places(workspace, session, dataset, target, versions)
+        recorded = _find_recorded(workspace, session, dataset, target)
+        versions = _concerned_versions(session, dataset, target, recorded)
+        return dataset, recorded, _list_places(workspace, session, dataset, target, versions)
 
 
 def stored_versions(workspace: Workspace) -> Iterator[Finding]:
@@ -168,8 +168,8 @@ def stored_versions(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _require_reason(reason: str, target: ErasureTarget) -> None:
-    named = target.unit and _comparable(target.unit) in _comparable(reason)
-    if not reason.strip() or len(reason) > LONGEST_REASON or named:
+    names_unit = target.unit and _comparable(target.unit) in _comparable(reason)
+    if not reason.strip() or len(reason) > LONGEST_REASON or names_unit:
         raise InvalidErasureReason
 
 
@@ -182,9 +182,13 @@ def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, tar
     """The same erasure, if it was recorded before and nothing has come in since that it would concern."""
     mark = _unit_mark(workspace, dataset, target)
     version = _find_version(session, dataset, target.version)
-    for made in reversed(erasures.list_all(session, dataset)):
-        if (made.scope, made.unit_mark, made.version_id) == (target.scope, mark, version.id if version else None):
-            return made if target.scope != "all" or not erasures.remaining_versions(session, dataset) else None
+    for erasure in reversed(erasures.list_all(session, dataset)):
+        if (erasure.scope, erasure.unit_mark, erasure.version_id) == (
+            target.scope,
+            mark,
+            version.id if version else None,
+        ):
+            return erasure if target.scope != "all" or not erasures.remaining_versions(session, dataset) else None
     if version is not None and version.id in erasures.erased_versions(session):
         raise VersionErased(dataset.name, version.number)
     return None
@@ -234,16 +238,18 @@ def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarge
         ]
     if unfit:
         raise StoreDiffers(dataset.name, unfit[0].number)
-    left = {one.id: _manifest_mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions}
-    wanted = ErasureRequest(
+    remaining = {
+        one.id: _manifest_mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions
+    }
+    request = ErasureRequest(
         scope=target.scope,
         reason=reason,
-        remaining=left,
+        remaining=remaining,
         version=versions[0].id if target.version is not None else None,
         unit_mark=_unit_mark(workspace, dataset, target),
     )
     with workspace.database.write() as session:
-        return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), wanted)
+        return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), request)
 
 
 def _stated_mark(session: Session, version: DatasetVersion) -> str:
@@ -253,14 +259,14 @@ def _stated_mark(session: Session, version: DatasetVersion) -> str:
 def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) -> None:
     """Bring the home to what the ledger says; each step may be done again."""
     with workspace.database.read() as session:
-        made = session.get_one(Erasure, number)
-        dataset = session.get_one(Dataset, made.dataset_id)
-        versions = _concerned_versions(session, dataset, target, made)
+        erasure = session.get_one(Erasure, number)
+        dataset = session.get_one(Dataset, erasure.dataset_id)
+        versions = _concerned_versions(session, dataset, target, erasure)
         about = _erasure_scope(workspace, session, versions)
         stated = {one.id: _stated_mark(session, one) for one in versions}
         gone = erasures.erased_versions(session)
-    here = set(version_uids(workspace.home))
-    for version in (one for one in versions if one.uid in here):
+    stored = set(version_uids(workspace.home))
+    for version in (one for one in versions if one.uid in stored):
         if version.id in gone:
             remove_version(workspace.home, version.uid)
         elif target.unit is not None:
@@ -273,10 +279,10 @@ def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) 
 def _count_documents(workspace: Workspace, number: int, target: ErasureTarget) -> int:
     """Count the documents that a recorded erasure is about to remove from the stores of this home."""
     with workspace.database.read() as session:
-        made = session.get_one(Erasure, number)
-        versions = _concerned_versions(session, session.get_one(Dataset, made.dataset_id), target, made)
-    here = set(version_uids(workspace.home))
-    return sum(documents_of(workspace.home, version.uid, target.unit) for version in versions if version.uid in here)
+        erasure = session.get_one(Erasure, number)
+        versions = _concerned_versions(session, session.get_one(Dataset, erasure.dataset_id), target, erasure)
+    stored = set(version_uids(workspace.home))
+    return sum(documents_of(workspace.home, version.uid, target.unit) for version in versions if version.uid in stored)
 
 
 def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
@@ -295,16 +301,16 @@ def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion
 def _list_places(
     workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget, versions: list[DatasetVersion]
 ) -> ErasureListing:
-    here = set(version_uids(workspace.home))
-    stores = [one.uid for one in versions if one.uid in here]
-    found = erasure_places.find_places(_erasure_scope(workspace, session, versions))
+    stored = set(version_uids(workspace.home))
+    stores = [one.uid for one in versions if one.uid in stored]
+    paths = erasure_places.find_places(_erasure_scope(workspace, session, versions))
     beside = sum(len(strangers(workspace.home, uid)) for uid in stores)
     others = (one.name for one in datasets.list_all(session) if one.account_id == dataset.account_id)
     return ErasureListing(
         dataset=dataset.name,
         scope=target.scope,
         versions=tuple(version.number for version in versions),
-        places={"stores": len(stores), "beside stores": beside, **{kind: len(at) for kind, at in found.items()}},
+        places={"stores": len(stores), "beside stores": beside, **{kind: len(at) for kind, at in paths.items()}},
         sharing=tuple(name for name in others if name != dataset.name),
     )
 

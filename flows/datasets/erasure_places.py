@@ -132,7 +132,7 @@ PLACES: Mapping[str, Callable[[ErasedThings], Iterator[Path]]] = MappingProxyTyp
 
 def find_places(erased: ErasedThings) -> dict[str, list[Path]]:
     """The files and folders that there are, by kind."""
-    return {kind: sorted(path for path in look(erased) if _exists(path)) for kind, look in PLACES.items()}
+    return {kind: sorted(path for path in paths_of(erased) if _exists(path)) for kind, paths_of in PLACES.items()}
 
 
 def clear_places(erased: ErasedThings) -> None:

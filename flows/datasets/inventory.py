@@ -15,9 +15,9 @@ DATASETS_PER_QUERY = 500
 def list_datasets(session: Session) -> Iterator[dict[str, object]]:
     """All datasets by name; see `describe_datasets`. Memory holds AT_ONCE of them and their claims, no blocks."""
     after: str | None = None
-    while found := lists.dataset_page(session, DATASETS_PER_QUERY, after):
-        yield from describe_datasets(session, found)
-        after = found[-1].name
+    while page := lists.dataset_page(session, DATASETS_PER_QUERY, after):
+        yield from describe_datasets(session, page)
+        after = page[-1].name
         session.expunge_all()
 
 
@@ -26,10 +26,10 @@ def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dic
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     budgets, cohorts = load_budgets(session, accounts), lists.cohort_counts(session, accounts)
     blocks, versions = lists.block_counts(session, accounts), lists.version_counts(session, ids)
-    found: list[dict[str, object]] = []
+    descriptions: list[dict[str, object]] = []
     for dataset in datasets:
         budget = budgets[dataset.account_id]
-        found.append(
+        descriptions.append(
             {
                 "name": dataset.name,
                 "unit": dataset.unit_field or "record",
@@ -48,7 +48,7 @@ def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dic
                 "account": dataset.account_id,
             }
         )
-    return found
+    return descriptions
 
 
 def load_budgets(session: Session, accounts: Collection[int]) -> dict[int, BudgetFacts]:

@@ -35,9 +35,9 @@ def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None
     Raises:
         PolicyForbids: with every rule that it breaks.
     """
-    asked = PolicySubject.from_request(body)
-    rules = policy.rules_for(asked.dataset)
-    require_allowed(rules, bounds_of(rules, cap), asked)
+    subject = PolicySubject.from_request(body)
+    rules = policy.rules_for(subject.dataset)
+    require_allowed(rules, bounds_of(rules, cap), subject)
 
 
 def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) -> None:
@@ -190,9 +190,9 @@ class PolicyDiffers(Refused):
     """The policy of this home is not the one in force."""
 
     def __init__(self, path: str, in_force: str | None) -> None:
-        told = "another policy is" if in_force else "no policy is"
+        state = "another policy is" if in_force else "no policy is"
         super().__init__(
-            f"Requests under {path} are refused: {told} in force, and only an admin can adopt a policy.",
+            f"Requests under {path} are refused: {state} in force, and only an admin can adopt a policy.",
             "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
             {"policy": path, "in_force": in_force},
         )

@@ -88,8 +88,8 @@ def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:
     require_satisfiable(policy)
     before = policy_in_force(workspace)
     with workspace.database.read() as session:
-        known = {dataset.name for dataset in datasets.list_all(session)}
-    return PolicyChange(policy, before, tuple(sorted(set(policy.datasets) - known)))
+        registered = {dataset.name for dataset in datasets.list_all(session)}
+    return PolicyChange(policy, before, tuple(sorted(set(policy.datasets) - registered)))
 
 
 def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:

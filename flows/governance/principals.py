@@ -57,16 +57,16 @@ def list_delegations(session: Session) -> list[dict[str, Json]]:
     """Every delegation that has not ended, and whether the steward who gave it has signed it."""
     return [
         {
-            "number": given.id,
-            "from": requests.principal_name(session, given.from_id),
-            "to": requests.principal_name(session, given.to_id),
-            "dataset": session.get_one(Dataset, given.dataset_id).name,
-            "valid_from": given.valid_from,
-            "valid_to": given.valid_to,
-            "reason": given.reason,
-            "signed": is_signed(session, given),
+            "number": delegation.id,
+            "from": requests.principal_name(session, delegation.from_id),
+            "to": requests.principal_name(session, delegation.to_id),
+            "dataset": session.get_one(Dataset, delegation.dataset_id).name,
+            "valid_from": delegation.valid_from,
+            "valid_to": delegation.valid_to,
+            "reason": delegation.reason,
+            "signed": is_signed(session, delegation),
         }
-        for given in principals.open_delegations(session)
+        for delegation in principals.open_delegations(session)
     ]
 
 

@@ -92,15 +92,15 @@ def parse_channel(name: str, said: Mapping[str, object]) -> Channel:
     """
     try:
         _NAME.validate_python(name)
-        found = _CHANNEL.validate_python(dict(said))
+        channel = _CHANNEL.validate_python(dict(said))
     except ValidationError as invalid:
         problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {describe_problem(e['msg'])}" for e in invalid.errors()]
         raise FileInvalid(f"The channel {name!r}", problems, CHANNELS_PAGE) from None
-    if isinstance(found, Email) and found.tls == "none" and not is_loopback(found.host):
+    if isinstance(channel, Email) and channel.tls == "none" and not is_loopback(channel.host):
         raise FileInvalid(f"The channel {name!r}", ["tls: `none` is for this machine only"], CHANNELS_PAGE)
-    if isinstance(found, Email) and (found.user_env is None) != (found.password_env is None):
+    if isinstance(channel, Email) and (channel.user_env is None) != (channel.password_env is None):
         raise FileInvalid(f"The channel {name!r}", ["user_env and password_env need each other"], CHANNELS_PAGE)
-    return found
+    return channel
 
 
 def channels_of(home: ProjectHome) -> dict[str, Channel]:
@@ -110,8 +110,8 @@ def channels_of(home: ProjectHome) -> dict[str, Channel]:
         FileUnreadable, FileInvalid: the file is none.
     """
     return {
-        name: parse_channel(name, said)
-        for name, said in read_sections(home.path_inside(CHANNELS_FILE), "a channel", CHANNELS_PAGE).items()
+        name: parse_channel(name, settings)
+        for name, settings in read_sections(home.path_inside(CHANNELS_FILE), "a channel", CHANNELS_PAGE).items()
     }
 
 
@@ -134,9 +134,9 @@ def read_secret(variable: str) -> str:
     Raises:
         SecretMissing: nothing.
     """
-    if not (found := os.environ.get(variable, "")):
+    if not (secret := os.environ.get(variable, "")):
         raise SecretMissing(variable)
-    return found
+    return secret
 
 
 class SecretMissing(EnvironmentProblem):
@@ -161,8 +161,8 @@ class ChannelUnknown(UsageError):
     """No channel of that name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        told = f"Known: {', '.join(known)}." if known else "Add one with `almoner notify add`."
-        super().__init__(f"There is no channel {name!r}.", told, {"channel": name})
+        advice = f"Known: {', '.join(known)}." if known else "Add one with `almoner notify add`."
+        super().__init__(f"There is no channel {name!r}.", advice, {"channel": name})
 
 
 class ChannelsUnwritable(EnvironmentProblem):

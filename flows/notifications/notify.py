@@ -146,9 +146,9 @@ def notices_since(database: Database, first: int) -> list[tuple[int, dict[str, J
     with database.read() as session:
         columns = [getattr(AuditLink, name) for name in LoggedLink._fields]
         query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(LINKS_PER_ROUND)
-        found = [as_link(row) for row in session.execute(query)]
+        links = [as_link(row) for row in session.execute(query)]
         genesis = session.scalars(select(AuditLink.row_hash).order_by(AuditLink.seq).limit(1)).one_or_none() or ""
-        return [(link.seq, _notice_of_link(session, link, genesis[:16])) for link in found]
+        return [(link.seq, _notice_of_link(session, link, genesis[:16])) for link in links]
 
 
 def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str, Json] | None:
@@ -157,7 +157,7 @@ def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str
     silent = link.kind == "request.submitted" and "standing" in body
     if link.kind not in EVENT_TEXTS or silent or (link.kind == "slot.decided" and not body.get("skipped")):
         return None
-    made: dict[str, Json] = {
+    facts: dict[str, Json] = {
         "notice": link.seq,
         "ledger": ledger,
         "at": link.at,
@@ -165,15 +165,15 @@ def _notice_of_link(session: Session, link: LoggedLink, ledger: str) -> dict[str
         "dataset": None if link.dataset is None else " ".join(escape_controls(link.dataset).split()),
     }
     if link.request_id is not None:
-        made["request"] = link.request_id
+        facts["request"] = link.request_id
     if link.kind in GATE_OF_EVENT:
-        made["gate"] = GATE_OF_EVENT[link.kind]
+        facts["gate"] = GATE_OF_EVENT[link.kind]
     if parsed is None:
-        made["unreadable"] = True
-    said = {
+        facts["unreadable"] = True
+    sentences = {
         name: body[name] for name in NOTICE_FIELDS.get(link.kind, ()) if name in body and _is_brief_field(body[name])
     }
-    return {**made, **said, **_notice_price(session, link, body)}
+    return {**facts, **sentences, **_notice_price(session, link, body)}
 
 
 def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -> dict[str, Json]:
@@ -205,11 +205,11 @@ def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
         ChannelExists: there is one of that name.
         FileInvalid, FileUnreadable, ChannelsUnwritable.
     """
-    known = channels_of(home.require())
-    if name in known:
+    channels = channels_of(home.require())
+    if name in channels:
         raise ChannelExists(name)
     _write_progress(home, name, ChannelProgress(_newest_link(open_workspace(home).database) + 1))
-    write_channels(home, {**known, name: channel})
+    write_channels(home, {**channels, name: channel})
 
 
 def remove_channel(home: ProjectHome, name: str) -> None:
@@ -230,10 +230,10 @@ def find_channel(home: ProjectHome, name: str) -> Channel:
     Raises:
         ChannelUnknown: there is none.
     """
-    known = channels_of(home.require())
-    if name not in known:
-        raise ChannelUnknown(name, sorted(known))
-    return known[name]
+    channels = channels_of(home.require())
+    if name not in channels:
+        raise ChannelUnknown(name, sorted(channels))
+    return channels[name]
 
 
 def send_test_notice(home: ProjectHome, name: str) -> None:
@@ -259,8 +259,8 @@ def _newest_link(database: Database) -> int:
 
 def _read_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
     try:
-        found = parse_json(home.path_inside(PROGRESS_FILE).read_bytes(), most_bytes=MOST_PROGRESS_BYTES)
-        return {str(name): ChannelProgress(**said) for name, said in found.items()}
+        progress = parse_json(home.path_inside(PROGRESS_FILE).read_bytes(), most_bytes=MOST_PROGRESS_BYTES)
+        return {str(name): ChannelProgress(**said) for name, said in progress.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError):

@@ -117,15 +117,15 @@ class _LedgerCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """One family for each metric."""
-        found = read_samples(self._record)
+        samples = read_samples(self._record)
         for metric in METRICS:
-            made = (GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily)(
+            family = (GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily)(
                 metric.name, metric.help, labels=metric.labels
             )
-            for sample in found:
+            for sample in samples:
                 if sample.metric == metric.name:
-                    made.add_metric([value for _, value in sample.labels], sample.value)
-            yield made
+                    family.add_metric([value for _, value in sample.labels], sample.value)
+            yield family
 
     def describe(self) -> Iterator[Family]:
         """Nothing is known before the ledger is asked."""
@@ -133,9 +133,9 @@ class _LedgerCollector(Collector):
 
 
 def _budget_samples(session: Session) -> Iterator[MetricSample]:
-    known = datasets.list_all(session)
-    balances = lists.account_balances(session, {dataset.account_id for dataset in known})
-    for dataset in known:
+    registered = datasets.list_all(session)
+    balances = lists.account_balances(session, {dataset.account_id for dataset in registered})
+    for dataset in registered:
         balance, labels = balances[dataset.account_id], (("dataset", dataset.name),)
         yield MetricSample("almoner_rho_cap", labels, balance.cap.rho / RHO_UNIT)
         yield MetricSample("almoner_rho_spent", labels, balance.spent.rho / RHO_UNIT)
@@ -194,8 +194,8 @@ def _attempt_seconds(begun: str, ended: str) -> float | None:
 def _request_samples(session: Session) -> Iterator[MetricSample]:
     last = select(Transition.request_id, func.max(Transition.number).label("number")).group_by(Transition.request_id)
     newest = last.subquery()
-    here = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
-    counted = select(Transition.to_state, func.count()).join(newest, here).group_by(Transition.to_state)
+    is_newest = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
+    counted = select(Transition.to_state, func.count()).join(newest, is_newest).group_by(Transition.to_state)
     for state, number in session.execute(counted.order_by(Transition.to_state)):
         yield MetricSample("almoner_requests", (("state", state),), number)
 

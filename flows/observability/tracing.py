@@ -153,11 +153,11 @@ def trace_spans(trace: FlowTrace, seconds: float) -> list[Span]:
     """Return the exported spans: the flow first, then its stages in order."""
     whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.outcome": trace.outcome,
              "almoner.instalments": trace.instalments if trace.flow == "execute" else None}  # fmt: skip
-    found = [_build_span(trace.flow, seconds, whole, trace.outcome)]
+    spans = [_build_span(trace.flow, seconds, whole, trace.outcome)]
     for name, (took, outcome) in trace.stages.items():
-        said = {"almoner.flow": trace.flow, "almoner.stage": name, "almoner.outcome": outcome}
-        found.append(_build_span(name, took, said, outcome))
-    return found
+        attributes = {"almoner.flow": trace.flow, "almoner.stage": name, "almoner.outcome": outcome}
+        spans.append(_build_span(name, took, attributes, outcome))
+    return spans
 
 
 def _build_span(name: str, seconds: float, attributes: Mapping[str, Value | None], outcome: str) -> Span:
@@ -224,12 +224,12 @@ def _opentelemetry_spans(told_spans: list[Span], start: int) -> "Sequence[Readab
     tracer = provider.get_tracer("almoner")
     around = Context()  # no parent, whatever else is traced in this process
     for number, each in enumerate(told_spans):
-        made = tracer.start_span(each.name, context=around, attributes=dict(each.attributes), start_time=start)
+        span = tracer.start_span(each.name, context=around, attributes=dict(each.attributes), start_time=start)
         if each.failed:
-            made.set_status(Status(StatusCode.ERROR))
-        made.end(start + each.at_most * 10**9)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(start + each.at_most * 10**9)
         if number == 0:
-            around = set_span_in_context(made)
+            around = set_span_in_context(span)
     return kept.get_finished_spans()
 
 

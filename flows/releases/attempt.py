@@ -171,17 +171,19 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
         GateClosed, WrongState, StillRunning: it may not run any more.
     """
     workspace, request_id, priced, scheme = checked.workspace, checked.request_id, checked.quote, checked.scheme
-    left = _find_resume_point(workspace, request_id, priced, journal, restart)
+    resume_point = _find_resume_point(workspace, request_id, priced, journal, restart)
     with redact_refusals(workspace):
-        priced.require_affordable(left.remaining_of(priced.plan) if left else None)
+        priced.require_affordable(resume_point.remaining_of(priced.plan) if resume_point else None)
     if len(priced.plan.blocks) < scheme.blocks:
         scheme = SomeBlocks.of(scheme, priced.plan.blocks)
     token = secrets.token_hex(16)
-    attempt = _record_attempt(workspace, request_id, token, priced.plan.blocks, left.last if left else None)
+    attempt = _record_attempt(
+        workspace, request_id, token, priced.plan.blocks, resume_point.last if resume_point else None
+    )
     with workspace.database.read() as session:
         journal.assign(requests.find_request(session, request_id).digest, attempt.number)
-    run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, left)
-    if left is None:
+    run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, resume_point)
+    if resume_point is None:
         with close_attempt_on_error(run):
             journal.discard()
     return run
@@ -237,9 +239,12 @@ def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) ->
     Raises:
         KeyMissing: this home has not its key.
     """
-    found, there = datasets.find_partition(session, dataset), cohorts.count_cohorts(session, dataset.account_id)
-    key = load_key(partition_key_path(workspace.home, found.key_name))
-    return PartitionScheme(key, found.blocks * there, there)
+    partition, cohort_count = (
+        datasets.find_partition(session, dataset),
+        cohorts.count_cohorts(session, dataset.account_id),
+    )
+    key = load_key(partition_key_path(workspace.home, partition.key_name))
+    return PartitionScheme(key, partition.blocks * cohort_count, cohort_count)
 
 
 def _find_resume_point(
@@ -247,15 +252,15 @@ def _find_resume_point(
 ) -> ResumePoint | None:
     """The point to resume from. With `restart` there is none, whatever the state: all is drawn and paid again."""
     try:
-        found = journal.open()
+        contents = journal.open()
     except (JournalInUse, JournalUnfit):
         if not restart:
             raise
         return None
-    if found is None or restart:
+    if contents is None or restart:
         return None
     with workspace.database.read() as session:
-        return load_resume_point(session, requests.find_request(session, request_id), priced.plan, found)
+        return load_resume_point(session, requests.find_request(session, request_id), priced.plan, contents)
 
 
 def _record_attempt(

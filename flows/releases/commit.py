@@ -117,8 +117,8 @@ def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
 def _unprotected_figures(run: RunningAttempt) -> UnprotectedFigures | None:
     """Return the earlier views of internal figures; a release that runs or waits to be published bars new ones."""
     with run.workspace.database.read() as session:
-        found = internal_views.find_viewing(session, run.attempt.account_id)
-    return None if found is None else UnprotectedFigures(since=found.since, people=len(found.people))
+        viewing = internal_views.find_viewing(session, run.attempt.account_id)
+    return None if viewing is None else UnprotectedFigures(since=viewing.since, people=len(viewing.people))
 
 
 def _standing_authorisation(run: RunningAttempt) -> Standing | None:
@@ -127,8 +127,8 @@ def _standing_authorisation(run: RunningAttempt) -> Standing | None:
         number = requests.find_request(session, run.request_id).standing_id
         if number is None:
             return None
-        said = proposals.content_of(proposals.find_proposal(session, number), run.attempt.dataset)
-    return Standing(number=number, said=Authorisation.model_validate(said))
+        content = proposals.content_of(proposals.find_proposal(session, number), run.attempt.dataset)
+    return Standing(number=number, said=Authorisation.model_validate(content))
 
 
 def _people_of_release(run: RunningAttempt) -> People:

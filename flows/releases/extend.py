@@ -76,7 +76,7 @@ def sweep_values(workspace: Workspace) -> int:
     was written down a moment ago belongs to an artifact that the ledger does not know yet.
     """
     folder = workspace.home.released
-    found = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
+    files = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     with workspace.database.read() as session:
         at_work = [
             request_body(requests.find_request(session, lease.request_id)) for lease in attempts.running_leases(session)
@@ -84,7 +84,7 @@ def sweep_values(workspace: Workspace) -> int:
         kept = {f"{artifact.digest}.json" for artifact in artifacts.list_all(session)}
     if any(body["mechanism"] == EXTENDABLE_MECHANISM for body in at_work):
         return 0
-    orphans = [path for path in found if path.name not in kept]
+    orphans = [path for path in files if path.name not in kept]
     for path in orphans:
         path.unlink(missing_ok=True)
     return len(orphans)
@@ -120,8 +120,8 @@ def extension_request(workspace: Workspace, number: int, samples: int) -> dict[s
     values = digest(read_values(workspace.home, parent))
     extends = {"release": number, "artifact": parent.artifact, "values": values}
     parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
-    asked = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
-    return {name: model_to_json(getattr(asked, name)) for name in asked.stored_fields}
+    request = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
+    return {name: model_to_json(getattr(request, name)) for name in request.stored_fields}
 
 
 def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
@@ -152,12 +152,12 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
     """
     with workspace.database.read() as session:
         request = request_body(requests.find_request(session, number))
-        state, made = requests.state_of(session, number), artifacts.artifact_of(session, number)
-        values = artifacts.values_of(session, made) if made else None
+        state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
+        values = artifacts.values_of(session, artifact) if artifact else None
         retracted = proposals.retracted_artifacts(session)
     if request["mechanism"] != EXTENDABLE_MECHANISM:
         raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE_MECHANISM}")
-    if made is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or made.digest in retracted:
+    if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or artifact.digest in retracted:
         raise NotExtendable(number, f"it is {state}")
     if "extends" in request["parameters"]:
         raise NotExtendable(number, f"it extends release {request['parameters']['extends']['release']} itself")
@@ -165,7 +165,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
         raise NotExtendable(number, "a part of its budget went to charged metrics")
     if "rotate_over" in request:
         raise NotExtendable(number, "it rotated over blocks, which an extension cannot do")
-    return ParentRelease(number, made.digest, values, request)
+    return ParentRelease(number, artifact.digest, values, request)
 
 
 def _require_parent_parts(parent: ParentRelease, request: Mapping[str, Any], artifact: str) -> None:

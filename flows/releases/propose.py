@@ -123,8 +123,8 @@ def submit_request(workspace: Workspace, priced: Quote, standing: int | None = N
     It waits for the spend gate, or may run at once if a standing authorisation covers it.
     """
     with workspace.database.write() as session:
-        made = record_request(session, workspace, priced, standing)
-        return made.id, made.digest
+        request = record_request(session, workspace, priced, standing)
+        return request.id, request.digest
 
 
 def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:

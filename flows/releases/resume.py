@@ -111,9 +111,9 @@ def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier
 
 
 def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: Contents) -> tuple[int, ...]:
-    found = ledger.armed_instalments(session, request_id, contents.attempts)
-    paid = tuple(len(found.get(sequence, ())) for sequence in range(len(plan.all_invocations)))
-    in_order = all(found.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
+    armed = ledger.armed_instalments(session, request_id, contents.attempts)
+    paid = tuple(len(armed.get(sequence, ())) for sequence in range(len(plan.all_invocations)))
+    in_order = all(armed.get(sequence, set()) == set(range(number)) for sequence, number in enumerate(paid))
     behind = not contents.released or all(
         paid[: contents.first]
     )  # what was released before the first draw was paid for

@@ -77,12 +77,12 @@ def remove_orphans(workspace: Workspace) -> int:
     removed = sweep_incoming(workspace.home) + sweep_values(workspace)
     removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.
-    found = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
+    folders = (*workspace.home.quarantine.iterdir(), *workspace.home.scratch.iterdir())
     with workspace.database.read() as session:
         kept = {artifact.folder for artifact in artifacts.list_all(session)}
         kept |= {f"{lease.request_id}-{lease.attempt}" for lease in attempts.running_leases(session)}
         kept |= {journal_folder(workspace.home, number).name for number in attempts.resumable_requests(session)}
-    for folder in found:
+    for folder in folders:
         if folder.name not in kept:
             remove_path(folder)
             removed += 1

@@ -93,9 +93,9 @@ class Poller:
         done, workspace = PollResult(), open_workspace(self.home)
         roles = _own_roles(workspace)
         if "analyst" in roles:
-            for wanted in slots.list_due_slots(workspace, now, done.add_unreadable_schedule):
-                with _collect_problem(wanted, done):
-                    _decide_slot(workspace, wanted, done)
+            for due_slot in slots.list_due_slots(workspace, now, done.add_unreadable_schedule):
+                with _collect_problem(due_slot, done):
+                    _decide_slot(workspace, due_slot, done)
         if "runner" in roles:
             self._run_slots(workspace, done)
             if self.settings.approved:
@@ -123,8 +123,8 @@ class Poller:
 
     def _run_slots(self, workspace: Workspace, result: PollResult, schedule: int | None = None) -> None:
         with workspace.database.read() as session:
-            found = schedules.unfinished_slots(session, schedule)
-        for slot in found:
+            unfinished = schedules.unfinished_slots(session, schedule)
+        for slot in unfinished:
             with _collect_problem(slot, result):
                 ran = slots.run_slot(workspace, slot, *self.settings.run_options)
                 result.ran.extend([ran] if ran is not None else [])

@@ -37,13 +37,13 @@ def deployments(workspace: Workspace, settings: PollerSettings) -> "list[RunnerD
     The loop finds the others by itself.
     """
     with workspace.database.read() as session:
-        found = [
+        timings = [
             (schedule.id, session.get_one(Dataset, schedule.dataset_id).name, Timing.of_schedule(schedule))
             for schedule in schedules.list_all(session)
             if schedules.state_of(session, schedule.id) == "active"
         ]
-    made = [_schedule_deployment(workspace, settings, *each) for each in found]
-    return [each for each in made if each is not None]
+    candidates = [_schedule_deployment(workspace, settings, *each) for each in timings]
+    return [each for each in candidates if each is not None]
 
 
 def _schedule_deployment(
@@ -112,9 +112,9 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled
     from prefect.runner import Runner
 
     runner = Runner(name=TAG, pause_on_shutdown=False)
-    found = deployments(open_workspace(home), settings)
+    schedule_deployments = deployments(open_workspace(home), settings)
     try:
-        for each in found:
+        for each in schedule_deployments:
             runner.add_deployment(each)
     except UNREACHABLE_ERRORS as problem:
         raise PrefectUnreachable(type(problem).__name__) from None  # its text may repeat the address

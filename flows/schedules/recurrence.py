@@ -62,9 +62,9 @@ class Recurrence:
             step = parse_interval(self.rule)
             return self.starts_at + (now - self.starts_at) // step * step
         for wall in self._backwards(self._wall_clock(now) + self._clock_change(now)):
-            found = self._utc_time(wall)
-            if found is not None and found <= now:
-                return found if found >= self.starts_at else None
+            slot = self._utc_time(wall)
+            if slot is not None and slot <= now:
+                return slot if slot >= self.starts_at else None
         return None
 
     def next_slots(self, after: datetime, number: int) -> list[datetime]:
@@ -85,17 +85,17 @@ class Recurrence:
                 yield self.starts_at + number * step
                 number += 1
         for wall in self._wall_times(self._wall_clock(after)):
-            found = self._utc_time(wall)
-            if found is not None and found > after:
-                yield found
+            moment = self._utc_time(wall)
+            if moment is not None and moment > after:
+                yield moment
 
     def _wall_clock(self, at: datetime) -> datetime:
         return at.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
     def _utc_time(self, wall: datetime) -> datetime | None:
         """Return the first instant at which the clock shows that time; None if it never does."""
-        found = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
-        return found if self._wall_clock(found) == wall else None
+        moment = wall.replace(tzinfo=self.zone).astimezone(UTC)  # fold is 0: the first of two
+        return moment if self._wall_clock(moment) == wall else None
 
     def _clock_change(self, now: datetime) -> timedelta:
         """By how much the clock was set back a short while ago: times ahead of it have been shown already."""
@@ -111,10 +111,10 @@ class Recurrence:
         """Times of the rule on the wall clock, `until` among them, the latest first."""
         if self.kind == "rrule":
             rule = _rrule_times(self.rule, self._wall_clock(self.starts_at))
-            found = rule.before(until, inc=True)
-            while found is not None:
-                yield found
-                found = rule.before(found)
+            slot = rule.before(until, inc=True)
+            while slot is not None:
+                yield slot
+                slot = rule.before(slot)
             return
         yield from _cron_times(self.rule, until.replace(microsecond=0) + timedelta(seconds=1), reverse=True)
 
@@ -125,10 +125,10 @@ def parse_interval(rule: str) -> timedelta:
     Raises:
         InvalidScheduleRule: it is none, or longer than ten years.
     """
-    found = _INTERVAL.fullmatch(rule)
-    if found is None:
+    match = _INTERVAL.fullmatch(rule)
+    if match is None:
         raise InvalidScheduleRule("interval", rule, "it is not a whole number followed by m, h, d or w")
-    step = int(found[1]) * INTERVAL_UNITS[found[2]]
+    step = int(match[1]) * INTERVAL_UNITS[match[2]]
     if step > _LONGEST_STEP:
         raise InvalidScheduleRule("interval", rule, "it is longer than ten years")
     return step
@@ -151,9 +151,9 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
         begins = _parse_start(start, where)
         if begins.year > _LAST_YEAR:
             raise InvalidStartTime(start)
-    made = Timing(kind, rule, zone, utc_now(begins))
-    _require_valid_rule(made, now)
-    return made
+    timing = Timing(kind, rule, zone, utc_now(begins))
+    _require_valid_rule(timing, now)
+    return timing
 
 
 def _require_valid_rule(timing: Timing, now: datetime) -> None:
@@ -164,8 +164,8 @@ def _require_valid_rule(timing: Timing, now: datetime) -> None:
         raise InvalidScheduleRule(
             timing.kind, timing.rule, "a cron line has five fields: minute, hour, day, month, day of the week"
         )
-    if timing.kind == "rrule" and (found := _TOO_OFTEN.search(timing.rule)):
-        raise InvalidScheduleRule(timing.kind, timing.rule, f"{found[0]!r} is too frequent; use --cron or --every")
+    if timing.kind == "rrule" and (frequency := _TOO_OFTEN.search(timing.rule)):
+        raise InvalidScheduleRule(timing.kind, timing.rule, f"{frequency[0]!r} is too frequent; use --cron or --every")
     try:
         coming = Recurrence.of_timing(timing).next_slots(now, 1)
     except _RULE_ERRORS:
@@ -183,8 +183,8 @@ def _load_zone(name: str) -> ZoneInfo:
 
 def _parse_start(written: str, zone: ZoneInfo) -> datetime:
     try:
-        found = datetime.fromisoformat(written)
-        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+        moment = datetime.fromisoformat(written)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):  # the first and the last day of all years are another year's elsewhere
         raise InvalidStartTime(written) from None
 
@@ -212,12 +212,12 @@ def _rrule_times(rule: str, start: datetime) -> Any:
         raise InvalidScheduleRule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
     try:
         stands = any(int(each) < 1 for each in _RRULE_INTERVAL.findall(rule))
-        found = None if stands else rrulestr(rule, dtstart=start)
+        rule_set = None if stands else rrulestr(rule, dtstart=start)
     except _RULE_ERRORS:
         raise InvalidScheduleRule("rrule", rule, "it cannot be read") from None
-    if not isinstance(found, rrule):
+    if not isinstance(rule_set, rrule):
         raise InvalidScheduleRule("rrule", rule, "its INTERVAL is less than 1" if stands else "it is not an RRULE")
-    return found
+    return rule_set
 
 
 class InvalidScheduleRule(UsageError):

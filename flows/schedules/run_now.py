@@ -30,11 +30,11 @@ def run_schedule_now(
     workspace = open_workspace(home)
     with workspace.database.read() as session:
         schedule = schedules.find_schedule(session, number)
-        wanted = find_due_slot(session, schedule, now) if slot is None else _parse_slot_time(schedule, slot, now)
+        due_slot = find_due_slot(session, schedule, now) if slot is None else _parse_slot_time(schedule, slot, now)
         waiting = schedules.unfinished_slots(session, number)
     poller = Poller(home, settings or PollerSettings())
-    if wanted is not None:
-        return poller.run_slot(DueSlot(number, wanted))
+    if due_slot is not None:
+        return poller.run_slot(DueSlot(number, due_slot))
     if not waiting:
         raise NothingDue(number)
     return poller.run_unfinished(number)
@@ -43,10 +43,10 @@ def run_schedule_now(
 def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
     """Return the instant of a written moment, on the schedule's clock unless it names a zone."""
     try:
-        found = datetime.fromisoformat(written)
+        moment = datetime.fromisoformat(written)
     except ValueError:
         raise InvalidStartTime(written) from None
-    at = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
+    at = (moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(schedule.zone))).astimezone(UTC)
     if at > now or Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(at) != at:
         raise NoSuchSlot(schedule.id, written)
     return utc_now(at)

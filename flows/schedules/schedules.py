@@ -115,10 +115,10 @@ def create_schedule(
     with workspace.database.read() as session:
         proposal = _live_authorisation(session, standing)
         dataset = session.get_one(Dataset, proposal.dataset_id).name
-        asked = configuration_of(proposal)
+        configuration = configuration_of(proposal)
         runs_left = (proposal.runs or 0) - proposals.count_uses(session, proposal)
-    groups, read = asked.get("rotate_over"), asked.get("cohorts", [1])
-    runs = affordable_runs(workspace, dataset, cost_of(asked), groups, asked.get("scope"), read)
+    groups, read = configuration.get("rotate_over"), configuration.get("cohorts", [1])
+    runs = affordable_runs(workspace, dataset, cost_of(configuration), groups, configuration.get("scope"), read)
     timetable = Recurrence.of_timing(timing)
     coming = tuple(utc_now(at) for at in timetable.next_slots(now, SLOTS_SHOWN))
     until = timetable.slots_until(now, datetime.fromisoformat(str(proposal.until)), MOST_COUNTED)
@@ -138,8 +138,8 @@ def _live_authorisation(session: Session, standing: int) -> Proposal:
     proposal = proposals.find_proposal(session, standing)
     state = proposals.state_of(session, proposal)
     if proposal.kind != "standing" or state not in LIVE_STATES or str(proposal.until) <= utc_now():
-        told = f"is {state}" if proposal.kind == "standing" else f"is a {proposal.kind} proposal"
-        raise AuthorisationNotSchedulable(standing, "is over" if told == "is carried" else told)
+        state_text = f"is {state}" if proposal.kind == "standing" else f"is a {proposal.kind} proposal"
+        raise AuthorisationNotSchedulable(standing, "is over" if state_text == "is carried" else state_text)
     return proposal
 
 
@@ -171,8 +171,8 @@ def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[S
         ScheduleUnknown: there is none.
     """
     with workspace.database.read() as session:
-        found = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
-        return found, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
+        row = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
+        return row, [slot_row(session, slot) for slot in schedules.newest_slots(session, number, limit)]
 
 
 def schedule_row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:

@@ -123,7 +123,7 @@ def list_due_slots(
         unread: told of each schedule that cannot be read here, say in a time zone that this machine does not know; one
             of them is no reason to leave the others.
     """
-    found = []
+    due_slots = []
     with workspace.database.read() as session:
         for schedule in schedules.list_all(session):
             try:
@@ -132,8 +132,8 @@ def list_due_slots(
                 unread(schedule.id, problem)
                 continue
             if slot is not None:
-                found.append(DueSlot(schedule.id, slot))
-    return found
+                due_slots.append(DueSlot(schedule.id, slot))
+    return due_slots
 
 
 # --- Deciding --------------------------------------------------------------------------------------------------
@@ -198,8 +198,12 @@ def _record_skip(
 
 def _unfinished_run(session: Session, due_slot: DueSlot) -> str:
     """Which run of the schedule is not finished; empty if all are."""
-    found = schedules.unfinished_slots(session, due_slot.schedule)
-    return f"request {found[-1].request_id} of the slot {found[-1].slot} is still to be run" if found else ""
+    unfinished = schedules.unfinished_slots(session, due_slot.schedule)
+    return (
+        f"request {unfinished[-1].request_id} of the slot {unfinished[-1].slot} is still to be run"
+        if unfinished
+        else ""
+    )
 
 
 def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:

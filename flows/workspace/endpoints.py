@@ -41,10 +41,10 @@ def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False
         EndpointExists: there is one of that name, and it is not to be replaced.
         FileUnreadable, FileInvalid, EndpointsUnwritable.
     """
-    known = endpoints_of(home.require())
-    if endpoint.name in known and not replace:
+    endpoints = endpoints_of(home.require())
+    if endpoint.name in endpoints and not replace:
         raise EndpointExists(endpoint.name)
-    _write_endpoints(home, {**known, endpoint.name: endpoint})
+    _write_endpoints(home, {**endpoints, endpoint.name: endpoint})
 
 
 def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
@@ -54,11 +54,11 @@ def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
         EndpointUnknown: there is none of that name.
         FileUnreadable, FileInvalid, EndpointsUnwritable.
     """
-    known = endpoints_of(home.require())
-    if name not in known:
-        raise EndpointUnknown(name, sorted(known))
-    removed = known.pop(name)
-    _write_endpoints(home, known)
+    endpoints = endpoints_of(home.require())
+    if name not in endpoints:
+        raise EndpointUnknown(name, sorted(endpoints))
+    removed = endpoints.pop(name)
+    _write_endpoints(home, endpoints)
     return removed
 
 
@@ -74,13 +74,13 @@ def _write_endpoints(home: ProjectHome, endpoints: Mapping[str, Endpoint]) -> No
 
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, object]:
     """Return the fields of an endpoint that differ from their defaults."""
-    found = model_to_json(endpoint)
-    if not isinstance(found, dict):
+    fields = model_to_json(endpoint)
+    if not isinstance(fields, dict):
         raise TypeError("an endpoint is a mapping")
     defaults = {
         name: model_to_json(field.default) for name, field in Endpoint.model_fields.items() if not field.is_required()
     }
-    return {name: value for name, value in found.items() if name != "name" and defaults.get(name, ...) != value}
+    return {name: value for name, value in fields.items() if name != "name" and defaults.get(name, ...) != value}
 
 
 class EndpointExists(UsageError):

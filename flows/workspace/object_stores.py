@@ -30,15 +30,15 @@ def buckets_of(home: ProjectHome) -> Buckets:
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise StoresFileExposed(str(path))
-    said = read_sections(path, "a word", PAGE)
-    if said.keys() - {"buckets"}:
+    sections = read_sections(path, "a word", PAGE)
+    if sections.keys() - {"buckets"}:
         raise FileInvalid(path.name, ["the file must have one key, `buckets:`"], PAGE)
-    known = {}
-    for name, written in said.get("buckets", {}).items():
+    buckets = {}
+    for name, written in sections.get("buckets", {}).items():
         if not isinstance(written, dict):
             raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
-        known[str(name)] = parse_model(Bucket, written, f"The bucket {str(name)!r}", PAGE)
-    return Buckets(known)
+        buckets[str(name)] = parse_model(Bucket, written, f"The bucket {str(name)!r}", PAGE)
+    return Buckets(buckets)
 
 
 @contextmanager

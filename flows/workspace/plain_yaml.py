@@ -55,15 +55,15 @@ class _PlainLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _refusal_at("a key is not text", key.start_mark)
-        made = super().construct_mapping(node, deep)
-        if len({str(name) for name in made}) != len(node.value):
+        mapping = super().construct_mapping(node, deep)
+        if len({str(name) for name in mapping}) != len(node.value):
             seen: set[str] = set()
             for key, _ in node.value:
                 name = str(self.construct_object(key))
                 if name in seen:
                     raise _refusal_at("a key is repeated", key.start_mark)
                 seen.add(name)
-        return made
+        return mapping
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Text, if nobody could take it for a number of another base."""
@@ -119,5 +119,5 @@ def _problem_text(problem: yaml.YAMLError) -> str:
     mark = getattr(problem, "problem_mark", None)
     place = f"line {mark.line + 1}: " if mark else ""
     reason = str(getattr(problem, "problem", "") or "")
-    said = reason if isinstance(problem, _PlainYamlError) else _PROBLEM_TEXTS.get(reason, "")
-    return f"{place}not YAML" + (f" ({said})" if said else "")
+    explanation = reason if isinstance(problem, _PlainYamlError) else _PROBLEM_TEXTS.get(reason, "")
+    return f"{place}not YAML" + (f" ({explanation})" if explanation else "")

@@ -96,20 +96,20 @@ def read_policy_version(session: Session, version: PolicyVersion) -> Policy:
         PolicyAltered: its text is not the one that its digest names, or columns and rules are not those of its text.
     """
     try:
-        found, terms = _parse_stored_policy(version.body)
+        policy, terms = _parse_stored_policy(version.body)
         same = terms.digest == version.digest and policies.terms_of(session, version) == terms
     except (ValueError, TypeError, RecursionError):  # no policy at all
         raise PolicyAltered(version.digest) from None
     if not same:
         raise PolicyAltered(version.digest)
-    return found
+    return policy
 
 
 @lru_cache(maxsize=64)
 def _parse_stored_policy(body: str) -> tuple[Policy, PolicyTerms]:
     """The policy that a text says, and what the ledger keeps of it."""
-    found = Policy.model_validate_json(body)
-    return found, terms_of(found)
+    policy = Policy.model_validate_json(body)
+    return policy, terms_of(policy)
 
 
 def policy_text(policy: Policy) -> str:

@@ -116,18 +116,18 @@ def load_head(home: ProjectHome) -> SeenHeads | None:
 
 def missing_links(session: Session, seen: SeenHeads) -> str:
     """Return how the ledger contradicts the remembered head, as the end of a sentence; empty if it does not."""
-    wanted = {1: seen.first, seen.head.seq: seen.head.hash}
+    expected = {1: seen.first, seen.head.seq: seen.head.hash}
     if seen.checkpoint:
-        wanted[seen.checkpoint.seq] = seen.checkpoint.hash
-    rows = session.execute(select(AuditLink.seq, AuditLink.row_hash).where(AuditLink.seq.in_([*wanted])))
-    there = {row.seq: row.row_hash for row in rows}
-    if there == wanted:
+        expected[seen.checkpoint.seq] = seen.checkpoint.hash
+    rows = session.execute(select(AuditLink.seq, AuditLink.row_hash).where(AuditLink.seq.in_([*expected])))
+    stored = {row.seq: row.row_hash for row in rows}
+    if stored == expected:
         return ""
-    if there.get(1) != seen.first:
-        return "it begins with another link, so it is another ledger" if there else "it has no links"
-    released = seen.checkpoint is not None and there.get(seen.checkpoint.seq) != seen.checkpoint.hash
+    if stored.get(1) != seen.first:
+        return "it begins with another link, so it is another ledger" if stored else "it has no links"
+    released = seen.checkpoint is not None and stored.get(seen.checkpoint.seq) != seen.checkpoint.hash
     older = ", and it is older than the newest signed checkpoint" if released else ""
-    if seen.head.seq not in there:
+    if seen.head.seq not in stored:
         return f"link {seen.head.seq}, which this home has seen, is gone{older}"
     return f"link {seen.head.seq} is not the one this home has seen{older}"
 

@@ -49,12 +49,12 @@ def open_workspace(home: ProjectHome) -> Workspace:
     home.require()
     database = rollback_guard.RollbackGuardedDatabase(home)
     key = SigningKey.load(signing_key_path(home))
-    seen = rollback_guard.load_head(home)
+    heads = rollback_guard.load_head(home)
     with database.read() as session:
-        seen = rollback_guard.require_seen(session, seen)
+        heads = rollback_guard.require_seen(session, heads)
         actor = principals.acting_principal(session, key.public_key)
         policy = policy_of_home(session, home.policy, policies.policy_in_force(session))
-    rollback_guard.save_head(home, seen, durable=True)
+    rollback_guard.save_head(home, heads, durable=True)
     return Workspace(home, database, actor, key, policy)
 
 

@@ -76,13 +76,13 @@ def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs
         FileUnreadable: it cannot be read.
         FileInvalid: it is something else; nothing of it is repeated, because another file may have been meant.
     """
-    found = read_yaml(path, what, page)
-    if not isinstance(found, dict):
+    content = read_yaml(path, what, page)
+    if not isinstance(content, dict):
         raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
-    named = {str(name): said for name, said in found.items()}
-    if not named.keys() & set(known):
+    fields = {str(name): said for name, said in content.items()}
+    if not fields.keys() & set(known):
         raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(known))}"], page)
-    return named
+    return fields
 
 
 def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]:
@@ -96,12 +96,12 @@ def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]
     """
     if not path.exists():
         return {}
-    found = read_yaml(path, path.name, page)
-    if found is None:
+    content = read_yaml(path, path.name, page)
+    if content is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
         raise FileInvalid(path.name, [f"{what} needs a name and its settings"], page)
-    return {str(name): said for name, said in found.items()}
+    return {str(name): said for name, said in content.items()}
 
 
 def write_sections(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
