@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"almoner {version('almoner')}")
         raise typer.Exit
 

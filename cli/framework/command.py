@@ -137,11 +137,11 @@ class FileInaccessible(EnvironmentProblem):
     """The operating system refuses access to a file or folder."""
 
     def __init__(self, problem: OSError) -> None:
-        named = problem.filename if isinstance(problem.filename, str) else "A file"
+        path = problem.filename if isinstance(problem.filename, str) else "A file"
         super().__init__(
-            f"{named} cannot be used: {problem.strerror or type(problem).__name__}.",
+            f"{path} cannot be used: {problem.strerror or type(problem).__name__}.",
             "Check the path, its permissions and the space on its disk, then type the command again.",
-            {"path": named, "error": type(problem).__name__},
+            {"path": path, "error": type(problem).__name__},
         )
 
 

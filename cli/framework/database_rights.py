@@ -7,12 +7,14 @@ from migrations.database_roles import RoleChanges
 
 def describe_grants(rights: RoleChanges) -> Sequence[str]:
     """Lines for people; none where nothing was to be done."""
-    told = []
+    sentences = []
     if rights.applied:
-        told.append("Done in the database:\n" + _indented(rights.applied))
+        sentences.append("Done in the database:\n" + _indented(rights.applied))
     if rights.pending:
-        told.append("This session may not do the rest. A database administrator types:\n" + _indented(rights.pending))
-    return told
+        sentences.append(
+            "This session may not do the rest. A database administrator types:\n" + _indented(rights.pending)
+        )
+    return sentences
 
 
 def grants_to_json(rights: RoleChanges) -> dict[str, object]:

@@ -25,23 +25,32 @@ def waiting_sentence(number: int | None, needed: int) -> list[RenderableType]:
     return [f"Proposed as proposal {number}; it takes effect when {people} approved.", approve_hint(number)]
 
 
-def proposal_table(found: Sequence[ProposalRow]) -> RenderableType:
+def proposal_table(proposals: Sequence[ProposalRow]) -> RenderableType:
     """Proposals, one a line."""
     columns = ("proposal", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
-    return table(columns, [_line(proposal) for proposal in found])
+    return table(columns, [_line(proposal) for proposal in proposals])
 
 
-def _line(found: ProposalRow) -> tuple[object, ...]:
-    given = f"{found.given} of {found.needed}" if found.state == "open" else ""
-    ends = found.expires_at[:10] if found.expires_at > utc_now() and found.state == "open" else ""
-    return (found.number, found.dataset, found.kind, found.content, found.state, given, found.proposer, ends)
+def _line(proposal: ProposalRow) -> tuple[object, ...]:
+    approvals = f"{proposal.given} of {proposal.needed}" if proposal.state == "open" else ""
+    ends = proposal.expires_at[:10] if proposal.expires_at > utc_now() and proposal.state == "open" else ""
+    return (
+        proposal.number,
+        proposal.dataset,
+        proposal.kind,
+        proposal.content,
+        proposal.state,
+        approvals,
+        proposal.proposer,
+        ends,
+    )
 
 
-def as_data(found: ProposalRow) -> dict[str, Json]:
+def as_data(proposal: ProposalRow) -> dict[str, Json]:
     """A proposal as programs read it; what its kind has not is left out."""
     plain = {
-        name: value for name, value in asdict(found).items() if value is not None and name not in ("rho", "number")
+        name: value for name, value in asdict(proposal).items() if value is not None and name not in ("rho", "number")
     }
-    amount = found.rho if isinstance(found.rho, Amount) else None
+    amount = proposal.rho if isinstance(proposal.rho, Amount) else None
     figures = {} if amount is None else {"rho": amount.rho_text, "delta_fail": amount.delta_text}
-    return {"proposal": found.number, **plain, **figures}
+    return {"proposal": proposal.number, **plain, **figures}

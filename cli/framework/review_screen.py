@@ -10,17 +10,17 @@ from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Ta
 UNSIGNED_NOTE = " (as the ledger says; your signature does not cover it)"
 
 
-def render_review(asked: Review, *, elsewhere: bool = False) -> list[RenderableType]:
+def render_review(review: Review, *, elsewhere: bool = False) -> list[RenderableType]:
     """A matter, section by section.
 
     Args:
         elsewhere: it comes out of a file, so what the file only reports is told apart from what is signed.
     """
-    parts: list[RenderableType] = [_render_heading(asked.title, "bold")]
-    for section in asked.sections:
+    parts: list[RenderableType] = [_render_heading(review.title, "bold")]
+    for section in review.sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
         parts += _render_section(section, f"\n{section.title}{note}")
-    parts.append(Text(f"\nAn approval binds to sha256 {asked.subject_digest}"))
+    parts.append(Text(f"\nAn approval binds to sha256 {review.subject_digest}"))
     return parts
 
 
@@ -43,9 +43,9 @@ def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
 
 
 def _render_heading(title: str, style: str = "bold underline") -> Text:
-    made = plain_text(title)
-    made.stylize(style)
-    return made
+    heading = plain_text(title)
+    heading.stylize(style)
+    return heading
 
 
 def _render_sample(text: str, title: str) -> Panel:

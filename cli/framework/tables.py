@@ -13,25 +13,25 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     """Rows under headings, numbers to the right; without rows it says that there are none."""
     kept = [list(row) for row in rows]
     none = None if kept else " none"
-    made = Table(
+    rich_table = Table(
         title=title, title_justify="left", caption=none, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
     for number, heading in enumerate(columns):
         numeric = bool(kept) and all(_is_number(row[number]) for row in kept)
-        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        rich_table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
-        made.add_row(*(plain_text("" if value is None else value) for value in row))
-    return made
+        rich_table.add_row(*(plain_text("" if value is None else value) for value in row))
+    return rich_table
 
 
 def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
     """Names and values, one a line."""
-    made = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    grid = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
-        made.add_row(plain_text(name), plain_text(_value_text(value)))
-    return made
+        grid.add_row(plain_text(name), plain_text(_value_text(value)))
+    return grid
 
 
 def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:

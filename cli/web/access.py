@@ -59,8 +59,8 @@ class AccessPolicy:
 
     def accepts_token(self, token: str) -> bool:
         """Whether that is the token; in a time that tells nothing of where it differs."""
-        given = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        return self.token is not None and hmac.compare_digest(given, self.token)
+        token_digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        return self.token is not None and hmac.compare_digest(token_digest, self.token)
 
 
 def _is_address(name: str) -> bool:

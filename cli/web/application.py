@@ -29,7 +29,7 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         Sessions(),
         LoginThrottle(),
     )
-    told = tell or print_fault_location
+    report_fault = tell or print_fault_location
     pages = {
         "/": views.overview,
         "/index.json": views.overview,
@@ -51,12 +51,12 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         "/style.css": views.style,
         "/favicon.svg": views.icon,
     }
-    routes = [Route(path, with_error_pages(page, told, home), methods=["GET"]) for path, page in pages.items()]
+    routes = [Route(path, with_error_pages(page, report_fault, home), methods=["GET"]) for path, page in pages.items()]
     login = Login(access, sessions, patience)
-    routes.append(Route("/login", with_error_pages_async(login.answer, told), methods=["GET", "POST"]))
-    made = Starlette(routes=routes, exception_handlers={404: views.missing})
-    made.router.redirect_slashes = False
-    return SecurityMiddleware(made, access, sessions, patience)
+    routes.append(Route("/login", with_error_pages_async(login.answer, report_fault), methods=["GET", "POST"]))
+    starlette = Starlette(routes=routes, exception_handlers={404: views.missing})
+    starlette.router.redirect_slashes = False
+    return SecurityMiddleware(starlette, access, sessions, patience)
 
 
 def print_fault_location(problem: BaseException) -> None:

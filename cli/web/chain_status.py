@@ -89,14 +89,19 @@ class ChainWatch:
 
     def _run_check(self, head: int) -> None:
         began = time.monotonic()
-        links, verdict, told = 0, "unread", ""
+        links, verdict, reason = 0, "unread", ""
         try:
-            found = self._walk(ReadOnlyWorkspace(self._home, ReadOnlyDatabase(self._home.database_url), ""))
-            verdict, told, links, head = _verdict_of(found), _verdict_sentence(found), found.links, found.head.seq
+            verification = self._walk(ReadOnlyWorkspace(self._home, ReadOnlyDatabase(self._home.database_url), ""))
+            verdict, reason, links, head = (
+                _verdict_of(verification),
+                _verdict_sentence(verification),
+                verification.links,
+                verification.head.seq,
+            )
         except AlmonerError as problem:
-            told = problem.message
+            reason = problem.message
         ended = time.monotonic()
-        self._last = _ChainCheck(head, verdict, links, told, utc_now(datetime.now(UTC)), ended, ended - began)
+        self._last = _ChainCheck(head, verdict, links, reason, utc_now(datetime.now(UTC)), ended, ended - began)
 
 
 def _verdict_of(report: ChainReport) -> str:

@@ -49,12 +49,12 @@ class Login:
         return origin is not None and not self.door.allows_host(origin.partition("://")[2])
 
     def _start_session(self) -> Response:
-        found = Response(status_code=303, headers={"location": "/"})
-        found.set_cookie(
+        response = Response(status_code=303, headers={"location": "/"})
+        response.set_cookie(
             cookie_name(self.door), self.sessions.open(), path="/", httponly=True, samesite="strict",
             secure=self.door.is_secure,
         )  # fmt: skip
-        return found
+        return response
 
 
 async def _token(request: Request) -> str:

@@ -56,10 +56,10 @@ class SecurityMiddleware:
                               "Use the address that was printed at its start, or start it with --name.")  # fmt: skip
         allowed = (*READ_METHODS, "POST") if request.url.path == "/login" else READ_METHODS
         if request.method not in allowed:
-            found = error_response(request, 405, "ReadOnly", "The dashboard only reads.",
+            response = error_response(request, 405, "ReadOnly", "The dashboard only reads.",
                                "Decisions are made with `almoner approve`, on the command line.")  # fmt: skip
-            found.headers["allow"] = ", ".join(allowed)
-            return found
+            response.headers["allow"] = ", ".join(allowed)
+            return response
         if self.door.token is None or request.url.path in PUBLIC_PATHS or self._has_session(request):
             return None
         return self._has_bearer_token(request)
@@ -73,8 +73,8 @@ class SecurityMiddleware:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
             return False
-        found = cookies.get(cookie_name(self.door))
-        return found is not None and self.sessions.is_open(found.value)
+        cookie = cookies.get(cookie_name(self.door))
+        return cookie is not None and self.sessions.is_open(cookie.value)
 
     def _has_bearer_token(self, request: Request) -> Response | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -91,18 +91,18 @@ class SecurityMiddleware:
     def _token_challenge(self, request: Request) -> Response:
         if not wants_json(request) and "authorization" not in request.headers:
             return Response(status_code=303, headers={"location": "/login"})
-        found = error_response(request, 401, "TokenRequired", "This needs the dashboard's token.",
+        response = error_response(request, 401, "TokenRequired", "This needs the dashboard's token.",
                            "Send it as `Authorization: Bearer TOKEN`, or log in with a browser.")  # fmt: skip
-        found.headers["www-authenticate"] = "Bearer"
-        return found
+        response.headers["www-authenticate"] = "Bearer"
+        return response
 
 
 def throttled_response(request: Request, seconds: int) -> Response:
     """The answer to too many wrong tokens."""
-    found = error_response(request, 429, "TooManyWrongTokens", "Too many wrong tokens came from your address.",
+    response = error_response(request, 429, "TooManyWrongTokens", "Too many wrong tokens came from your address.",
                        f"Wait {seconds} seconds.")  # fmt: skip
-    found.headers["retry-after"] = str(seconds)
-    return found
+    response.headers["retry-after"] = str(seconds)
+    return response
 
 
 def cookie_name(access: AccessPolicy) -> str:

@@ -28,11 +28,14 @@ FaultReporter = Callable[[BaseException], None]
 
 def load_templates() -> Environment:
     """The dashboard's templates, with the style and the charts of reports."""
-    made = environment("cli.web", "tasks.reporting")
-    made.globals |= {"dataset_path": dataset_path}
-    made.filters |= {"at": lambda moment: str(moment)[:16].replace("T", " "), "day": lambda moment: str(moment)[:10]}
-    made.filters["in_words"] = in_words
-    return made
+    templates = environment("cli.web", "tasks.reporting")
+    templates.globals |= {"dataset_path": dataset_path}
+    templates.filters |= {
+        "at": lambda moment: str(moment)[:16].replace("T", " "),
+        "day": lambda moment: str(moment)[:10],
+    }
+    templates.filters["in_words"] = in_words
+    return templates
 
 
 def dataset_path(name: str) -> str:

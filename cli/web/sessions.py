@@ -86,7 +86,7 @@ class LoginThrottle:
 
 def _network_of(address: str) -> str:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return address if found.version == 4 else str(ipaddress.ip_network(f"{address}/64", strict=False))
+    return address if parsed.version == 4 else str(ipaddress.ip_network(f"{address}/64", strict=False))

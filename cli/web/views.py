@@ -50,14 +50,14 @@ class DashboardViews:
 
     def _render_view(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
         with self._viewer().open_view() as look:
-            told = make(look)
+            content = make(look)
             head = read_chain_head(look.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
         viewer = {"name": look.actor.name, "roles": sorted(look.roles)}
         if wants_json(request):
             beside = {"chain": chain} if chain else {}
-            return json_response({"viewer": viewer, "doubt": look.doubt, name: told, **beside})
-        frame: dict[str, Any] = {name: told, "viewer": viewer, "doubt": look.doubt, "broken": self.chain.is_bad()}
+            return json_response({"viewer": viewer, "doubt": look.doubt, name: content, **beside})
+        frame: dict[str, Any] = {name: content, "viewer": viewer, "doubt": look.doubt, "broken": self.chain.is_bad()}
         return html_response(f"{name}.html", **frame, chain=chain, here=name, secured=self.secured, **more)
 
     def overview(self, request: Request) -> Response:
@@ -94,8 +94,8 @@ class DashboardViews:
             raise RequestStateUnknown
 
         def make(look: View) -> Any:
-            wanted = datasets.find_dataset(look.session, name).id if name else None
-            return request_list(look, before, wanted, (state,) if state else ())
+            dataset_id = datasets.find_dataset(look.session, name).id if name else None
+            return request_list(look, before, dataset_id, (state,) if state else ())
 
         return self._render_view(
             request, "releases", make, states=REQUEST_STATES, wanted={"dataset": name, "state": state}
@@ -108,13 +108,13 @@ class DashboardViews:
 
     def report(self, request: Request) -> Response:
         """A report of a release, on a page that can do nothing."""
-        wanted = _text_parameter(request, "version") or "public"
-        if wanted not in ("steward", "public", "internal"):
+        version = _text_parameter(request, "version") or "public"
+        if version not in ("steward", "public", "internal"):
             raise ReportVersionUnknown
-        said = load_report(self._viewer(), _release_number(request), cast("Version", wanted))
+        content = load_report(self._viewer(), _release_number(request), cast("Version", version))
         if wants_json(request):
-            return json_response(said)
-        drawn = page(said)
+            return json_response(content)
+        drawn = page(content)
         return HTMLResponse(drawn, headers={"content-security-policy": report_policy(drawn)})
 
     def card(self, request: Request) -> Response:
@@ -127,10 +127,10 @@ class DashboardViews:
 
     def audit(self, request: Request) -> Response:
         """The record, searched."""
-        wanted = {name: found for name in SEARCH_FIELDS if (found := _text_parameter(request, name))}
+        search = {name: value for name in SEARCH_FIELDS if (value := _text_parameter(request, name))}
         before = _number_parameter(request, "before")
         return self._render_view(
-            request, "audit", lambda look: audit_page(look, wanted, before), searched=SEARCH_FIELDS
+            request, "audit", lambda look: audit_page(look, search, before), searched=SEARCH_FIELDS
         )
 
     def health(self, request: Request) -> Response:
@@ -158,9 +158,9 @@ class DashboardViews:
 def report_policy(drawn: str) -> str:
     """What a report may do: show itself in its own style, and nothing else, wherever its texts come from."""
     style = drawn.partition("<style>")[2].partition("</style>")[0]
-    named = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    style_digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
-        f"sandbox; default-src 'none'; style-src 'sha256-{named}'; base-uri 'none'; form-action 'none';"
+        f"sandbox; default-src 'none'; style-src 'sha256-{style_digest}'; base-uri 'none'; form-action 'none';"
         " frame-ancestors 'none'"
     )
 
@@ -175,10 +175,10 @@ def _without_suffix(request: Request, written: str) -> str:
 
 
 def _text_parameter(request: Request, name: str) -> str | None:
-    found = request.query_params.get(name)
-    if found is not None and (len(found) > LONGEST_PARAMETER or "\0" in found):
+    value = request.query_params.get(name)
+    if value is not None and (len(value) > LONGEST_PARAMETER or "\0" in value):
         raise InvalidParameter(name)
-    return found or None
+    return value or None
 
 
 def _number_parameter(request: Request, name: str) -> int | None:

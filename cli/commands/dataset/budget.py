@@ -40,15 +40,15 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
     Example: almoner budget show clinic
     """
     workspace = open_workspace(context.home)
-    found = load_budget(workspace, name)
-    balance, claim = found.balance, found.claim
+    budget = load_budget(workspace, name)
+    balance, claim = budget.balance, budget.claim
     data: dict[str, Json] = {
         "dataset": name,
-        "sharing": list(found.sharing),
-        "blocks": found.blocks,
+        "sharing": list(budget.sharing),
+        "blocks": budget.blocks,
         "epsilon_cap": claim.epsilon,
         "delta_cap": claim.delta,
-        "epsilon_spent": found.epsilon_spent,
+        "epsilon_spent": budget.epsilon_spent,
         "rho_cap": balance.cap.rho_text,
         "rho_spent": balance.spent.rho_text,
         "rho_held": balance.held.rho_text,
@@ -58,17 +58,19 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
         "delta_fail_spent": balance.spent.delta_text,
         "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
     }
-    spent_by = _spent_by_request(workspace, found)
+    spent_by = _spent_by_request(workspace, budget)
     more: dict[str, Json] = {
-        "cohorts": [_cohort_row(found, line) for line in found.cohorts],
-        "envelopes": list(map(envelope.envelope_to_json, found.envelopes)),
-        "window": None if found.window is None else _window_to_json(found.window),
-        "cap_changes": _claim_changes(found),
+        "cohorts": [_cohort_row(budget, line) for line in budget.cohorts],
+        "envelopes": list(map(envelope.envelope_to_json, budget.envelopes)),
+        "window": None if budget.window is None else _window_to_json(budget.window),
+        "cap_changes": _claim_changes(budget),
         "spent_by": spent_by,
-        "unprotected_figures": None if found.viewing is None else found.viewing.to_json(),
+        "unprotected_figures": None if budget.viewing is None else budget.viewing.to_json(),
     }
-    warned = [] if found.viewing is None else [found.viewing.sentence]
-    return CommandResult({**data, **more}, [fact_list(data), *warned, *_narrowing_table(found), _spent_table(spent_by)])
+    warned = [] if budget.viewing is None else [budget.viewing.sentence]
+    return CommandResult(
+        {**data, **more}, [fact_list(data), *warned, *_narrowing_table(budget), _spent_table(spent_by)]
+    )
 
 
 def _spent_by_request(workspace: Workspace, budget: BudgetView) -> list[Json]:
@@ -159,10 +161,10 @@ def show_forecast(
 
     Example: almoner budget forecast clinic --delta 1e-7
     """
-    found = load_budget(open_workspace(context.home), name, _parse_cohorts(cohorts))
+    budget = load_budget(open_workspace(context.home), name, _parse_cohorts(cohorts))
     rows = [
         (rung.epsilon, delta, rung.price.rho_text, rung.ever, rung.now, rung.after or "not affordable")
-        for rung in forecast_table(found, delta, scope)
+        for rung in forecast_table(budget, delta, scope)
     ]
     heads = {
         "epsilon": "epsilon",
@@ -173,12 +175,14 @@ def show_forecast(
         "epsilon_after_one": "lifetime epsilon after one",
     }
     data = [dict(zip(heads, row, strict=True)) for row in rows]
-    if found.window is None:
+    if budget.window is None:
         del heads["in_this_window"]
     where = f"in the envelope {scope}" if scope else "for requests without an envelope"
-    told = f"rho {found.left(scope).rho_text} is left {where}; the lifetime budget is rho {found.balance.cap.rho_text}"
+    sentence = (
+        f"rho {budget.left(scope).rho_text} is left {where}; the lifetime budget is rho {budget.balance.cap.rho_text}"
+    )
     shown = table(tuple(heads.values()), [[row[field] for field in heads] for row in data])
-    return CommandResult(data, [f"{told} (epsilon {found.claim.epsilon}).", shown])
+    return CommandResult(data, [f"{sentence} (epsilon {budget.claim.epsilon}).", shown])
 
 
 @command(app, "simulate")
@@ -200,16 +204,16 @@ def simulate(
     """
     workspace = open_workspace(context.home)
     read = _parse_cohorts(cohorts)
-    found = load_budget(workspace, name, read)
+    budget = load_budget(workspace, name, read)
     claimed = {"epsilon": _parse_decimal(epsilon), "delta": _parse_decimal(delta)}
-    price, left, rows = release_amount(claimed["epsilon"], claimed["delta"]), found.left(scope), []
+    price, left, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
-    for number in range(1, 0 if exceeds_window(found, price) else releases_ + 1):
-        asked = price * number
-        if not asked.fits(left):
+    for number in range(1, 0 if exceeds_window(budget, price) else releases_ + 1):
+        total = price * number
+        if not total.fits(left):
             break
-        window = None if found.window is None else window_of(found.window, price, number)
-        rows.append((number, (found.balance.spent + asked).rho_text, epsilon_after(found, asked), window))
+        window = None if budget.window is None else window_of(budget.window, price, number)
+        rows.append((number, (budget.balance.spent + total).rho_text, epsilon_after(budget, total), window))
     data = {
         "dataset": name,
         "scope": scope,
@@ -218,11 +222,11 @@ def simulate(
         **({"rotation": turns.to_json()} if turns else {}),
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
     }
-    told = [f"{len(rows)} of {releases_} releases fit into what is left."]
-    told.extend([str(turns)] if turns else [])
-    if found.window:
-        told.append(f"Window 1 is the {found.window.period} that is open or opens next.")
-    return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *told])
+    sentences = [f"{len(rows)} of {releases_} releases fit into what is left."]
+    sentences.extend([str(turns)] if turns else [])
+    if budget.window:
+        sentences.append(f"Window 1 is the {budget.window.period} that is open or opens next.")
+    return CommandResult(data, [table(("release", "rho spent", "lifetime epsilon", "window"), rows), *sentences])
 
 
 def window_of(window: PacingWindow, price: Amount, number: int) -> int:

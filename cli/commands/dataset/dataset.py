@@ -72,14 +72,14 @@ def register_dataset(
     Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
     """
     workspace = open_workspace(context.home)
-    wanted = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
+    registration_terms = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
     if shares_account_with:
         _refuse_second_claim(epsilon, delta, blocks)
-        registration.register_sharing(workspace, wanted, shares_account_with)
+        registration.register_sharing(workspace, registration_terms, shares_account_with)
     elif epsilon is None or delta is None:
         raise ClaimRequired
     else:
-        registration.register_dataset(workspace, wanted, epsilon, delta, blocks or 1)
+        registration.register_dataset(workspace, registration_terms, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
     return CommandResult(
@@ -162,9 +162,9 @@ def list_all(context: CommandContext) -> CommandResult:
     """
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
-        found = list(list_datasets(session))
+        rows = list(list_datasets(session))
     columns = ("name", "unit", "versions", "blocks", "epsilon_cap", "delta_cap", "epsilon_spent", "rho_left")
-    return CommandResult(found, [table(columns, [[row[c] for c in columns] for row in found])])
+    return CommandResult(rows, [table(columns, [[row[c] for c in columns] for row in rows])])
 
 
 @command(app, "show")
@@ -206,29 +206,32 @@ def propose_cap_change(
 
     Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
     """
-    made = propose_cap(open_workspace(context.home), name, epsilon, delta, reason, dry_run=dry_run)
-    spent = [lifetime_epsilon(made.spent, each.delta_conversion) for each in (made.before, made.after)]
+    proposal = propose_cap(open_workspace(context.home), name, epsilon, delta, reason, dry_run=dry_run)
+    spent = [lifetime_epsilon(proposal.spent, each.delta_conversion) for each in (proposal.before, proposal.after)]
     values = [
-        ("epsilon", made.before.epsilon, made.after.epsilon),
-        ("delta", made.before.delta, made.after.delta),
-        ("rho", made.before.cap.rho_text, made.after.cap.rho_text),
-        ("delta_fail", made.before.cap.delta_text, made.after.cap.delta_text),
+        ("epsilon", proposal.before.epsilon, proposal.after.epsilon),
+        ("delta", proposal.before.delta, proposal.after.delta),
+        ("rho", proposal.before.cap.rho_text, proposal.after.cap.rho_text),
+        ("delta_fail", proposal.before.cap.delta_text, proposal.after.cap.delta_text),
         ("epsilon_spent", *spent),
-        ("rho_spent", made.spent.rho_text, made.spent.rho_text),
+        ("rho_spent", proposal.spent.rho_text, proposal.spent.rho_text),
     ]
     data = {
-        "proposal": made.number,
+        "proposal": proposal.number,
         "dataset": name,
-        "sharing": list(made.sharing),
+        "sharing": list(proposal.sharing),
         "before": {field: before for field, before, _ in values},
         "after": {field: after for field, _, after in values},
-        "approvals_needed": made.needed,
+        "approvals_needed": proposal.needed,
     }
-    told = [made.growth, "Every later card of these datasets shows the change: " + ", ".join(made.sharing) + "."]
-    if made.raises:
-        told.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
+    sentences = [
+        proposal.growth,
+        "Every later card of these datasets shows the change: " + ", ".join(proposal.sharing) + ".",
+    ]
+    if proposal.raises:
+        sentences.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
     shown = table(("", "now", "with this proposal"), values, f"Lifetime claim of {name}")
-    return CommandResult(data, [shown, *told, *waiting_sentence(made.number, made.needed)])
+    return CommandResult(data, [shown, *sentences, *waiting_sentence(proposal.number, proposal.needed)])
 
 
 def _label_field_of(workspace: Workspace, uid: str) -> str | None:
@@ -260,12 +263,12 @@ def _read_metadata(path: Path | None) -> str | None:
 def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
     """A dataset for people: what its owner declares stands field by field, and a catalogue of groups by itself."""
     declared = shown["public_metadata"]
-    said = dict(declared) if isinstance(declared, Mapping) else {}
-    groups = [PublicGroup.model_validate(group) for group in said.pop("groups", ())]
+    metadata = dict(declared) if isinstance(declared, Mapping) else {}
+    groups = [PublicGroup.model_validate(group) for group in metadata.pop("groups", ())]
     plain = {name: value for name, value in shown.items() if name != "public_metadata"}
     rows = [(group.id, group.shown) for group in groups]
     return [
-        fact_list({**plain, **{f"declared: {name}": value for name, value in said.items()}}),
+        fact_list({**plain, **{f"declared: {name}": value for name, value in metadata.items()}}),
         *([groups_table(rows, "Catalogue for summaries")] if groups else []),
     ]
 

@@ -33,9 +33,11 @@ def open_envelope_command(
 
     Example: almoner budget scope open clinic trial-7 --epsilon 2 --delta 1e-7 --reason "agreed in May"
     """
-    made = open_envelope(open_workspace(context.home), name, scope, epsilon, delta, reason)
-    told = f"Envelope {scope} is open; requests draw on it with `scope: {scope}`."
-    return CommandResult({"dataset": name, **envelope_to_json(made)}, [told, fact_list(envelope_to_json(made))])
+    envelope = open_envelope(open_workspace(context.home), name, scope, epsilon, delta, reason)
+    sentence = f"Envelope {scope} is open; requests draw on it with `scope: {scope}`."
+    return CommandResult(
+        {"dataset": name, **envelope_to_json(envelope)}, [sentence, fact_list(envelope_to_json(envelope))]
+    )
 
 
 @command(app, "close")
@@ -45,8 +47,8 @@ def close_envelope_command(context: CommandContext, name: DatasetName, scope: Sc
     Example: almoner budget scope close clinic trial-7 --reason "the trial is over"
     """
     was = close_envelope(open_workspace(context.home), name, scope, reason)
-    told = f"Envelope {scope} is closed; rho {was.left.rho_text} is free again."
-    return CommandResult({"dataset": name, "open": False, **envelope_to_json(was)}, [told])
+    sentence = f"Envelope {scope} is closed; rho {was.left.rho_text} is free again."
+    return CommandResult({"dataset": name, "open": False, **envelope_to_json(was)}, [sentence])
 
 
 @command(app, "list")
@@ -55,8 +57,8 @@ def list_all(context: CommandContext, name: DatasetName) -> CommandResult:
 
     Example: almoner budget scope list clinic
     """
-    found = load_budget(open_workspace(context.home), name).envelopes
-    return CommandResult([envelope_to_json(envelope) for envelope in found], [envelope_table(found)])
+    envelopes = load_budget(open_workspace(context.home), name).envelopes
+    return CommandResult([envelope_to_json(envelope) for envelope in envelopes], [envelope_table(envelopes)])
 
 
 def envelope_to_json(envelope: Envelope) -> dict[str, Json]:

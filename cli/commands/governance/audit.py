@@ -71,10 +71,10 @@ def show_log(
 
     Example: almoner audit log --dataset clinic --kind ledger
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
+    search = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
     opened_record = _open_with_warning(context)
     with opened_record.database.read() as session:
-        page = audit_log.read_page(session, wanted, limit, before)
+        page = audit_log.read_page(session, search, limit, before)
     links = [link_to_json(link) for link in page.links]
     rows = [
         (x["seq"], str(x["at"])[:19], x["actor"], x["kind"], x["dataset"], x["request"], _link_summary(x))
@@ -97,10 +97,10 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
     with progress_bar(context):
         from flows.audit.verify import verify_record  # verifying bundles loads the mechanisms
 
-        found = verify_record(_open_with_warning(context), [located(each) for each in against or ()])
-    chain = found.chain
+        verification = verify_record(_open_with_warning(context), [located(each) for each in against or ()])
+    chain = verification.chain
     data = {
-        "sound": found.is_sound,
+        "sound": verification.is_sound,
         "holds": chain.holds,
         "links": chain.links,
         "head": chain.head.hash,
@@ -108,11 +108,11 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
         "reason": chain.reason,
         "clock_back": list(chain.clock_back),
         "unreadable": list(chain.unreadable),
-        "differences": list(found.differences),
-        "home": found.warning,
-        "against": [_anchor_row(witness, placed) for witness, placed in found.anchors],
+        "differences": list(verification.differences),
+        "home": verification.warning,
+        "against": [_anchor_row(witness, placed) for witness, placed in verification.anchors],
     }
-    return CommandResult(data, _verification_lines(found), exit_code=0 if found.is_sound else 1)
+    return CommandResult(data, _verification_lines(verification), exit_code=0 if verification.is_sound else 1)
 
 
 @command(app, "checkpoint")
@@ -126,8 +126,8 @@ def write_checkpoint(
     from flows.audit.verify import sign_checkpoint
 
     signed = sign_checkpoint(open_workspace(context.home), to)
-    told = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
-    return CommandResult(signed.model_dump(), [told])
+    sentence = f"Checkpoint of link {signed.seq} written to {to}. Keep it away from this machine."
+    return CommandResult(signed.model_dump(), [sentence])
 
 
 @command(app, "export")
@@ -149,16 +149,16 @@ def export_audit(
 
     Example: almoner audit export --format csv --dataset clinic --to record.csv
     """
-    wanted = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
+    search = LogFilter(dataset, release, actor, kind, mechanism, _parse_time(since), _parse_time(until))
     opened_record = _open_with_warning(context)
     with progress_bar(context):
-        done = write_export(opened_record, wanted, form, to)
+        done = write_export(opened_record, search, form, to)
     what = "events" if form is ExportFormat.OPENLINEAGE else "links"
     data = {"file": str(to), "format": form.value, what: done.count, "unreadable": list(done.unreadable)}
-    said = [f"{done.count} {what} written to {to}."]
+    sentences = [f"{done.count} {what} written to {to}."]
     if done.unreadable:
-        said.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
-    return CommandResult(data, said)
+        sentences.append(f"Unreadable: link {', '.join(map(str, done.unreadable))}; `almoner audit verify` says more.")
+    return CommandResult(data, sentences)
 
 
 @command(app, "mechanism")
@@ -183,55 +183,55 @@ def audit_mechanism(
 
     case = case_of(name)
     with progress_bar(context):
-        found = audit(case, trials, confidence, progress.report).to_json()
-    return CommandResult(found, _mechanism_result(found), exit_code=0 if found["holds"] else 1)
+        result = audit(case, trials, confidence, progress.report).to_json()
+    return CommandResult(result, _mechanism_result(result), exit_code=0 if result["holds"] else 1)
 
 
-def _mechanism_result(found: Mapping[str, Any]) -> list[RenderableType]:
-    claim, bound = found["claim"], found["bound"]
+def _mechanism_result(result: Mapping[str, Any]) -> list[RenderableType]:
+    claim, bound = result["claim"], result["bound"]
     rows = [
         ("claim", f"epsilon {claim['epsilon']} at delta {claim['delta']}"),
         ("lower bound", f"epsilon {bound['epsilon']}, too high with probability {1 - float(bound['confidence']):.2g}"),
-        ("trials", f"{found['trials']} on each input, {found['judged'][0]} of them judge"),
-        ("inputs", found["neighbours"]),
-        ("observed", f"{found['statistic']}; {found['hits'][0]} times against {found['hits'][1]}"),
-        ("seconds", found["seconds"]),
+        ("trials", f"{result['trials']} on each input, {result['judged'][0]} of them judge"),
+        ("inputs", result["neighbours"]),
+        ("observed", f"{result['statistic']}; {result['hits'][0]} times against {result['hits'][1]}"),
+        ("seconds", result["seconds"]),
     ]
-    told = (
+    sentence = (
         "Nothing contradicts the claim. That is no proof of it: the proof is beside the mechanism's code."
-        if found["holds"]
+        if result["holds"]
         else "THE CLAIM DOES NOT HOLD HERE: run nothing with this mechanism on this machine. Run `almoner doctor`."
     )
-    return [table(("what", "found"), rows), told]
+    return [table(("what", "found"), rows), sentence]
 
 
 def _open_with_warning(context: CommandContext) -> ReadOnlyWorkspace:
     """The record; what its home objects to is said at once, because everything read from it is in doubt."""
-    found = open_read_only(context.home)
-    if found.warning:
-        context.print_progress(f"WARNING: {found.warning}")
-    return found
+    record = open_read_only(context.home)
+    if record.warning:
+        context.print_progress(f"WARNING: {record.warning}")
+    return record
 
 
-def _verification_lines(found: "AuditVerification") -> list[str]:
-    chain = found.chain
-    told = [
+def _verification_lines(verification: "AuditVerification") -> list[str]:
+    chain = verification.chain
+    lines = [
         f"The chain holds: {chain.links} links, head {chain.head.hash}."
         if chain.holds
         else f"THE CHAIN IS BROKEN at link {chain.broken_at}: {chain.reason}."
     ]
     if chain.clock_back:
         places = ", ".join(map(str, chain.clock_back))
-        told.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
+        lines.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
     if chain.unreadable:
         places = ", ".join(map(str, chain.unreadable))
-        told.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
-    told.append(
-        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(found.differences)}."
-        if found.differences
+        lines.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
+    lines.append(
+        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(verification.differences)}."
+        if verification.differences
         else "Every row of the ledger has its link, and every link says what its rows say."
     )
-    return told + [_anchor_to_json(witness, placed) for witness, placed in found.anchors]
+    return lines + [_anchor_to_json(witness, placed) for witness, placed in verification.anchors]
 
 
 def _anchor_to_json(witness: "Anchor", placed: AnchorPlacement) -> str:

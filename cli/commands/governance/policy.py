@@ -28,15 +28,15 @@ def show_policy(context: CommandContext) -> CommandResult:
     Example: almoner policy show
     """
     workspace = open_workspace(context.home)
-    found = policy_in_force(workspace)
-    here = workspace.policy_digest
-    if found is None:
-        told = "# No policy is in force yet; the first request of an admin adopts that of their home."
-        return CommandResult({"digest": None, "policy": None, "home": here}, [told])
-    named = digest(model_to_json(found))
-    data = {"digest": named, "policy": model_to_json(found), "home": here}
-    same = "" if here == named else "\n# The policy.yaml of this home is another one."
-    return CommandResult(data, [f"# Policy {named}{same}\n{policy_text(found).rstrip()}"])
+    policy = policy_in_force(workspace)
+    file_digest = workspace.policy_digest
+    if policy is None:
+        heading = "# No policy is in force yet; the first request of an admin adopts that of their home."
+        return CommandResult({"digest": None, "policy": None, "home": file_digest}, [heading])
+    policy_digest = digest(model_to_json(policy))
+    data = {"digest": policy_digest, "policy": model_to_json(policy), "home": file_digest}
+    same = "" if file_digest == policy_digest else "\n# The policy.yaml of this home is another one."
+    return CommandResult(data, [f"# Policy {policy_digest}{same}\n{policy_text(policy).rstrip()}"])
 
 
 @command(app, "check")

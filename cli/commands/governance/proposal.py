@@ -29,8 +29,8 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner proposal list
     """
-    found = list_proposals(open_workspace(context.home))
-    return CommandResult([as_data(proposal) for proposal in found], [proposal_table(found)])
+    rows = list_proposals(open_workspace(context.home))
+    return CommandResult([as_data(proposal) for proposal in rows], [proposal_table(rows)])
 
 
 @command(app, "show")
@@ -42,19 +42,19 @@ def show_proposal(context: CommandContext, proposal: ProposalId) -> CommandResul
     workspace = open_workspace(context.home)
     shown = load_review(workspace, proposal, Gate.PROPOSAL)
     with workspace.database.read() as session:
-        found = proposal_row(session, proposals.find_proposal(session, proposal))
+        row = proposal_row(session, proposals.find_proposal(session, proposal))
         decisions = [
             (a.at, a.decision, p.name, a.reason, a.expires_at)
             for a, p in gates.decisions_on(session, proposal, Gate.PROPOSAL)
         ]
     names = ("at", "decision", "by", "reason", "expires_at")
-    given: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
-    data = {**as_data(found), "digest": shown.subject_digest, "approvals": given}
-    told: list[RenderableType] = [*render_review(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
-    return CommandResult(data, [*told, *_next_step(found)])
+    decisions_as_json: list[Json] = [dict(zip(names, decision, strict=True)) for decision in decisions]
+    data = {**as_data(row), "digest": shown.subject_digest, "approvals": decisions_as_json}
+    renderables: list[RenderableType] = [*render_review(shown), table((*names[:-1], "expires"), decisions, "Decisions")]
+    return CommandResult(data, [*renderables, *_next_step(row)])
 
 
-def _next_step(found: ProposalRow) -> list[str]:
-    if found.state != "open":
-        return [f"The proposal is {found.state}."]
-    return [f"{found.given} of {found.needed} approvals.", approve_hint(found.number)]
+def _next_step(proposal: ProposalRow) -> list[str]:
+    if proposal.state != "open":
+        return [f"The proposal is {proposal.state}."]
+    return [f"{proposal.given} of {proposal.needed} approvals.", approve_hint(proposal.number)]

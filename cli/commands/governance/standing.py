@@ -37,22 +37,22 @@ def propose_authorisation(
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
     workspace = open_workspace(context.home)
-    made = propose_change.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
-    price = made.quote.to_json(with_balance=made.with_balance)
-    one = Amount(made.terms.rho, made.terms.delta)
+    proposal = propose_change.propose_standing(workspace, written, runs, until, reason, dry_run=dry_run)
+    price = proposal.quote.to_json(with_balance=proposal.with_balance)
+    one = Amount(proposal.terms.rho, proposal.terms.delta)
     allowed = {
-        "dataset": made.quote.dataset.name,
+        "dataset": proposal.quote.dataset.name,
         "runs": runs,
-        "until": made.terms.until[:10],
+        "until": proposal.terms.until[:10],
         "rho_each": one.rho_text,
         "delta_fail_each": one.delta_text,
         "rho_together": (one * runs).rho_text,
-        **({"runs_that_fit_now": made.affordable_runs} if made.with_balance else {}),
+        **({"runs_that_fit_now": proposal.affordable_runs} if proposal.with_balance else {}),
     }
-    data = {"proposal": made.number, "approvals_needed": made.needed, **allowed, "price": price}
+    data = {"proposal": proposal.number, "approvals_needed": proposal.needed, **allowed, "price": price}
     ends = "It ends with the next version of almoner or of the policy: both are part of what is approved."
     shown = [*price_tables(price), fact_list(allowed, title="What would be authorised"), ends]
-    return CommandResult(data, [*shown, *waiting_sentence(made.number, made.needed)])
+    return CommandResult(data, [*shown, *waiting_sentence(proposal.number, proposal.needed)])
 
 
 @command(app, "list")
@@ -61,8 +61,8 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner standing list
     """
-    found = propose_change.list_proposals(open_workspace(context.home), "standing")
-    return CommandResult([as_data(proposal) for proposal in found], [proposal_table(found)])
+    rows = propose_change.list_proposals(open_workspace(context.home), "standing")
+    return CommandResult([as_data(proposal) for proposal in rows], [proposal_table(rows)])
 
 
 @command(app, "show")

@@ -47,24 +47,24 @@ def add_user(
     Example: almoner user add anna --key anna.pub --login anna --role analyst
     """
     _require_reason(reason)
-    public_key, wanted = parse_public_key(key), list(dict.fromkeys(role or ()))
+    public_key, roles = parse_public_key(key), list(dict.fromkeys(role or ()))
     workspace = open_workspace(context.home)
     if login is not None:
         require_valid_login(login)
     with workspace.database.write() as session:
-        made = principals.enrol(session, workspace.actor, name, public_key, login)
-        for each in wanted:
-            principals.grant(session, workspace.actor, made.name, each, reason)
-    rights = _grant_database_access(workspace, login, wanted)
-    data = {"name": made.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
-            "roles": wanted}  # fmt: skip
-    told: list[RenderableType] = [
-        f"{made.name} is enrolled.",
-        fact_list({**data, "roles": ", ".join(wanted) or "none yet"}),
+        principal = principals.enrol(session, workspace.actor, name, public_key, login)
+        for each in roles:
+            principals.grant(session, workspace.actor, principal.name, each, reason)
+    rights = _grant_database_access(workspace, login, roles)
+    data = {"name": principal.name, "public_key": public_key, "fingerprint": fingerprint(public_key), "login": login,
+            "roles": roles}  # fmt: skip
+    renderables: list[RenderableType] = [
+        f"{principal.name} is enrolled.",
+        fact_list({**data, "roles": ", ".join(roles) or "none yet"}),
     ]
     if login is None and not workspace.database.is_sqlite:
-        told.append("Without a login this person can only sign approvals elsewhere, for others to bring.")
-    return CommandResult({**data, "database_rights": grants_to_json(rights)}, [*told, *describe_grants(rights)])
+        renderables.append("Without a login this person can only sign approvals elsewhere, for others to bring.")
+    return CommandResult({**data, "database_rights": grants_to_json(rights)}, [*renderables, *describe_grants(rights)])
 
 
 @command(app, "list")
@@ -74,13 +74,13 @@ def list_all(context: CommandContext) -> CommandResult:
     Example: almoner user list --json
     """
     with open_read_only(context.home).database.read() as session:
-        persons, given = flow.list_people(session), flow.list_delegations(session)
+        persons, delegations = flow.list_people(session), flow.list_delegations(session)
     rows = [(p["name"], _roles_text(p["roles"]), p["login"], p["fingerprint"], str(p["since"])[:10]) for p in persons]
     shown = [table(("name", "roles", "login", "key", "since"), rows)]
-    if given:
+    if delegations:
         columns = ("number", "from", "to", "dataset", "valid_from", "valid_to", "reason", "signed")
-        shown.append(table(columns, [[row[c] for c in columns] for row in given], title="Delegations"))
-    return CommandResult({"people": persons, "delegations": given}, shown)
+        shown.append(table(columns, [[row[c] for c in columns] for row in delegations], title="Delegations"))
+    return CommandResult({"people": persons, "delegations": delegations}, shown)
 
 
 @command(app, "grant")
@@ -95,11 +95,11 @@ def grant_role(
     start, end = flow.parse_period(since, until)
     workspace = open_workspace(context.home)
     with workspace.database.write() as session:
-        made = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
+        grant = principals.grant(session, workspace.actor, name, role, reason, valid_from=start, valid_to=end)
         login = principals.find_principal(session, name).login
     rights = _grant_database_access(workspace, login, [role])
-    data = {"name": name, "role": role, "from": made.valid_from, "until": end}
-    span = f"from {made.valid_from[:10]}" + (f" through {until}" if until else ", for good")
+    data = {"name": name, "role": role, "from": grant.valid_from, "until": end}
+    span = f"from {grant.valid_from[:10]}" + (f" through {until}" if until else ", for good")
     return CommandResult(
         {**data, "database_rights": grants_to_json(rights)},
         [f"{name} has the role {role} {span}.", *describe_grants(rights)],
@@ -117,18 +117,20 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
     with workspace.database.write() as session:
         ended = principals.revoke(session, workspace.actor, name, role, reason)
         login = principals.find_principal(session, name).login
-        left = {
+        remaining = {
             g.role
             for g in principals.unexpired_grants(session)
             if g.principal_id == principals.find_principal(session, name).id
         }
     rights = (
-        revoke_login(workspace.database, login, including_read=not left)
-        if login and left <= READ_ONLY_ROLES
+        revoke_login(workspace.database, login, including_read=not remaining)
+        if login and remaining <= READ_ONLY_ROLES
         else RoleChanges()
     )
-    told = [f"{name} no longer has the role {role}.", *describe_grants(rights)]
-    return CommandResult({"name": name, "role": role, "ended": ended, "database_rights": grants_to_json(rights)}, told)
+    sentences = [f"{name} no longer has the role {role}.", *describe_grants(rights)]
+    return CommandResult(
+        {"name": name, "role": role, "ended": ended, "database_rights": grants_to_json(rights)}, sentences
+    )
 
 
 @command(app, "delegate")
@@ -176,11 +178,11 @@ def _grant_database_access(workspace: Workspace, login: str | None, roles: list[
 
 def _roles_text(roles: Json) -> str:
     now = utc_now()
-    told = []
+    parts = []
     for each in roles if isinstance(roles, list) else ():
         start = f" from {each['from'][:10]}" if each["from"] > now else ""
-        told.append(each["role"] + start + (f" until {each['until'][:10]}" if each["until"] else ""))
-    return ", ".join(told) or "none"
+        parts.append(each["role"] + start + (f" until {each['until'][:10]}" if each["until"] else ""))
+    return ", ".join(parts) or "none"
 
 
 def _require_reason(reason: str) -> None:

@@ -66,10 +66,10 @@ def train_adapter(
     from tasks.summarization.adapter_training.train import Wanted, train_adapter
 
     with progress_bar(context):
-        known = train_adapter(
+        trained = train_adapter(
             file, Wanted(called.name, model, called.licence, settings, description), device, anew=anew
         )
-    return CommandResult(_adapter_to_json(known), _adapter_page(known))
+    return CommandResult(_adapter_to_json(trained), _adapter_page(trained))
 
 
 @command(app, "list")
@@ -78,7 +78,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner adapter list --json
     """
-    found = list_adapters(lambda problem: context.print_progress(str(problem), problem.advice))
+    adapters = list_adapters(lambda problem: context.print_progress(str(problem), problem.advice))
     rows = [
         (
             each.meta.name,
@@ -87,10 +87,10 @@ def list_all(context: CommandContext) -> CommandResult:
             _size_text(each.meta),
             each.meta.training.file,
         )
-        for each in found
+        for each in adapters
     ]
     columns = ("name", "digest", "model", "size", "trained on")
-    return CommandResult([_adapter_to_json(each) for each in found], [table(columns, rows)])
+    return CommandResult([_adapter_to_json(each) for each in adapters], [table(columns, rows)])
 
 
 @command(app, "show")
@@ -102,8 +102,8 @@ def show_adapter(
 
     Example: almoner adapter show reviews
     """
-    known = find_adapter(adapter)
-    return CommandResult(_adapter_to_json(known), _adapter_page(known))
+    shown = find_adapter(adapter)
+    return CommandResult(_adapter_to_json(shown), _adapter_page(shown))
 
 
 def _adapter_to_json(adapter: KnownAdapter) -> dict[str, object]:

@@ -52,17 +52,17 @@ def add_endpoint_command(
 
     Example: almoner models endpoint add office --url https://llm.example.org/v1 --model qwen3-32b --key-env OFFICE_KEY
     """
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "url": url, "model": model, "key_env": key_env, "licence": licence, "price_in": price_in,
         "price_out": price_out, "currency": currency, "per_minute": per_minute,
         "tokens_per_minute": tokens_per_minute, "at_once": at_once, "timeout": timeout, "attempts": attempts,
         "token_limit": token_limit, "proxy": proxy, "ca_file": ca_file, "allow_http": allow_http or None,
     }  # fmt: skip
     require_plain_name("an endpoint", name)
-    endpoint = parse_endpoint(name, {field: value for field, value in given.items() if value is not None})
+    endpoint = parse_endpoint(name, {field: value for field, value in settings.items() if value is not None})
     add_endpoint(context.home, endpoint, replace=replace)
-    told = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
-    return CommandResult(_endpoint_to_json(endpoint), [_endpoint_table([endpoint]), told])
+    sentence = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
+    return CommandResult(_endpoint_to_json(endpoint), [_endpoint_table([endpoint]), sentence])
 
 
 @command(app, "list")
@@ -71,8 +71,8 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner models endpoint list
     """
-    found = list(endpoints_of(context.home.require()).values())
-    return CommandResult([_endpoint_to_json(each) for each in found], [_endpoint_table(found)])
+    endpoints = list(endpoints_of(context.home.require()).values())
+    return CommandResult([_endpoint_to_json(each) for each in endpoints], [_endpoint_table(endpoints)])
 
 
 @command(app, "remove")
@@ -87,8 +87,8 @@ def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResul
 
 
 def _endpoint_to_json(endpoint: Endpoint) -> dict[str, Json]:
-    said = model_to_json(endpoint)
-    return {**(said if isinstance(said, dict) else {}), "sha256": endpoint.digest}
+    fields = model_to_json(endpoint)
+    return {**(fields if isinstance(fields, dict) else {}), "sha256": endpoint.digest}
 
 
 def _endpoint_table(endpoints: list[Endpoint]) -> Any:

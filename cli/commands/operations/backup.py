@@ -41,11 +41,13 @@ def backup(
 
     taken = create_backup(open_workspace(context.home), to)
     data = {"file": str(taken.file), "at": taken.at, "ledger": taken.ledger, "link": taken.seq, "files": taken.files}
-    told = [f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."]
+    sentences = [
+        f"{taken.files} files and the keys are in {taken.file} (0600). The ledger ends there at link {taken.seq}."
+    ]
     if taken.ledger != "sqlite":
-        told.append("The ledger is not in it: back it up with the tools of PostgreSQL (docs/backup.md).")
+        sentences.append("The ledger is not in it: back it up with the tools of PostgreSQL (docs/backup.md).")
     return CommandResult(
-        data, [*told, "This file contains the private texts and your signing key. Protect it accordingly."]
+        data, [*sentences, "This file contains the private texts and your signing key. Protect it accordingly."]
     )
 
 
@@ -67,17 +69,17 @@ def restore(
 
     if record_only:
         done = restore_ledger(archive, context.home)
-        told = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
+        sentences = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
     elif reason is None or not reason.strip():
         raise RestoreReasonMissing
     else:
         done = restore_home(archive, context.home, reason, [located(each) for each in against or ()], old_home)
-        told = [
+        sentences = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",
         ]
     data = {"home": str(done.home), "taken_at": done.taken_at, "link": done.seq, "head": done.head}
-    return CommandResult(data | {"record_only": record_only}, told)
+    return CommandResult(data | {"record_only": record_only}, sentences)
 
 
 class RestoreReasonMissing(UsageError):

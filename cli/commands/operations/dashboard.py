@@ -48,17 +48,17 @@ def dashboard(
     from cli.web.application import serve_dashboard
     from flows.dashboard.viewer import open_viewer
 
-    asked = AccessOptions(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
-    made = access_policy(asked)
-    with open_viewer(context.home).open_view() as look:  # refuse now what every page would refuse
+    options = AccessOptions(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
+    access = access_policy(options)
+    with open_viewer(context.home).open_view() as view:  # refuse now what every page would refuse
         context.print_progress(
-            f"The dashboard of {context.home.root} for {look.actor.name}: {made.url}", "Ctrl-C ends it."
+            f"The dashboard of {context.home.root} for {view.actor.name}: {access.url}", "Ctrl-C ends it."
         )
     try:
-        serve_dashboard(context.home, made)
+        serve_dashboard(context.home, access)
     except OSError as problem:
         raise AddressNotAvailable(bind, port, problem.strerror or type(problem).__name__) from None
-    return CommandResult({"url": made.url, "ended": True})
+    return CommandResult({"url": access.url, "ended": True})
 
 
 class AddressNotAvailable(EnvironmentProblem):

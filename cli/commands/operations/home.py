@@ -72,11 +72,11 @@ def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = 
     if actor is None:
         return _enrolment_result(home, database, key, None)
     adopt_first_policy(open_workspace(home))
-    made = _home_facts(home, database, key) | {"principal": actor.name}
+    facts = _home_facts(home, database, key) | {"principal": actor.name}
     advice = "Back up the keys folder: without it a partition cannot be continued and nothing can be signed."
     return CommandResult(
-        made | {"enrolled": True, "database_rights": grants_to_json(rights + more)},
-        ["Project home ready.", fact_list(made), advice, *describe_grants(rights + more), _home_option_hint(home)],
+        facts | {"enrolled": True, "database_rights": grants_to_json(rights + more)},
+        ["Project home ready.", fact_list(facts), advice, *describe_grants(rights + more), _home_option_hint(home)],
     )
 
 
@@ -117,17 +117,19 @@ def _enrolment_result(
     name = getpass.getuser()
     login = "" if database.is_sqlite else f" --login {shlex.quote(database.engine.url.username or name)}"
     typed = f"almoner user add {shlex.quote(name)} --key {key.public_key}{login} --role ROLE"
-    made = _home_facts(home, database, key)
-    told: list[RenderableType] = ["This home has its folders and its key; the ledger does not know its owner yet."]
+    facts = _home_facts(home, database, key)
+    renderables: list[RenderableType] = [
+        "This home has its folders and its key; the ledger does not know its owner yet."
+    ]
     if problem is not None:
-        told = [f"This home has its folders and its key, but: {problem.message}"]
+        renderables = [f"This home has its folders and its key, but: {problem.message}"]
     steps = (f"An admin types, in a home of their own (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
              f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
              " works.")  # fmt: skip
     reason = None if problem is None else {"error": problem.name, "message": problem.message}
     return CommandResult(
-        made | {"principal": None, "enrolled": False, "admin_types": typed, "problem": reason},
-        [*told, fact_list(made), steps],
+        facts | {"principal": None, "enrolled": False, "admin_types": typed, "problem": reason},
+        [*renderables, fact_list(facts), steps],
         exit_code=0 if problem is None else problem.exit_code,
     )
 
@@ -167,16 +169,16 @@ def _verdict_text(finding: Finding) -> str:
 def _check_structure(workspace: Workspace) -> Iterator[Finding]:
     """The constraints, indexes and triggers in the database are those the migrations make."""
     if not may_upgrade(workspace.database):
-        told = "not compared: that takes the login of the tables' owner"
-        yield Finding("constraints, indexes and triggers", ok=True, detail=told)
+        detail = "not compared: that takes the login of the tables' owner"
+        yield Finding("constraints, indexes and triggers", ok=True, detail=detail)
         return
     with workspace.database.engine.begin() as connection:
-        found = schema_differences(connection)
-    yield Finding("constraints, indexes and triggers are complete", ok=not found, detail="; ".join(found))
+        differences = schema_differences(connection)
+    yield Finding("constraints, indexes and triggers are complete", ok=not differences, detail="; ".join(differences))
 
 
 def _home_option_hint(home: ProjectHome) -> str:
-    found = ProjectHome.locate()
-    if found == home and ("ALMONER_HOME" in os.environ or home.root.name == ".almoner"):
+    default_home = ProjectHome.locate()
+    if default_home == home and ("ALMONER_HOME" in os.environ or home.root.name == ".almoner"):
         return "Next: `almoner dataset register NAME --unit FIELD --epsilon E --delta D`."
     return f"Use it with `--home {home.root}` or `export ALMONER_HOME={home.root}`."

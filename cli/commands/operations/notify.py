@@ -39,17 +39,17 @@ def add_channel_command(
 
     Example: almoner notify add stewards --webhook https://hooks.example.org/almoner --secret-env HOOK_SECRET
     """
-    given = [each for each in (log, webhook, email) if each]
-    if len(given) != 1:
+    targets = [each for each in (log, webhook, email) if each]
+    if len(targets) != 1:
         raise ChannelTypeConflict
-    said: dict[str, Any] = {"kind": "log", "file": str(log and log.absolute())}
+    settings: dict[str, Any] = {"kind": "log", "file": str(log and log.absolute())}
     if webhook:
-        said = {"kind": "webhook", "url": webhook, "secret_env": secret_env}
+        settings = {"kind": "webhook", "url": webhook, "secret_env": secret_env}
     if email:
-        said = {"kind": "email", "to": email, "sender": sender, **_parse_server(smtp or ""), "tls": tls,
+        settings = {"kind": "email", "to": email, "sender": sender, **_parse_server(smtp or ""), "tls": tls,
                 "user_env": user_env, "password_env": password_env}  # fmt: skip
     require_plain_name("a channel", name)
-    channel = parse_channel(name, {field: value for field, value in said.items() if value is not None})
+    channel = parse_channel(name, {field: value for field, value in settings.items() if value is not None})
     notify.add_channel(context.home, name, channel)
     return CommandResult(
         _channel_to_json(name, channel), [_channel_table({name: channel}), f"Try it: `almoner notify test {name}`."]
@@ -67,13 +67,13 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner notify list
     """
-    found, places = channels_of(context.home.require()), notify.channel_progress(context.home)
+    channels, places = channels_of(context.home.require()), notify.channel_progress(context.home)
     data = [
         {**_channel_to_json(name, each), "next": places[name].next if name in places else None,
          "failures": places[name].failures if name in places else 0}
-        for name, each in found.items()
+        for name, each in channels.items()
     ]  # fmt: skip
-    return CommandResult(data, [_channel_table(found)])
+    return CommandResult(data, [_channel_table(channels)])
 
 
 @command(app, "remove")
@@ -102,10 +102,10 @@ def send_waiting(context: CommandContext) -> CommandResult:
 
     Example: almoner notify send
     """
-    found = notify.deliver_notices(context.home)
-    rows = [(each.channel, each.sent, each.failed, each.detail) for each in found]
+    deliveries = notify.deliver_notices(context.home)
+    rows = [(each.channel, each.sent, each.failed, each.detail) for each in deliveries]
     data = [dict(zip(("channel", "sent", "failed", "detail"), row, strict=True)) for row in rows]
-    failed = any(each.failed for each in found)
+    failed = any(each.failed for each in deliveries)
     return CommandResult(data, [table(("channel", "sent", "failed", "told"), rows)], exit_code=3 if failed else 0)
 
 

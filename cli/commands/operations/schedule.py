@@ -41,27 +41,31 @@ def create_schedule_command(
     Example: almoner schedule create 1 --cron "0 6 * * 1" --zone Europe/Berlin --reason "the weekly report" --dry-run
     """
     kind, rule = _single_rule(cron, every, rrule)
-    made = scheduling.create_schedule(
+    schedule = scheduling.create_schedule(
         open_workspace(context.home), standing, kind, rule, zone=zone, start=start, reason=reason, dry_run=dry_run
     )
     data: dict[str, Json] = {
-        "schedule": made.number,
-        "dataset": made.dataset,
+        "schedule": schedule.number,
+        "dataset": schedule.dataset,
         "standing": standing,
-        **asdict(made.timing),
-        "coming": list(made.next_slots),
-        "slots_until_it_ends": made.slots_until,
-        "runs_left": made.runs_left,
-        "last_run": made.last_run,
-        "afforded": made.affordable_runs.to_json() if made.affordable_runs else None,
+        **asdict(schedule.timing),
+        "coming": list(schedule.next_slots),
+        "slots_until_it_ends": schedule.slots_until,
+        "runs_left": schedule.runs_left,
+        "last_run": schedule.last_run,
+        "afforded": schedule.affordable_runs.to_json() if schedule.affordable_runs else None,
     }
     plain = _minute_text({name: value for name, value in data.items() if name != "afforded"})
-    last = "Dry run: nothing was made." if made.number is None else f"Schedule {made.number}. Next: `almoner serve`."
+    last = (
+        "Dry run: nothing was made."
+        if schedule.number is None
+        else f"Schedule {schedule.number}. Next: `almoner serve`."
+    )
     return CommandResult(
         data,
         [
             fact_list(plain, title="Schedule; times are UTC"),
-            *([str(made.affordable_runs)] if made.affordable_runs else []),
+            *([str(schedule.affordable_runs)] if schedule.affordable_runs else []),
             last,
         ],
     )
@@ -74,10 +78,10 @@ def _minute_text(said: dict[str, Json]) -> Mapping[str, object]:
 
 
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
-    given = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
-    if len(given) != 1:
+    rules = [(k, r) for k, r in (("cron", cron), ("interval", every), ("rrule", rrule)) if r is not None]
+    if len(rules) != 1:
         raise ScheduleRuleConflict
-    return given[0]
+    return rules[0]
 
 
 @command(app, "list")
@@ -88,10 +92,11 @@ def list_all(
 
     Example: almoner schedule list
     """
-    found = scheduling.list_schedules(open_workspace(context.home), dataset)
+    rows = scheduling.list_schedules(open_workspace(context.home), dataset)
     columns = ("schedule", "dataset", "state", "rule", "zone", "next", "last slot", "became", "standing", "runs used")
     return CommandResult(
-        [each.to_json() for each in found], [table(columns, [_schedule_table_row(each) for each in found])]
+        [each.to_json() for each in rows],
+        [table(columns, [_schedule_table_row(each) for each in rows])],
     )
 
 
@@ -106,8 +111,8 @@ def _schedule_table_row(schedule: ScheduleRow) -> tuple[object, ...]:
 
 
 def _slot_outcome(slot: SlotRow) -> str:
-    told = f"{slot.state}: {slot.reason}" if slot.reason else slot.state
-    return told if slot.request is None else f"request {slot.request}, {told}"
+    outcome = f"{slot.state}: {slot.reason}" if slot.reason else slot.state
+    return outcome if slot.request is None else f"request {slot.request}, {outcome}"
 
 
 @command(app, "show")
@@ -120,9 +125,9 @@ def show_schedule(
 
     Example: almoner schedule show 1
     """
-    found, slots = scheduling.load_schedule(open_workspace(context.home), number, limit)
-    data = {**found.to_json(), "slots": [asdict(slot) for slot in slots]}
-    plain = _minute_text({name: value for name, value in found.to_json().items() if name != "last"})
+    schedule, slots = scheduling.load_schedule(open_workspace(context.home), number, limit)
+    data = {**schedule.to_json(), "slots": [asdict(slot) for slot in slots]}
+    plain = _minute_text({name: value for name, value in schedule.to_json().items() if name != "last"})
     rows = [(slot.slot[:16], slot.request, slot.state, slot.reason, slot.detail) for slot in slots]
     shown: list[RenderableType] = [fact_list(plain, title=f"Schedule {number}; times are UTC")]
     return CommandResult(data, [*shown, table(("slot", "request", "state", "reason", "told"), rows, "Slots")])
@@ -156,8 +161,8 @@ def end_schedule(context: CommandContext, number: Number, reason: Reason) -> Com
 
 
 def _changed_definition(context: CommandContext, number: int, kind: str, reason: str) -> CommandResult:
-    found = scheduling.change_schedule(open_workspace(context.home), number, kind, reason)
-    return CommandResult(found.to_json(), [f"Schedule {number} is {found.state}."])
+    schedule = scheduling.change_schedule(open_workspace(context.home), number, kind, reason)
+    return CommandResult(schedule.to_json(), [f"Schedule {number} is {schedule.state}."])
 
 
 @command(app, "run")

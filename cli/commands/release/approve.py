@@ -176,25 +176,30 @@ def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdic
     number, gate = _required_number(options), _required_gate(options)
     _given_reason(options)
     workspace = open_workspace(context.home)
-    asked = decide.load_review(workspace, number, gate)
-    reason = _signed_reason(options, asked)
+    review = decide.load_review(workspace, number, gate)
+    reason = _signed_reason(options, review)
     if verdict == "approve":
-        decide.require_waiting(asked)
-        decide.rehearse_decision(workspace, asked, verdict, reason, options.on_behalf_of)
-        _show_and_confirm(context, asked, reason, options.confirm)
+        decide.require_waiting(review)
+        decide.rehearse_decision(workspace, review, verdict, reason, options.on_behalf_of)
+        _show_and_confirm(context, review, reason, options.confirm)
     else:
-        context.print_progress(*render_review(asked))
-    state = decide.decide(workspace, asked, verdict, reason, options.on_behalf_of)
+        context.print_progress(*render_review(review))
+    state = decide.decide(workspace, review, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
-    return _decision_result(asked, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
+    return _decision_result(review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
 
 
 def _export_review(context: CommandContext, options: ApproveOptions) -> CommandResult:
     options.require(("number", "gate", "export"))
     workspace, path = open_workspace(context.home), _required_path(options.export)
-    asked = decide.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
-    data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "question": str(path)}
-    private = "It holds unpublished texts: keep it as private as them." if asked.gate is Gate.PUBLISH else ""
+    review = decide.export_for_signing(workspace, _required_number(options), _required_gate(options), path)
+    data = {
+        "request": review.number,
+        "gate": review.gate,
+        "subject_sha256": review.subject_digest,
+        "question": str(path),
+    }
+    private = "It holds unpublished texts: keep it as private as them." if review.gate is Gate.PUBLISH else ""
     steps = f"The steward signs it with `almoner approve --from {path.name} --reason TEXT --export signed.json`."
     return CommandResult(data, [f"The question is in {path}; nothing is decided. {private}".strip(), steps])
 
@@ -204,18 +209,18 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     _given_reason(options)
     home, path = context.home.require(), _required_path(options.export)
     key = SigningKey.load(signing_key_path(home))
-    asked = import_review(_required_path(options.ask), key.public_key, home.root)
-    reason = _signed_reason(options, asked)
-    decide.require_waiting(asked)
-    decide.require_steward(asked, key)
-    _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
-    made = decide.sign_offline(key, asked, reason, options.on_behalf_of)
-    write_approval(path, made)
-    data = {"request": asked.number, "gate": asked.gate, "subject_sha256": asked.subject_digest, "by": made.approver,
-            "expires_at": made.expires_at, "approval": str(path)}  # fmt: skip
-    steps = f"Bring it back: `almoner approve {asked.number} --gate {asked.gate} --import {path.name}`."
+    review = import_review(_required_path(options.ask), key.public_key, home.root)
+    reason = _signed_reason(options, review)
+    decide.require_waiting(review)
+    decide.require_steward(review, key)
+    _show_and_confirm(context, review, reason, options.confirm, elsewhere=True)
+    signed = decide.sign_offline(key, review, reason, options.on_behalf_of)
+    write_approval(path, signed)
+    data = {"request": review.number, "gate": review.gate, "subject_sha256": review.subject_digest,
+            "by": signed.approver, "expires_at": signed.expires_at, "approval": str(path)}  # fmt: skip
+    steps = f"Bring it back: `almoner approve {review.number} --gate {review.gate} --import {path.name}`."
     return CommandResult(
-        data, [f"Signed by {made.approver} in {path}; nothing is recorded until it is brought back.", steps]
+        data, [f"Signed by {signed.approver} in {path}; nothing is recorded until it is brought back.", steps]
     )
 
 
@@ -223,44 +228,46 @@ def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandRes
     options.require(("ask", options.reason_text), ("on_behalf_of", "confirm"))
     _given_reason(options)
     workspace = open_workspace(context.home)
-    asked = import_review(_required_path(options.ask), workspace.key.public_key, context.home.root)
-    reason = _signed_reason(options, asked)
-    decide.require_waiting(asked)
-    decide.require_steward(asked, workspace.key)
-    decide.rehearse_decision(workspace, asked, "approve", reason, options.on_behalf_of)
-    _show_and_confirm(context, asked, reason, options.confirm, elsewhere=True)
-    state = decide.decide(workspace, asked, "approve", reason, options.on_behalf_of)
-    return _decision_result(asked, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
+    review = import_review(_required_path(options.ask), workspace.key.public_key, context.home.root)
+    reason = _signed_reason(options, review)
+    decide.require_waiting(review)
+    decide.require_steward(review, workspace.key)
+    decide.rehearse_decision(workspace, review, "approve", reason, options.on_behalf_of)
+    _show_and_confirm(context, review, reason, options.confirm, elsewhere=True)
+    state = decide.decide(workspace, review, "approve", reason, options.on_behalf_of)
+    return _decision_result(review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
 
 def _import_approval(context: CommandContext, options: ApproveOptions) -> CommandResult:
     options.require(("number", "gate", "signed"), ("confirm",))
     workspace, signed = open_workspace(context.home), read_approval(_required_path(options.signed))
-    asked = decide.load_review(workspace, _required_number(options), _required_gate(options))
-    decide.require_waiting(asked)
-    decide.check_signed_approval(asked, signed)
-    _show_and_confirm(context, asked, signed.reason, options.confirm)
-    state = decide.import_approval(workspace, asked, signed)
-    said = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
-    return _decision_result(asked, "approve", state, signed.approver, said)
+    review = decide.load_review(workspace, _required_number(options), _required_gate(options))
+    decide.require_waiting(review)
+    decide.check_signed_approval(review, signed)
+    _show_and_confirm(context, review, signed.reason, options.confirm)
+    state = decide.import_approval(workspace, review, signed)
+    sentence = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
+    return _decision_result(review, "approve", state, signed.approver, sentence)
 
 
 def _show_and_confirm(
-    context: CommandContext, asked: Review, reason: str, given: str | None, *, elsewhere: bool = False
+    context: CommandContext, review: Review, reason: str, confirmation: str | None, *, elsewhere: bool = False
 ) -> None:
-    screen = render_review(asked, elsewhere=elsewhere)
-    if asked.missed_bounds:
+    screen = render_review(review, elsewhere=elsewhere)
+    if review.missed_bounds:
         screen.append(plain_text(f"\nThe approval says: {reason}"))  # which names what it overrides
     print_renderables(context.console, screen)  # also under --json: nobody is asked about what they have not seen
-    confirm(asked.dataset, f"Type the name of the dataset to approve at the {asked.gate} gate", given)
+    confirm(review.dataset, f"Type the name of the dataset to approve at the {review.gate} gate", confirmation)
 
 
-def _decision_result(asked: Review, verdict: str, state: str, by: str, said: str) -> CommandResult:
-    what = asked.gate.subject
-    data = {what: asked.number, "gate": asked.gate, "decision": verdict, "state": state, "by": by,
-            "subject_sha256": asked.subject_digest}  # fmt: skip
-    lines = [f"{said} at the {asked.gate} gate; the {what} is {state}."]
-    return CommandResult(data, lines + [text.format(asked.number) for text in _NEXT_STEPS.get((asked.gate, state), ())])
+def _decision_result(review: Review, verdict: str, state: str, by: str, sentence: str) -> CommandResult:
+    what = review.gate.subject
+    data = {what: review.number, "gate": review.gate, "decision": verdict, "state": state, "by": by,
+            "subject_sha256": review.subject_digest}  # fmt: skip
+    lines = [f"{sentence} at the {review.gate} gate; the {what} is {state}."]
+    return CommandResult(
+        data, lines + [text.format(review.number) for text in _NEXT_STEPS.get((review.gate, state), ())]
+    )
 
 
 _NEXT_STEPS: dict[tuple[Gate, str], tuple[str, ...]] = {
@@ -286,18 +293,18 @@ def _required_gate(options: ApproveOptions) -> Gate:
 
 def _given_reason(options: ApproveOptions) -> str:
     """What was typed as --reason or --override."""
-    said = options.reason if options.override is None else options.override
-    if said is None or not said.strip():
+    reason = options.reason if options.override is None else options.override
+    if reason is None or not reason.strip():
         raise DecisionReasonMissing
-    return said.strip()
+    return reason.strip()
 
 
-def _signed_reason(options: ApproveOptions, asked: Review) -> str:
+def _signed_reason(options: ApproveOptions, review: Review) -> str:
     """What is signed as the reason: an override also names what it overrides."""
     return (
         _given_reason(options)
         if options.override is None
-        else decide.override_reason_for(asked, _given_reason(options))
+        else decide.override_reason_for(review, _given_reason(options))
     )
 
 

@@ -46,10 +46,10 @@ def run_attack(
 
     request_id = parse_digits(request)
     source = _read_request_file(Path(request)) if request_id is None else request_id
-    wanted = TwinAttackRequest(source, on, members, canaries, copies, anew)
+    attack_request = TwinAttackRequest(source, on, members, canaries, copies, anew)
     with progress_bar(context):
-        found = attack_on_twin(context.home.root, wanted, device)
-    return CommandResult(found, _result_tables(found))
+        result = attack_on_twin(context.home.root, attack_request, device)
+    return CommandResult(result, _result_tables(result))
 
 
 @command(app, "list")
@@ -58,7 +58,7 @@ def list_all(context: CommandContext) -> CommandResult:
 
     Example: almoner attack list --json
     """
-    found = list_results(context.home.require())
+    results = list_results(context.home.require())
     rows = [
         (
             each["twin"]["name"],
@@ -70,29 +70,29 @@ def list_all(context: CommandContext) -> CommandResult:
             "yes" if each["finished"] else "no",
             each["configuration_digest"][:12],
         )
-        for each in found
+        for each in results
     ]
     columns = ("twin", "mechanism", "epsilon", "members", "non-members", "canaries", "finished", "configuration")
-    return CommandResult(found, [table(columns, rows)])
+    return CommandResult(results, [table(columns, rows)])
 
 
 def _read_request_file(path: Path) -> Mapping[str, object]:
     return read_fields(path, str(path), ReleaseRequest.model_fields)
 
 
-def _result_tables(found: Mapping[str, Any]) -> list[RenderableType]:
-    runs = {each["name"]: {r["name"]: r["line"] for r in each["results"]} for each in found["runs"]}
+def _result_tables(result: Mapping[str, Any]) -> list[RenderableType]:
+    runs = {each["name"]: {r["name"]: r["line"] for r in each["results"]} for each in result["runs"]}
     columns = [name for name in RELEASE_COLUMNS if name in runs]
     rows = [
         (attack.replace("_", " "), *(runs[column].get(attack) for column in columns))
         for attack in next(iter(runs.values()))
     ]
-    said = (
-        f"On {found['twin']['name']!r}: {found['members']} members, {found['nonmembers']} non-members,"
-        f" {found['canaries']} canaries said {found['copies']} times each."
+    verdict = (
+        f"On {result['twin']['name']!r}: {result['members']} members, {result['nonmembers']} non-members,"
+        f" {result['canaries']} canaries said {result['copies']} times each."
     )
     return [
         table(("attack", *(RELEASE_COLUMNS[column] for column in columns)), rows),
-        said,
+        verdict,
         "An attack that finds nothing on the right cannot win: there its failure on the left says nothing.",
     ]

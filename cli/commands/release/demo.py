@@ -132,9 +132,9 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     runner.run_command("publish 1 --to out")
     runner.print_text("Anybody can check the bundle: no ledger, no network.")
     runner.run_command("verify-release out/clinic-release-1")
-    found = _leaked_secrets(folder / "out", secrets)
+    leaked = _leaked_secrets(folder / "out", secrets)
     runner.print_text(
-        f"Of {len(secrets)} planted secrets (phones, e-mails, names, record numbers), the bundle holds {found}."
+        f"Of {len(secrets)} planted secrets (phones, e-mails, names, record numbers), the bundle holds {leaked}."
     )
     runner.print_text("One changed byte is found:")
     card = folder / "out" / "clinic-release-1" / "README.md"
@@ -153,7 +153,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     data = {
         "steps": [{"command": c, "seconds": round(s, 1)} for c, s in runner.times],
         "texts": texts,
-        "secrets_found": found,
+        "secrets_found": leaked,
     }
     rows = [(step, f"{seconds:.1f}") for step, seconds in runner.times]
     return CommandResult(data, [table(("step", "seconds"), rows, "Time of each step")])

@@ -60,11 +60,11 @@ def verify_bundle(
     Example: almoner verify-release out/clinic-release-1
     """
     with ExitStack() as held:
-        here = held.enter_context(open_bundle_folder(context.home, located(folder)))
+        bundle_folder = held.enter_context(open_bundle_folder(context.home, located(folder)))
         later = (
             None if revocations is None else held.enter_context(open_bundle_folder(context.home, located(revocations)))
         )
-        report = verify_release(here, key, later)
+        report = verify_release(bundle_folder, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion
     return CommandResult(

@@ -77,8 +77,8 @@ def _propose_result(
     if proposal.request_id is None:
         return CommandResult(data, [*price_tables(price), "Dry run: nothing was submitted."])
     if standing is not None:
-        told = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
-        return CommandResult(data, [*price_tables(price), told, f"Next: `almoner run {proposal.request_id}`."])
+        sentence = f"Submitted as request {proposal.request_id}, and approved under standing authorisation {standing}."
+        return CommandResult(data, [*price_tables(price), sentence, f"Next: `almoner run {proposal.request_id}`."])
     done = f"Submitted as request {proposal.request_id}; nothing is spent until a steward approves and it is run."
     return CommandResult(
         data,
@@ -97,7 +97,7 @@ def list_all(
     """
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
-        rows = [_request_summary(session, found) for found in requests.list_all(session)]
+        rows = [_request_summary(session, request) for request in requests.list_all(session)]
     if waiting:
         rows = [row for row in rows if row["state"] in STATES_AT_A_GATE]
     columns = ("request", "dataset", "kind", "mechanism", "epsilon", "delta", "state", "requester", "submitted")
@@ -113,7 +113,7 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
     workspace = open_workspace(context.home)
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
-        found = requests.find_request(session, request)
+        row = requests.find_request(session, request)
         artifact = artifacts.artifact_of(session, request)
         steps = [(s.at, s.from_state, s.to_state, s.detail) for s in requests.history(session, request)]
         decisions = [
@@ -121,11 +121,11 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
         data = {
-            **_request_summary(session, found),
-            "canonical": request_body(found),
+            **_request_summary(session, row),
+            "canonical": request_body(row),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
-            "standing": found.standing_id,
+            "standing": row.standing_id,
             "proposals": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
             "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
             "approvals": [
@@ -167,14 +167,14 @@ def retract_release(
     Example: almoner release retract 1 --reason "a text names a street"
     """
     workspace = open_workspace(context.home)
-    made = propose_retraction(workspace, request, reason)
+    proposal = propose_retraction(workspace, request, reason)
     with workspace.database.read() as session:
         places = artifacts.deliveries(session, request)
-    data = {"proposal": made.number, "request": request, "dataset": made.dataset, "approvals_needed": made.needed,
-            "rho_spent": made.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
-    stays = f"The rho {made.spent.rho_text} that release {request} spent stays spent."
+    data = {"proposal": proposal.number, "request": request, "dataset": proposal.dataset,
+            "approvals_needed": proposal.needed, "rho_spent": proposal.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
+    stays = f"The rho {proposal.spent.rho_text} that release {request} spent stays spent."
     out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
-    return CommandResult(data, [*waiting_sentence(made.number, made.needed), stays, *([out] if places else [])])
+    return CommandResult(data, [*waiting_sentence(proposal.number, proposal.needed), stays, *([out] if places else [])])
 
 
 def register(root: typer.Typer) -> None:

@@ -50,14 +50,14 @@ def report(
         find_artifact(workspace, request)  # refused at once where there is nothing to report; what follows loads torch
         from flows.reports.build import report_facts
 
-        said = contents(version, report_facts(workspace, request, version))
+        content = contents(version, report_facts(workspace, request, version))
     if out is not None:
-        path = write_report(out, said)
+        path = write_report(out, content)
     elif not context.as_json:
-        path = replace_page(workspace.home, said)
+        path = replace_page(workspace.home, content)
     else:
-        return CommandResult(json.loads(json.dumps(said)))
-    return CommandResult(said, [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)])
+        return CommandResult(json.loads(json.dumps(content)))
+    return CommandResult(content, [f"The report is in {path}; open it in a browser.", *_audience_sentence(version)])
 
 
 def _audience_sentence(version: str) -> list[str]:

@@ -83,12 +83,12 @@ def _sweep_result(context: CommandContext) -> CommandResult:
     data = {"requests": list(swept.requests), "folders_removed": swept.folders}
     if not swept.requests and not swept.folders:
         return CommandResult(data, ["Nothing to clean up."])
-    told = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
-    return CommandResult(data, [*told, f"{swept.folders} unfinished folders removed."])
+    sentences = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
+    return CommandResult(data, [*sentences, f"{swept.folders} unfinished folders removed."])
 
 
 class InvalidRunId(UsageError):
     """Neither a number nor `sweep`."""
 
-    def __init__(self, given: str) -> None:
-        super().__init__(f"{given!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.")
+    def __init__(self, typed: str) -> None:
+        super().__init__(f"{typed!r} is not a request number.", "Use `almoner run ID` or `almoner run sweep`.")
