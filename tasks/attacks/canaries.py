@@ -116,8 +116,8 @@ def make_canaries(
     while len(drawn) < total:
         drawn[" ".join(WORDS[rng.uniform_below(len(WORDS))] for _ in range(SECRET_WORDS))] = None
     begin = prefixes or ("",)
-    made = [Canary(secret, copies, begin[number % len(begin)]) for number, secret in enumerate(drawn)]
-    return Canaries(tuple(made[:count]), tuple(made[count : count + others]), tuple(made[count + others :]))
+    canaries = [Canary(secret, copies, begin[number % len(begin)]) for number, secret in enumerate(drawn)]
+    return Canaries(tuple(canaries[:count]), tuple(canaries[count : count + others]), tuple(canaries[count + others :]))
 
 
 def plant(
@@ -144,8 +144,8 @@ def exposures(canaries: Sequence[Canary], alternatives: Sequence[Canary], score:
     others = np.sort(np.asarray(score([canary.sentence for canary in alternatives]), np.float64))
     below, not_above = np.searchsorted(others, own, "left"), np.searchsorted(others, own, "right")
     ranks = 1 + (len(others) - not_above) + (not_above - below) / 2
-    found: list[float] = (math.log2(len(others) + 1) - np.log2(ranks)).tolist()
-    return found
+    values: list[float] = (math.log2(len(others) + 1) - np.log2(ranks)).tolist()
+    return values
 
 
 def chance(alternatives: int) -> float:

@@ -53,19 +53,21 @@ class Extraction:
 
 def emails(text: str) -> set[str]:
     """The e-mail addresses of a text, in lower case."""
-    return {found.rstrip(".").lower() for found in _EMAIL.findall(text)}
+    return {email.rstrip(".").lower() for email in _EMAIL.findall(text)}
 
 
 def phones(text: str) -> set[str]:
     """Runs of 7 to 15 digits in groups, as they are written; years and dates in ISO form are none."""
-    found = {match.strip() for match in _PHONE.findall(text)}
-    return {number for number in found if _FEWEST_DIGITS <= sum(c.isdigit() for c in number) <= _MOST_DIGITS} - _dates(
-        found
-    )
+    numbers = {match.strip() for match in _PHONE.findall(text)}
+    return {
+        number for number in numbers if _FEWEST_DIGITS <= sum(c.isdigit() for c in number) <= _MOST_DIGITS
+    } - _dates(numbers)
 
 
-def _dates(found: Iterable[str]) -> set[str]:
-    return {number for number in found if re.fullmatch(r"\d{4}[-./]\d{2}[-./]\d{2}|\d{2}[-./]\d{2}[-./]\d{4}", number)}
+def _dates(numbers: Iterable[str]) -> set[str]:
+    return {
+        number for number in numbers if re.fullmatch(r"\d{4}[-./]\d{2}[-./]\d{2}|\d{2}[-./]\d{2}[-./]\d{4}", number)
+    }
 
 
 PATTERNS = {"emails": emails, "phones": phones}
@@ -80,17 +82,17 @@ def extraction(corpus: Iterable[str], held_out: Iterable[str], released: Sequenc
     """
     inside, outside = _normalised(corpus), _normalised(held_out)
     haystack = "\n".join(f" {' '.join(words(text))} " for text in released)
-    found = {each: f" {each} " in haystack for each in inside.keys() ^ outside.keys()}
+    occurrences = {each: f" {each} " in haystack for each in inside.keys() ^ outside.keys()}
     return Extraction(
-        *(_count(found, own.keys() - other.keys()) for own, other in ((inside, outside), (outside, inside)))
+        *(_count(occurrences, own.keys() - other.keys()) for own, other in ((inside, outside), (outside, inside)))
     )
 
 
-def _normalised(given: Iterable[str]) -> dict[str, None]:
-    spelt = (" ".join(words(each)) for each in given)
+def _normalised(identifiers: Iterable[str]) -> dict[str, None]:
+    spelt = (" ".join(words(each)) for each in identifiers)
     return {each: None for each in spelt if each}
 
 
-def _count(found: Mapping[str, bool], wanted: Iterable[str]) -> Extracted:
-    hits = [found[each] for each in wanted]
+def _count(occurrences: Mapping[str, bool], wanted: Iterable[str]) -> Extracted:
+    hits = [occurrences[each] for each in wanted]
     return Extracted(sum(hits), len(hits))

@@ -48,17 +48,17 @@ def likelihood_ratio_scores(score: Scorer, released: Sequence[str], asked: Seque
     language = UnigramModel(released)
     lengths = [len(words(text)) for text in asked]
     usable = [place for place, length in enumerate(lengths) if length]
-    found = [NO_EVIDENCE] * len(asked)
+    scores = [NO_EVIDENCE] * len(asked)
     public = score([asked[place] for place in usable])
     for place, (in_public, _) in zip(usable, public, strict=True):
-        found[place] = (language.log_likelihood(asked[place]) - in_public) / lengths[place]
-    return found
+        scores[place] = (language.log_likelihood(asked[place]) - in_public) / lengths[place]
+    return scores
 
 
 def overlap_scores(released: Sequence[str], asked: Sequence[str]) -> list[float]:
     """The share of each text's four-word runs that some released text has too."""
-    known = joined(released)
-    return [containment(text, known) for text in asked]
+    haystack = joined(released)
+    return [containment(text, haystack) for text in asked]
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:

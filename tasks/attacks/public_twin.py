@@ -96,8 +96,8 @@ def split_twin(
     # Whoever lends a canary its beginning is in the copy with it, so on neither side.
     lending = min(canaries, len(rest) // 4)
     lent, outside = rest[:lending], rest[lending:][: max(MOST_NONMEMBERS, inside)]
-    made = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
-    return TwinSplit(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), made)
+    planted = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
+    return TwinSplit(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), planted)
 
 
 def shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:

@@ -42,9 +42,9 @@ def membership_embedding(scene: AttackInput) -> AttackResult:
     embed, texts = scene.embed, scene.texts
     if embed is None:
         raise ValueError("this attack needs an embedder")
-    found = _judged(scene, lambda asked: embedding_scores(embed, texts, asked))
+    result = _judged(scene, lambda asked: embedding_scores(embed, texts, asked))
     how = f"the largest cosine similarity to a released text, embedder {embed.name}"
-    return _membership(scene, "membership_embedding", found, how, "Liu et al., URANIA, 2025, appendix F")
+    return _membership(scene, "membership_embedding", result, how, "Liu et al., URANIA, 2025, appendix F")
 
 
 def membership_likelihood(scene: AttackInput) -> AttackResult:
@@ -52,17 +52,17 @@ def membership_likelihood(scene: AttackInput) -> AttackResult:
     score, texts = scene.score, scene.texts
     if score is None:
         raise ValueError("this attack needs a public model")
-    found = _judged(scene, lambda asked: likelihood_ratio_scores(score, texts, asked))
+    result = _judged(scene, lambda asked: likelihood_ratio_scores(score, texts, asked))
     how = "log-likelihood ratio per word of a bigram model of the released texts and the public model"
-    return _membership(scene, "membership_likelihood", found, how, "after Meeus et al., arXiv 2502.14921")
+    return _membership(scene, "membership_likelihood", result, how, "after Meeus et al., arXiv 2502.14921")
 
 
 def membership_overlap(scene: AttackInput) -> AttackResult:
     """Membership by copies: the share of a text's four-word runs that were released."""
     texts = scene.texts
-    found = _judged(scene, lambda asked: overlap_scores(texts, asked))
+    result = _judged(scene, lambda asked: overlap_scores(texts, asked))
     how = "the share of a text's four-word runs that stand in a released text"
-    return _membership(scene, "membership_overlap", found, how, "containment: Broder, SEQUENCES 1997")
+    return _membership(scene, "membership_overlap", result, how, "containment: Broder, SEQUENCES 1997")
 
 
 def canary_membership(scene: AttackInput) -> AttackResult:
@@ -71,9 +71,9 @@ def canary_membership(scene: AttackInput) -> AttackResult:
     held_out = scene.canaries.held_out if scene.canaries else ()
     language = UnigramModel(scene.texts)
     sides = ([language.log_likelihood(canary.sentence) for canary in side] for side in (planted, held_out))
-    found = separation(*sides) if scene.texts else _nothing(len(planted), len(held_out))
+    result = separation(*sides) if scene.texts else _nothing(len(planted), len(held_out))
     how = "log-likelihood of a canary's sentence under a bigram model of the released texts, planted against held out"
-    return _membership(scene, "canary_membership", found, how, "Meeus et al., arXiv 2502.14921")
+    return _membership(scene, "canary_membership", result, how, "Meeus et al., arXiv 2502.14921")
 
 
 def canary_exposure(scene: AttackInput) -> AttackResult:
@@ -118,15 +118,17 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
     """E-mail addresses, telephone numbers and, with a tagger, names of the corpus that were released."""
     members, nonmembers = scene.fair
     values: dict[str, Value] = {}
-    said = []
+    sentences = []
     for kind in (*PATTERNS, "names"):
         inside, outside = (_identifiers(scene, kind, texts) for texts in (members, nonmembers))
-        found = extraction(inside, outside, scene.texts) if scene.texts else None
-        known = found is not None and (kind != "names" or scene.tag is not None)
-        values |= _shares(kind, found.corpus if found and known else None)
-        values |= _shares(f"held_out_{kind}", found.held_out if found and known else None)
-        if found and known and found.corpus.of:
-            said.append(f"{kind} {found.corpus.appearing} of {found.corpus.of}, held out {found.held_out.appearing}")
+        result = extraction(inside, outside, scene.texts) if scene.texts else None
+        measured = result is not None and (kind != "names" or scene.tag is not None)
+        values |= _shares(kind, result.corpus if result and measured else None)
+        values |= _shares(f"held_out_{kind}", result.held_out if result and measured else None)
+        if result and measured and result.corpus.of:
+            sentences.append(
+                f"{kind} {result.corpus.appearing} of {result.corpus.of}, held out {result.held_out.appearing}"
+            )
     tagger = f"names by {scene.tag.name}" if scene.tag else "no names without a tagger"
     return AttackResult(
         name="identifier_extraction",
@@ -136,7 +138,7 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
         " Models', IEEE S&P 2023; intervals: Clopper and Pearson, 1934",
         method="share of the different identifiers of as many members as non-members that stand in a released text as"
         f" whole words; what both sides have is left out; addresses and numbers by their form, {tagger}",
-        line="; ".join(said) or "no identifiers to look for",
+        line="; ".join(sentences) or "no identifiers to look for",
     )
 
 
@@ -148,16 +150,16 @@ def attribute_inference(scene: AttackInput) -> AttackResult:
     inside = _people(scene.members, scene.member_labels)
     others = _people(scene.nonmembers, scene.nonmember_labels)
     public, outside = others[::2], others[1::2]
-    found = infer(embed, scene.texts, public, inside, outside)
+    result = infer(embed, scene.texts, public, inside, outside)
     values: dict[str, Value] = {
-        **_shares("right", found.members if found else None),
-        **_shares("held_out_right", found.held_out if found else None),
-        **_shares("commonest_right", found.commonest if found else None),
+        **_shares("right", result.members if result else None),
+        **_shares("held_out_right", result.held_out if result else None),
+        **_shares("commonest_right", result.commonest if result else None),
     }
     line = "nothing to infer: no labels, or no texts"
-    if found and found.members.share is not None:
-        held_out = "none" if found.held_out.share is None else f"{found.held_out.share:.3f}"
-        line = f"right for {found.members.share:.3f} of members, {held_out} of held-out people"
+    if result and result.members.share is not None:
+        held_out = "none" if result.held_out.share is None else f"{result.held_out.share:.3f}"
+        line = f"right for {result.members.share:.3f} of members, {held_out} of held-out people"
     return AttackResult(
         name="attribute_inference",
         exposure=scene.exposure,
@@ -174,13 +176,13 @@ def replay(scene: AttackInput) -> AttackResult:
     """Released texts that copy members, against those that happen to share as much with non-members."""
     texts = scene.texts
     values: dict[str, Value] = {"texts": len(texts)}
-    found = [find_copies(texts, documents) for documents in scene.fair]
-    for name, each in zip(("", "held_out_"), found, strict=True):
-        known = bool(texts and scene.fair[0])
-        values |= {f"{name}longest_run": max(each.runs) if known else None}
-        values |= {f"{name}largest_share": rounded(max(each.shares), 4) if known else None}
-        values |= _shares(f"{name}near_copies", each.near if known else None)
-    known = values["longest_run"] is not None
+    copies = [find_copies(texts, documents) for documents in scene.fair]
+    for name, each in zip(("", "held_out_"), copies, strict=True):
+        measured = bool(texts and scene.fair[0])
+        values |= {f"{name}longest_run": max(each.runs) if measured else None}
+        values |= {f"{name}largest_share": rounded(max(each.shares), 4) if measured else None}
+        values |= _shares(f"{name}near_copies", each.near if measured else None)
+    measured = values["longest_run"] is not None
     return AttackResult(
         name="replay",
         exposure=scene.exposure,
@@ -191,7 +193,7 @@ def replay(scene: AttackInput) -> AttackResult:
         " non-members; words are case folded",
         line=f"longest run {values['longest_run']} words (non-members {values['held_out_longest_run']}),"
         f" {values['near_copies']} near copies (non-members {values['held_out_near_copies']})"
-        if known
+        if measured
         else "not measurable: texts, members and non-members are needed",
     )
 
@@ -220,8 +222,8 @@ def possible(scene: AttackInput) -> tuple[Attack, ...]:
 def _judged(scene: AttackInput, scores: Callable[[list[str]], list[float]]) -> Separation:
     if not scene.texts:
         return _nothing(len(scene.members), len(scene.nonmembers))
-    found = scores([*scene.members, *scene.nonmembers])
-    return separation(found[: len(scene.members)], found[len(scene.members) :])
+    scored = scores([*scene.members, *scene.nonmembers])
+    return separation(scored[: len(scene.members)], scored[len(scene.members) :])
 
 
 def _nothing(members: int, nonmembers: int) -> Separation:

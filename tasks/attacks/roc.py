@@ -126,9 +126,9 @@ def _placements(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> tu
     """
     from scipy.stats import rankdata
 
-    both = rankdata(np.concatenate([inside, outside]))
-    wins = (both[: len(inside)] - rankdata(inside)) / len(outside)
-    losses = 1 - (both[len(inside) :] - rankdata(outside)) / len(inside)
+    ranks = rankdata(np.concatenate([inside, outside]))
+    wins = (ranks[: len(inside)] - rankdata(inside)) / len(outside)
+    losses = 1 - (ranks[len(inside) :] - rankdata(outside)) / len(inside)
     return wins, losses
 
 

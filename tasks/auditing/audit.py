@@ -81,13 +81,13 @@ def audit(
     if trials < FEWEST_TRIALS:
         raise TooFewTrials(trials)
     began = time.monotonic()
-    found: dict[bool, list[int]] = {True: [], False: []}
+    outcomes: dict[bool, list[int]] = {True: [], False: []}
     for done in range(0, trials, _AT_ONCE):
         some = min(_AT_ONCE, trials - done)
-        for present, sample in found.items():
+        for present, sample in outcomes.items():
             sample += case.sample(present, some)
         progress("trials", done + some, trials)
-    bound = epsilon_lower_bound(found[True], found[False], float(case.delta), confidence)
+    bound = epsilon_lower_bound(outcomes[True], outcomes[False], float(case.delta), confidence)
     return MechanismAudit(case, bound, trials, time.monotonic() - began)
 
 

@@ -130,11 +130,11 @@ def _ordered(
 
 def _events(first: NDArray[np.float64], second: NDArray[np.float64]) -> Iterator[DistinguishingEvent]:
     """Both tails and the atoms, at every value seen, or at quantiles where there are many."""
-    seen = np.sort(np.concatenate([first, second]))
-    values = np.unique(seen)
+    ordered = np.sort(np.concatenate([first, second]))
+    values = np.unique(ordered)
     if len(values) > THRESHOLDS:
         # With repetitions, so that a value of some mass is among them.
-        values = np.unique(seen[np.linspace(0, len(seen) - 1, THRESHOLDS).astype(int)])
+        values = np.unique(ordered[np.linspace(0, len(ordered) - 1, THRESHOLDS).astype(int)])
     relations: tuple[Relation, ...] = ("at_least", "at_most", "equal")
     for threshold in values:
         for relation in relations:

@@ -45,9 +45,9 @@ def observed(
         direction: [2D]; that of the unit's features, where nothing else is said.
     """
     towards = features_of(paid.features)[1].astype(np.float64) if direction is None else direction
-    found: list[int] = []
+    values: list[int] = []
     for done in range(0, trials, MOST_LABELS):
         many = replace(paid, labels=min(MOST_LABELS, trials - done))
         noisy = many.draw(np.repeat(sums[:, :1], many.labels, axis=1), rng)
-        found += np.rint((noisy @ towards).sum(axis=0) / _RESOLUTION).astype(np.int64).tolist()
-    return found
+        values += np.rint((noisy @ towards).sum(axis=0) / _RESOLUTION).astype(np.int64).tolist()
+    return values

@@ -33,10 +33,10 @@ def observed(rounds: Rounds, paid: KMeansRounds, present: bool, others: int, tri
     precise_counts = 1 / float(paid.count_sigma) ** 2
     precise_sums = float(paid.vectors.clip_norm) / paid.sum_sigma**2
     along = np.sign(LONG).astype(np.float64) / 2  # of length 1
-    found = np.zeros(trials)
+    distances = np.zeros(trials)
     for _ in range(paid.count_rounds):
-        found += rounds.counts(trial_of, trials) * precise_counts
+        distances += rounds.counts(trial_of, trials) * precise_counts
     for _ in range(paid.sum_rounds):
-        found += rounds.sums(points, trial_of, trials) @ along * precise_sums
-    told: list[int] = np.round(found * _RESOLUTION).astype(np.int64).tolist()
-    return told
+        distances += rounds.sums(points, trial_of, trials) @ along * precise_sums
+    rounded: list[int] = np.round(distances * _RESOLUTION).astype(np.int64).tolist()
+    return rounded

@@ -59,8 +59,8 @@ def worst_case_tokens(
 ) -> list[int]:
     """How many of the `draws` tokens of each of `trials` texts are among the first `pushed`; scores int64 [1, K]."""
     many = row.expand(draws * trials, -1)
-    found = Candidates(torch.arange(many.shape[1]).expand_as(many), torch.ones_like(many, dtype=torch.bool))
-    drawn = torch.tensor(draw_tokens(drawing, found, many, rng)).reshape(trials, draws)
+    candidates = Candidates(torch.arange(many.shape[1]).expand_as(many), torch.ones_like(many, dtype=torch.bool))
+    drawn = torch.tensor(draw_tokens(drawing, candidates, many, rng)).reshape(trials, draws)
     counted: list[int] = (drawn < pushed).sum(1).tolist()
     return counted
 

@@ -25,8 +25,8 @@ def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
 
 def overridden_bounds(reason: str) -> str | None:
     """The bounds that a signed reason overrides, in its own words; None where it overrides none."""
-    found = _STATED.match(reason)
-    return found[1] if found else None
+    match = _STATED.match(reason)
+    return match[1] if match else None
 
 
 def require_admitted(

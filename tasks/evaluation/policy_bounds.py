@@ -47,7 +47,7 @@ def require_measurable(required: Required) -> None:
 
 def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[BoundCheck, ...]:
     """The demands that a release does not meet."""
-    return tuple(found for found in bound_checks(required, measured) if not found.met)
+    return tuple(check for check in bound_checks(required, measured) if not check.met)
 
 
 def bound_checks(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[BoundCheck]:
@@ -72,8 +72,8 @@ def figures_of(metric: str) -> frozenset[str]:
 
 def _mistakes(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
     if metric not in names("public", "charged"):
-        known = ", ".join(names("public", "charged"))
-        yield f"{metric!r} is none of the metrics that a gate may look at ({known})"
+        known_names = ", ".join(names("public", "charged"))
+        yield f"{metric!r} is none of the metrics that a gate may look at ({known_names})"
         return
     for figure in bounds:
         if figure not in figures_of(metric):

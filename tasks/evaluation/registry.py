@@ -105,14 +105,14 @@ def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
         InternalMetric: it reads private data unprotected, and the dataset is governed: a publish decision that has
             seen its result would not be differentially private (PRIVACY §7).
     """
-    found = []
+    metrics = []
     for name in dict.fromkeys(names):
         if name not in METRICS:
             raise UnknownMetric(name)
         if governed and METRICS[name].exposure == "internal":
             raise InternalMetric(name)
-        found.append(METRICS[name])
-    return tuple(found)
+        metrics.append(METRICS[name])
+    return tuple(metrics)
 
 
 def evaluate(

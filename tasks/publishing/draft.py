@@ -54,19 +54,19 @@ def write_draft(
         DraftUnwritable: the folder exists already (each attempt has its own), or cannot be written.
     """
     refuse_internal(metrics, record)
-    named = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
+    labelled_texts = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
     nodes = tuple(map(carried, insights))
     if record.kind == ReleaseKind.INSIGHTS:
-        named = tuple((node.topic.description, None) for node in nodes)
+        labelled_texts = tuple((node.topic.description, None) for node in nodes)
         rows = [insight_line(node) for node in nodes]
     else:
-        rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(named, 1)]
+        rows = [line(record.kind, number, text, label) for number, (text, label) in enumerate(labelled_texts, 1)]
     data = {TEXTS: b"".join(rows), PARQUET: parquet(rows, record.kind, labelled=bool(record.labels))}
     contents = {
         **data,
         EVALUATION: encode_json({"format": EVALUATION_FORMAT, "metrics": [metric.to_json() for metric in metrics]}),
         RECORD: record.to_bytes(),
-        **derived_files(PublicContent(record, tuple(metrics), _facts_of_all(data), named, nodes)),
+        **derived_files(PublicContent(record, tuple(metrics), _facts_of_all(data), labelled_texts, nodes)),
     }
     try:
         folder.mkdir(mode=0o700)

@@ -99,9 +99,9 @@ def _sentences(claim: claims.Claim, times: str | None, right: str | None) -> lis
     ]
 
 
-def _lifetime(lifetime: Lifetime, seen: UnprotectedFigures | None) -> str:
+def _lifetime(lifetime: Lifetime, figures: UnprotectedFigures | None) -> str:
     together = " Several datasets share this budget." if lifetime.shared else ""
-    condition = f" {card_text.unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
+    condition = f" {card_text.unprotected_figures(figures.since, figures.people).replace('**', '')}" if figures else ""
     return (
         f"Everything ever run on the dataset, this release included, is together (epsilon {lifetime.epsilon}, delta"
         f" {format_small(lifetime.delta)})-differentially private; a ledger refuses any release that would exceed"

@@ -65,14 +65,14 @@ class SpacyTagger:
         self, texts: Sequence[str], without: list[str], found_in: Callable[[Any], list[Found]]
     ) -> list[list[Found]]:
         pieces = [(number, piece) for number, text in enumerate(texts) for piece in _pieces(text)]
-        found: list[list[Found]] = [[] for _ in texts]
+        results: list[list[Found]] = [[] for _ in texts]
         # The zone lets go of the words of these texts afterwards; they would stay in the vocabulary.
         with self.pipeline.select_pipes(disable=without), self.pipeline.memory_zone():
             docs = self.pipeline.pipe((piece for _, piece in pieces), batch_size=32)
             for (number, _), doc in zip(pieces, docs, strict=True):
-                found[number].extend(found_in(doc))
+                results[number].extend(found_in(doc))
                 self.progress(number + 1, len(texts))
-        return found
+        return results
 
 
 def load_tagger(progress: Progress = lambda done, of: None) -> SpacyTagger:
@@ -95,9 +95,9 @@ def require_tagger() -> Path:
         TaggerChanged: as `load_tagger`.
     """
     folder = _folder()
-    found = files_digest(folder)
-    if found != PINNED:
-        raise TaggerChanged(found)
+    actual = files_digest(folder)
+    if actual != PINNED:
+        raise TaggerChanged(actual)
     return folder
 
 

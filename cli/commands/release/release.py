@@ -171,7 +171,8 @@ def retract_release(
     with workspace.database.read() as session:
         places = artifacts.deliveries(session, request)
     data = {"proposal": proposal.number, "request": request, "dataset": proposal.dataset,
-            "approvals_needed": proposal.needed, "rho_spent": proposal.spent.rho_text, "delivered_to": [*places]}  # fmt: skip
+            "approvals_needed": proposal.needed, "rho_spent": proposal.spent.rho_text,
+            "delivered_to": [*places]}  # fmt: skip
     stays = f"The rho {proposal.spent.rho_text} that release {request} spent stays spent."
     out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
     return CommandResult(data, [*waiting_sentence(proposal.number, proposal.needed), stays, *([out] if places else [])])

@@ -48,10 +48,10 @@ def spread_extractor(
     """
     if workers is None or settings.extractor == RAKE:
         return extractor_for(settings, engine, progress)
-    here = extractor_for(settings, engine)
-    spread = spread_of(workers, here.name, device, partial(facets_tool, settings, workers.load))
+    local = extractor_for(settings, engine)
+    spread = spread_of(workers, local.name, device, partial(facets_tool, settings, workers.load))
     spread.begin()  # each worker checks row isolation on its own device
-    return SpreadExtractor(here.name, spread, progress)
+    return SpreadExtractor(local.name, spread, progress)
 
 
 def facets_tool(

@@ -243,10 +243,10 @@ def revise_prompt(keywords: Sequence[str], texts: Sequence[str]) -> str:
     )
 
 
-def _window(found: Sequence[Candidate], turn: int) -> list[Candidate]:
+def _window(candidates: Sequence[Candidate], turn: int) -> list[Candidate]:
     """Return the part of the set for this round; enough rounds show every keyword."""
-    start = turn * SHOWN % max(len(found), 1)
-    return list(found[start : start + SHOWN])
+    start = turn * SHOWN % max(len(candidates), 1)
+    return list(candidates[start : start + SHOWN])
 
 
 def _items(answer: Mapping[str, Any], name: str) -> list[object]:

@@ -46,13 +46,13 @@ def fit(points: Points, classes: Classes, count: int, target: Points | None = No
 
     width = points.shape[1]
     gap = None if target is None else np.cov(points.T) - np.cov(target.T)
-    wanted = np.eye(count)[classes]
+    one_hot = np.eye(count)[classes]
 
     def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights, offsets = flat[: width * count].reshape(width, count), flat[width * count :]
         logs = log_softmax(points @ weights + offsets, axis=1)
-        errors = (np.exp(logs) - wanted) / len(points)
-        value = float((weights**2).sum() / 2 - (wanted * logs).sum()) / len(points)
+        errors = (np.exp(logs) - one_hot) / len(points)
+        value = float((weights**2).sum() / 2 - (one_hot * logs).sum()) / len(points)
         slope = points.T @ errors + weights / len(points)
         if gap is not None:
             pulled = gap @ weights
@@ -62,12 +62,12 @@ def fit(points: Points, classes: Classes, count: int, target: Points | None = No
         return value, np.concatenate([slope.ravel(), errors.sum(0)])
 
     start = np.zeros((width + 1) * count)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": 1e-7}).x
-    return Softmax(found[: width * count].reshape(width, count), found[width * count :])
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": 1e-7}).x
+    return Softmax(solution[: width * count].reshape(width, count), solution[width * count :])
 
 
-def macro_f1(true: Classes, told: Classes, count: int) -> float:
+def macro_f1(true: Classes, predicted: Classes, count: int) -> float:
     """Mean over `count` classes of F1; a class that is neither there nor told has 0."""
-    table = np.bincount(true * count + told, minlength=count * count).reshape(count, count)
+    table = np.bincount(true * count + predicted, minlength=count * count).reshape(count, count)
     sums = table.sum(0) + table.sum(1)
     return float((2 * np.diag(table) / np.maximum(sums, 1)).mean())

@@ -98,23 +98,23 @@ class CoverageEstimate:
 
         Units are read once and never kept: no figure of released texts is to come from a point that a unit left.
         """
-        found = Map.of(subject, self.bins(asked) - 1)
-        alone = replace(found, embed=without_cache(found.embed))
+        coverage_map = Map.of(subject, self.bins(asked) - 1)
+        alone = replace(coverage_map, embed=without_cache(coverage_map.embed))
         return lambda unit: alone.place(unit.text)
 
     def result(
         self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
         """Share of units near released texts, share of released texts near units, and a MAUVE-like area."""
-        names, told, embedder = ("near", "supported", "area"), "not measured", "an embedder"
+        names, note, embedder = ("near", "supported", "area"), "not measured", "an embedder"
         values: dict[str, Value] = {}
         for name in names:
             values |= figure(name, None, None)
         if noisy is not None:
-            found = Map.of(subject, len(noisy.counts) - 1)
-            made = [found.place(text) for text in texts_of(subject)]
-            released = shares(histogram_of(made, len(noisy.counts)).astype(np.float64)[None])
-            embedder = found.embed.name
+            coverage_map = Map.of(subject, len(noisy.counts) - 1)
+            places = [coverage_map.place(text) for text in texts_of(subject)]
+            released = shares(histogram_of(places, len(noisy.counts)).astype(np.float64)[None])
+            embedder = coverage_map.embed.name
             near = noisy.figure(lambda counts: 1 - shares(counts)[:, -1], SHARE)
             values = {
                 **figure("near", *near),
@@ -123,7 +123,7 @@ class CoverageEstimate:
                     "area", *noisy.figure(lambda counts: frontier_area(shares(counts), released), SHARE, released[0])
                 ),
             }
-            told = f"{near[0]:.0%} of the units are near a released text (noise: {near[1][0]:.0%} to {near[1][1]:.0%})"
+            note = f"{near[0]:.0%} of the units are near a released text (noise: {near[1][0]:.0%} to {near[1][1]:.0%})"
         return MetricResult(
             name=NAME,
             exposure="charged",
@@ -135,7 +135,7 @@ class CoverageEstimate:
             " the share of units at a centre, `supported` the share of released texts at centres that hold at least"
             f" {PRESENT:.0%} of the units, `area` MAUVE's frontier of both histograms, scaling {SCALING};"
             f" {NOISE_INTERVAL}",
-            line=told,
+            line=note,
         )
 
 

@@ -36,16 +36,18 @@ class LabelEstimate:
         self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
         """The noisy share of each label, and the total variation distance from the released texts' labels."""
-        made = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
+        counts = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
         values: dict[str, Value] = figure("total_variation", None, None)
-        told = "not measured"
+        note = "not measured"
         if noisy is not None:
-            distance = noisy.total_variation(made)
+            distance = noisy.total_variation(counts)
             values = figure("total_variation", *distance)
-            found = shares(noisy.counts.astype(np.float64)[None])[0]
-            largest = int(found.argmax())
-            told = f"{found[largest]:.0%} of the units enter {asked.labels[largest]!r}; distance {distance[0]:.2f}"
-            for number, share in enumerate(found, 1):
+            proportions = shares(noisy.counts.astype(np.float64)[None])[0]
+            largest = int(proportions.argmax())
+            note = (
+                f"{proportions[largest]:.0%} of the units enter {asked.labels[largest]!r}; distance {distance[0]:.2f}"
+            )
+            for number, share in enumerate(proportions, 1):
                 values[f"share_{number}"] = f"{share:.4f}"
         return MetricResult(
             name=NAME,
@@ -54,7 +56,7 @@ class LabelEstimate:
             source="noisy histogram: Canonne, Kamath, Steinke, arXiv 2004.00010; total variation distance",
             method="units in each declared label, in their order, by a charged noisy histogram; half the sum of"
             f" absolute differences between their shares and those of the released texts; {NOISE_INTERVAL}",
-            line=told,
+            line=note,
         )
 
 

@@ -43,26 +43,30 @@ class LengthEstimate:
         self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
         """Mean words of a private unit and of a released text, and the distance between both histograms."""
-        made = [len(words(text.text)) for text in subject.texts]
+        lengths = [len(words(text.text)) for text in subject.texts]
         mean: dict[str, Value] = figure("mean_words", None, None, 1)
         distance: dict[str, Value] = figure("total_variation", None, None)
-        told = "not measured"
+        note = "not measured"
         if noisy is not None:
             about = noisy.figure(lambda counts: shares(counts) @ _MIDDLES, (float(_MIDDLES[0]), float(_MIDDLES[-1])))
             mean = figure("mean_words", *about, 1)
-            told = f"about {about[0]:.0f} words a unit"
-            if made:
-                released = histogram_of([_of(count) for count in made], len(EDGES))
+            note = f"about {about[0]:.0f} words a unit"
+            if lengths:
+                released = histogram_of([_of(count) for count in lengths], len(EDGES))
                 distance = figure("total_variation", *noisy.total_variation(released))
-                told += f", {np.mean(made):.0f} a released text"
+                note += f", {np.mean(lengths):.0f} a released text"
         return MetricResult(
             name=NAME,
             exposure="charged",
-            values={**mean, "released_mean_words": rounded(float(np.mean(made)), 1) if made else None, **distance},
+            values={
+                **mean,
+                "released_mean_words": rounded(float(np.mean(lengths)), 1) if lengths else None,
+                **distance,
+            },
             source="noisy histogram: Canonne, Kamath, Steinke, arXiv 2004.00010; total variation distance",
             method="words of a unit's documents together, by a charged noisy histogram of public bins (a bin counts"
             f" as its middle, the last one as 3072); {NOISE_INTERVAL}",
-            line=told,
+            line=note,
         )
 
 

@@ -22,8 +22,8 @@ _AT_ONCE = 2_000_000  # indices that exist at one time
 
 def of_mean(values: ArrayLike) -> Interval | None:
     """Interval of the mean of `values`, real [n]; None below two."""
-    given = np.asarray(values, np.float64)
-    return _ends([given[picks].mean(1) for picks in _resamples(len(given))])
+    array = np.asarray(values, np.float64)
+    return _ends([array[picks].mean(1) for picks in _resamples(len(array))])
 
 
 def of_ratio(above: ArrayLike, below: ArrayLike) -> Interval | None:

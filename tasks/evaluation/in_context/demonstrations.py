@@ -91,8 +91,8 @@ def _balanced(task: Task, mixed: Sequence[Example], shots: int, generator: np.ra
     labels = [task.labels[place] for place in generator.permutation(len(task.labels))]
     by_label = [[example for example in mixed if example.label == label] for label in labels]
     for place, label in enumerate(labels):
-        wanted = shots // len(labels) + (place < shots % len(labels))
-        if wanted > len(by_label[place]):
-            raise LabelWithoutDemonstration(label, wanted, len(by_label[place]))
+        quota = shots // len(labels) + (place < shots % len(labels))
+        if quota > len(by_label[place]):
+            raise LabelWithoutDemonstration(label, quota, len(by_label[place]))
     rounds = chain.from_iterable(zip_longest(*by_label))
     return [example for example in rounds if example is not None][:shots]

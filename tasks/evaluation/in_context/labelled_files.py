@@ -33,8 +33,8 @@ def read_examples(task: Task, file: Path) -> list[Example]:
     """
     labels = {word: label for label, word in task.words.items()}
     with file.open("rb") as lines:
-        found = [_example(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    examples = [Example(example.text, labels.get(example.label, example.label)) for example in found]
+        parsed = [_example(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    examples = [Example(example.text, labels.get(example.label, example.label)) for example in parsed]
     require_labels(task, examples)
     return examples
 

@@ -72,8 +72,8 @@ class InContextTest:
         """
         if not self.task.naming:
             raise ValueError(f"the task {self.task.name} has no line that names labels")
-        named = replace(self, task=replace(self.task, instruction=self.task.naming))
-        return named._result(ZERO_SHOT_NAMED, 0, [named._run(0, [])])
+        named_task = replace(self, task=replace(self.task, instruction=self.task.naming))
+        return named_task._result(ZERO_SHOT_NAMED, 0, [named_task._run(0, [])])
 
     def few_shot(
         self,

@@ -18,17 +18,17 @@ def label_scores(prompt: RowBatch, questions: Sequence[Sequence[int]], words: Se
 
     The first tokens of all words are read off one state; only words of more tokens need rows of their own.
     """
-    found = torch.zeros((len(questions), len(words)), dtype=torch.float64)
+    log_probabilities = torch.zeros((len(questions), len(words)), dtype=torch.float64)
     longer = [place for place, word in enumerate(words) if len(word) > 1]
     more = max(map(len, words)) - 1
     firsts = torch.tensor([word[0] for word in words], device=prompt.model.device)
-    for asked in ask(prompt, questions, copies=len(longer), more=more):
-        first = torch.log_softmax(prompt.model.logits(asked.hidden), dim=-1)
+    for answer in ask(prompt, questions, copies=len(longer), more=more):
+        first = torch.log_softmax(prompt.model.logits(answer.hidden), dim=-1)
         scores = first[:, firsts].double()
         if longer:
-            scores[:, longer] += _rest(asked, [words[place] for place in longer])
-        found[list(asked.numbers)] = scores.cpu()
-    return found
+            scores[:, longer] += _rest(answer, [words[place] for place in longer])
+        log_probabilities[list(answer.numbers)] = scores.cpu()
+    return log_probabilities
 
 
 def _rest(asked: Asked, words: Sequence[Sequence[int]]) -> Tensor:
@@ -64,13 +64,13 @@ def greedy_answers(
         the answers as they are, and calibrated. Where both begin alike they are one continuation.
     """
     raw, calibrated = [""] * len(questions), [""] * len(questions)
-    for asked in ask(prompt, questions, copies=2, more=most):
-        first = torch.softmax(prompt.model.logits(asked.hidden), dim=-1)
+    for answer in ask(prompt, questions, copies=2, more=most):
+        first = torch.softmax(prompt.model.logits(answer.hidden), dim=-1)
         begun = list(enumerate(first.argmax(1).tolist()))
         better = list(enumerate(calibrated_first_token(first, bias).argmax(1).tolist()))
         distinct = list(dict.fromkeys(begun + better))
-        texts = dict(zip(distinct, _continue(asked, distinct, most), strict=True))
-        for number, one, other in zip(asked.numbers, begun, better, strict=True):
+        texts = dict(zip(distinct, _continue(answer, distinct, most), strict=True))
+        for number, one, other in zip(answer.numbers, begun, better, strict=True):
             raw[number], calibrated[number] = texts[one], texts[other]
     return raw, calibrated
 

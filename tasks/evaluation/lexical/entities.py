@@ -40,12 +40,12 @@ def entities(subject: EvaluationInput) -> MetricResult:
     """Mentions per 1,000 words, of all kinds and of each, with intervals; null where there is not one word."""
     lengths = np.array([len(plain_words(text.text)) for text in subject.texts], np.int64)
     tag = _tagger(subject) if lengths.any() else None
-    found = tag([text.text for text in subject.texts]) if tag else []
-    counts = {kind: _counts(found, kind) for kind in (*KINDS, _OTHER)} if tag else {}
+    tagged = tag([text.text for text in subject.texts]) if tag else []
+    counts = {kind: _counts(tagged, kind) for kind in (*KINDS, _OTHER)} if tag else {}
     values: dict[str, Value] = {
-        "entities": sum(map(len, found)),
+        "entities": sum(map(len, tagged)),
         "words": int(lengths.sum()),
-        **_rate("per_1000_words", np.array(list(map(len, found)), np.int64) if tag else None, lengths),
+        **_rate("per_1000_words", np.array(list(map(len, tagged)), np.int64) if tag else None, lengths),
     }
     for kind in (*KINDS, _OTHER):
         values |= _rate(kind.lower(), counts.get(kind), lengths)
@@ -57,7 +57,7 @@ def entities(subject: EvaluationInput) -> MetricResult:
         " kinds: OntoNotes 5, Weischedel et al., LDC2013T19",
         method=f"mentions found by {tag.name if tag else 'a tagger'}, per 1,000 words (runs of letters and digits), all"
         f" texts together; {bootstrap.METHOD}",
-        line=_line(found, values) if tag else "no words",
+        line=_line(tagged, values) if tag else "no words",
     )
 
 
@@ -71,9 +71,9 @@ def _kind(entity: Entity) -> str:
     return entity.kind if entity.kind in KINDS else _OTHER
 
 
-def _counts(found: Sequence[Sequence[Entity]], kind: str) -> NDArray[np.int64]:
+def _counts(tagged: Sequence[Sequence[Entity]], kind: str) -> NDArray[np.int64]:
     """Mentions of one kind in each text."""
-    return np.array([sum(_kind(entity) == kind for entity in text) for text in found], np.int64)
+    return np.array([sum(_kind(entity) == kind for entity in text) for text in tagged], np.int64)
 
 
 def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64]) -> dict[str, Value]:
@@ -87,7 +87,7 @@ def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64
     }
 
 
-def _line(found: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
-    commonest = Counter(_kind(entity) for text in found for entity in text).most_common(3)
+def _line(tagged: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
+    commonest = Counter(_kind(entity) for text in tagged for entity in text).most_common(3)
     shown = ", ".join(f"{kind} {values[kind.lower()]}" for kind, _ in commonest)
     return f"{values['per_1000_words']} entities per 1,000 words" + (f": {shown}" if shown else "")

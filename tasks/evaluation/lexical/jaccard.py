@@ -41,9 +41,9 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
     sides = [_features(subject, side) for side in (texts, first, second)] if first else []
     for name in FIGURES:
         chosen = heaviest if name == "tf_idf" else present
-        found = [side[name] for side in sides]
-        values |= _figures(name, similarity(found[0], found[1], chosen) if found else None)
-        reference = similarity(found[1], found[2], chosen) if found and len(first) == len(second) else None
+        features = [side[name] for side in sides]
+        values |= _figures(name, similarity(features[0], features[1], chosen) if features else None)
+        reference = similarity(features[1], features[2], chosen) if features and len(first) == len(second) else None
         values[f"{name}_of_corpus"] = rounded(reference[0], 4) if reference else None
     shown = ", ".join(f"{name} {values[name]} (corpus {values[f'{name}_of_corpus']})" for name in ("tokens", "bigrams"))
     return MetricResult(
@@ -81,9 +81,9 @@ def present(weights: Weights) -> NDArray[np.bool_]:
 def heaviest(weights: Weights) -> NDArray[np.bool_]:
     """The features of the greatest weight, at most TERMS; of equal ones the first in the alphabet."""
     best = np.argsort(-weights, kind="stable")[:TERMS]
-    found = np.zeros(len(weights), bool)
-    found[best] = weights[best] > 1e-9  # what subtracting a group leaves of 0
-    return found
+    chosen = np.zeros(len(weights), bool)
+    chosen[best] = weights[best] > 1e-9  # what subtracting a group leaves of 0
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ def _grouped(texts: Sequence[Features], names: dict[str, int]) -> Weights:
 
 
 def _features(subject: EvaluationInput, texts: Sequence[str]) -> dict[str, list[Features]]:
-    found = subject.tag.noun_chunks(texts) if subject.tag else []
-    made = (phrases(texts), chunks(found), weighted_terms(texts), tokens(texts), pairs(texts))
-    return dict(zip(FIGURES, made, strict=True))
+    noun_phrases = subject.tag.noun_chunks(texts) if subject.tag else []
+    features = (phrases(texts), chunks(noun_phrases), weighted_terms(texts), tokens(texts), pairs(texts))
+    return dict(zip(FIGURES, features, strict=True))
 
 
-def _figures(name: str, found: tuple[float, Interval | None] | None) -> dict[str, Value]:
-    value, ends = found or (None, None)
+def _figures(name: str, figures: tuple[float, Interval | None] | None) -> dict[str, Value]:
+    value, ends = figures or (None, None)
     low, high = ends or (None, None)
     return {name: rounded(value, 4), f"{name}_low": rounded(low, 4), f"{name}_high": rounded(high, 4)}

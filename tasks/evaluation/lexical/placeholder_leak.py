@@ -44,4 +44,4 @@ def placeholder_leak(subject: EvaluationInput) -> MetricResult:
 
 def has_placeholder(text: str) -> bool:
     """Whether anything in the text reads like `[WORD]`, `{word}` or `<WORD>`."""
-    return any(found[1] is None or not _MARKUP.fullmatch(found[1]) for found in _PLACEHOLDER.finditer(text))
+    return any(match[1] is None or not _MARKUP.fullmatch(match[1]) for match in _PLACEHOLDER.finditer(text))

@@ -15,14 +15,14 @@ def records(subject: EvaluationInput) -> MetricResult:
     validity is null; without texts every share is.
     """
     raw = len(subject.texts)
-    found = [record for text in subject.texts if (record := parsed(text.text)) is not None]
+    parsed_records = [record for text in subject.texts if (record := parsed(text.text)) is not None]
     is_valid = _validity(subject)
-    valid = None if is_valid is None else sum(map(is_valid, found))
+    valid = None if is_valid is None else sum(map(is_valid, parsed_records))
     values: dict[str, Value] = {
         "raw": raw,
         "complete": sum(text.complete for text in subject.texts),
-        "parsed": len(found),
-        **_share("parsed", len(found), raw),
+        "parsed": len(parsed_records),
+        **_share("parsed", len(parsed_records), raw),
         "valid": valid,
         **_share("valid", valid, raw),
     }
@@ -35,7 +35,7 @@ def records(subject: EvaluationInput) -> MetricResult:
         " after Amin et al. 2024; intervals: Wilson, JASA 22, 1927",
         method="a text parses if it is one JSON object (RFC 8259, no key twice), and is valid if JSON Schema 2020-12"
         " says so; shares of all raw texts, 95 % score intervals",
-        line=f"{raw} raw, {len(found)} parse, {validity}",
+        line=f"{raw} raw, {len(parsed_records)} parse, {validity}",
     )
 
 

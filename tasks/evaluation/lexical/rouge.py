@@ -33,13 +33,13 @@ def rouge(subject: EvaluationInput) -> MetricResult:
     documents = [rouge_words(document) for document in sample(subject.documents(), COMPARED)] if texts else []
     closest = Closest(documents)
     scores = [closest.to(words) for words in texts] if closest.possible else []
-    found = np.array(scores, np.float64).reshape(-1, 2)
+    table = np.array(scores, np.float64).reshape(-1, 2)
     values: dict[str, Value] = {
-        "scored": len(found),
-        "unscored": len(subject.texts) - len(found),
+        "scored": len(table),
+        "unscored": len(subject.texts) - len(table),
         "documents": len(documents),
-        **_figures("rouge_1", found[:, 0]),
-        **_figures("rouge_l", found[:, 1]),
+        **_figures("rouge_1", table[:, 0]),
+        **_figures("rouge_l", table[:, 1]),
     }
     shown = f"best match among {len(documents)} documents: ROUGE-1 {values['rouge_1']}, ROUGE-L {values['rouge_l']}"
     return MetricResult(
@@ -52,7 +52,7 @@ def rouge(subject: EvaluationInput) -> MetricResult:
         method="F1 of words (runs of a-z and 0-9 in lower case, no stemming, as the package rouge-score) of each text"
         f" with the document that it has the highest F1 with, for ROUGE-1 and ROUGE-L apart; at most {COMPARED}"
         f" documents, sampled with a fixed ordinary random start; mean over texts; {bootstrap.METHOD}",
-        line=shown if len(found) else "nothing to compare",
+        line=shown if len(table) else "nothing to compare",
     )
 
 
@@ -76,7 +76,7 @@ class Closest:
         for number, words in enumerate(documents):
             for word, count in Counter(words).items():
                 places[word].append((number, count))
-        self._places = {word: np.array(found, np.int64).T for word, found in places.items()}
+        self._places = {word: np.array(positions, np.int64).T for word, positions in places.items()}
 
     def to(self, words: Words) -> tuple[float, float]:
         """The highest ROUGE-1 F1 and the highest ROUGE-L F1 of `words`, at least one, with any document."""

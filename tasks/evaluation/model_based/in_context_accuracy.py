@@ -29,7 +29,7 @@ def in_context(subject: EvaluationInput) -> MetricResult:
     shots = min(SHOTS, len(pool))
     values: dict[str, Value] = {"labels": len(labels), "tested_on": len(items), "shots": shots}
     values |= {**figure("accuracy", None, None), **figure("zero_shot", None, None), "chance": None}
-    told, model = "not measured", "a public model"
+    note, model = "not measured", "a public model"
     if items:
         learn = _learner(subject)
         model = learn.name
@@ -39,7 +39,7 @@ def in_context(subject: EvaluationInput) -> MetricResult:
             **figure("zero_shot", none.mean(), none.item_interval()),
             "chance": rounded(few.chance, 4),
         }
-        told = f"{few.mean():.0%} right with {shots} demonstrations, {none.mean():.0%} with none"
+        note = f"{few.mean():.0%} right with {shots} demonstrations, {none.mean():.0%} with none"
     return MetricResult(
         name="in_context",
         exposure="internal",
@@ -48,7 +48,7 @@ def in_context(subject: EvaluationInput) -> MetricResult:
         method=f"{model}; at most {ITEMS} documents with a released label, {SHOTS} released texts in each prompt, mean"
         f" of {len(SEEDS)} choices of them by fixed ordinary starts, calibrated; chance: the best constant answer; 95 %"
         " score intervals over documents",
-        line=told,
+        line=note,
     )
 
 

@@ -80,9 +80,9 @@ _NO_TRIAL: dict[str, Value] = {
 def judge(subject: EvaluationInput) -> MetricResult:
     """The mean rating from 1 to 5 that a public model gives the texts; null where it cannot judge, or without texts."""
     texts = sample((text.text for text in subject.texts if text.text.strip()), JUDGED)
-    asked = _judge(subject) if texts else None
-    trial = rating_trial(asked) if asked else None
-    ratings = rated(asked, texts) if asked and trial and trial.passed else np.empty(0)
+    rater = _judge(subject) if texts else None
+    trial = rating_trial(rater) if rater else None
+    ratings = rated(rater, texts) if rater and trial and trial.passed else np.empty(0)
     low, high = bootstrap.of_mean(ratings) or (None, None)
     mean = float(ratings.mean()) if len(ratings) else None
     return MetricResult(
@@ -96,7 +96,7 @@ def judge(subject: EvaluationInput) -> MetricResult:
             "rating_high": rounded(high, 3),
         },
         source=_SOURCE,
-        method=f"{_named(asked)}; mean of the ratings 1 to 5 by their probabilities as answers; at most {JUDGED} texts"
+        method=f"{_named(rater)}; mean of the ratings 1 to 5 by their probabilities as answers; at most {JUDGED} texts"
         f" that are not empty, sampled, their first {CHARACTERS} characters; {bootstrap.METHOD}; only if the model"
         f" rates {len(JUDGE_PROBES)} planted texts above their own words in another order clearly more often than not",
         line=_line(trial, f"rated {rounded(mean, 2)} of 5"),
@@ -113,9 +113,9 @@ def judge_preference(subject: EvaluationInput) -> MetricResult:
     texts = sample((text.text for text in subject.texts if text.text.strip()), JUDGED)
     documents = halves(filter(str.strip, subject.documents()), len(texts))[0] if texts else []
     pairs = list(zip(texts, documents, strict=False))
-    asked = _judge(subject) if pairs else None
-    trial = preference_trial(asked) if asked else None
-    choices = preferred(asked, pairs) if asked and trial and trial.passed else np.empty(0)
+    rater = _judge(subject) if pairs else None
+    trial = preference_trial(rater) if rater else None
+    choices = preferred(rater, pairs) if rater and trial and trial.passed else np.empty(0)
     share = float(choices.mean()) if len(choices) else None
     low, high = wilson(float(choices.sum()), len(choices)) if len(choices) else (None, None)
     return MetricResult(
@@ -130,7 +130,7 @@ def judge_preference(subject: EvaluationInput) -> MetricResult:
             "preferred_high": rounded(high, 4),
         },
         source=_SOURCE,
-        method=f"{_named(asked)}; each text with one document, asked in both orders; a pair whose answer changes with"
+        method=f"{_named(rater)}; each text with one document, asked in both orders; a pair whose answer changes with"
         f" the order is a draw and counts half; at most {JUDGED} pairs, sampled, the first {CHARACTERS} characters of"
         " each; Wilson 95 %; only if the model is clearly above chance on planted pairs (fluent texts against their own"
         " words in another order, texts on a topic against others) and the order decides at most half of them",
@@ -191,10 +191,10 @@ def _named(asked: Judge | None) -> str:
     return asked.name if asked else "a public model"
 
 
-def _line(trial: JudgeTrial | None, found: str) -> str:
+def _line(trial: JudgeTrial | None, result: str) -> str:
     if trial is None:
         return "nothing to judge"
     if not trial.passed:
-        told = f"{trial.right} of {trial.answers} answers about planted texts are right"
-        return f"this model cannot judge: {told}, {trial.swayed} of {trial.pairs} pairs follow the order; no figure"
-    return found
+        sentence = f"{trial.right} of {trial.answers} answers about planted texts are right"
+        return f"this model cannot judge: {sentence}, {trial.swayed} of {trial.pairs} pairs follow the order; no figure"
+    return result

@@ -50,13 +50,13 @@ class ModelJudge:
         message = f"{{reference}}\n\n{question}"
         pieces = private_prompt(tokenizer, PromptSpec("texts to be judged", system=SYSTEM, private=message))
         words = [tuple(tokenizer(answer, add_special_tokens=False)["input_ids"]) for answer in answers]
-        told = reference_tokens(tokenizer, f"{instruction}\n\n", self.model.positions // 2)
-        room = self.model.positions - len(pieces.tokens) - len(told) - max(map(len, words))
-        shared = read_prompt(self.model, pieces.prefix + told)
-        found = np.empty((len(contents), len(answers)))
+        prefix = reference_tokens(tokenizer, f"{instruction}\n\n", self.model.positions // 2)
+        room = self.model.positions - len(pieces.tokens) - len(prefix) - max(map(len, words))
+        shared = read_prompt(self.model, pieces.prefix + prefix)
+        scores = np.empty((len(contents), len(answers)))
         for start in range(0, len(contents), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
-            asked = [reference_tokens(tokenizer, content, room) + pieces.suffix for content in contents[some]]
-            found[some] = label_scores(shared, asked, words).numpy()
+            prompts = [reference_tokens(tokenizer, content, room) + pieces.suffix for content in contents[some]]
+            scores[some] = label_scores(shared, prompts, words).numpy()
             self.progress(min(start + _AT_ONCE, len(contents)), len(contents))
-        return found
+        return scores

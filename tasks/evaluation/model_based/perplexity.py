@@ -62,9 +62,9 @@ class NegativeLogLikelihood:
 
 def perplexity(subject: EvaluationInput) -> MetricResult:
     """Perplexity of the released texts, token-weighted, with a bootstrap interval; null where no text has a token."""
-    found = NegativeLogLikelihood.of(_scorer(subject), [text.text for text in subject.texts])
-    low, high = found.interval() or (None, None)
-    figure = rounded(_exp(found.per_token), 3)
+    likelihood = NegativeLogLikelihood.of(_scorer(subject), [text.text for text in subject.texts])
+    low, high = likelihood.interval() or (None, None)
+    figure = rounded(_exp(likelihood.per_token), 3)
     return MetricResult(
         name="perplexity",
         exposure="public",
@@ -72,13 +72,13 @@ def perplexity(subject: EvaluationInput) -> MetricResult:
             "perplexity": figure,
             "interval_low": rounded(_exp(low), 3),
             "interval_high": rounded(_exp(high), 3),
-            "nats_per_token": rounded(found.per_token, 5),
-            "scored": found.scored,
-            "unscored": found.unscored,
+            "nats_per_token": rounded(likelihood.per_token, 5),
+            "scored": likelihood.scored,
+            "unscored": likelihood.unscored,
         },
         source=_SOURCE,
         method=f"exp of the mean log-loss per token under the public model, all texts together; {bootstrap.METHOD}",
-        line=f"perplexity {figure} under the public model" if found.scored else "no text could be scored",
+        line=f"perplexity {figure} under the public model" if likelihood.scored else "no text could be scored",
     )
 
 
@@ -87,8 +87,8 @@ def perplexity_gap(subject: EvaluationInput) -> MetricResult:
     score = _scorer(subject)
     released = NegativeLogLikelihood.of(score, [text.text for text in subject.texts])
     corpus = NegativeLogLikelihood.of(score, sample(_documents(subject)(), COMPARED))
-    known = released.per_token is not None and corpus.per_token is not None
-    gap = (released.per_token or 0.0) - (corpus.per_token or 0.0) if known else None
+    measurable = released.per_token is not None and corpus.per_token is not None
+    gap = (released.per_token or 0.0) - (corpus.per_token or 0.0) if measurable else None
     low, high = bootstrap.of_two(
         released.scored, corpus.scored, lambda some, others: released.over(some) - corpus.over(others)
     ) or (None, None)
@@ -107,7 +107,7 @@ def perplexity_gap(subject: EvaluationInput) -> MetricResult:
         method="mean log-loss per token of the released texts minus that of the private documents, same public model;"
         f" at most {COMPARED} documents, sampled with a fixed ordinary random start; both sides resampled:"
         f" {bootstrap.METHOD}",
-        line=f"{rounded(gap, 3)} nats per token above the corpus" if known else "not measurable",
+        line=f"{rounded(gap, 3)} nats per token above the corpus" if measurable else "not measurable",
     )
 
 

@@ -17,33 +17,33 @@ _PAIRS_AT_ONCE = 64
 
 def bert_score(subject: EvaluationInput) -> MetricResult:
     """Precision, recall and F1 over word pieces. INTERNAL: it reads private documents. Null without either side."""
-    both = sides(subject)
-    scores = _scores(both, embedder_of(subject)) if both else np.empty((0, 3))
-    values: dict[str, Value] = {"texts": len(scores), "documents": len(both.documents) if both else 0}
+    texts = sides(subject)
+    scores = _scores(texts, embedder_of(subject)) if texts else np.empty((0, 3))
+    values: dict[str, Value] = {"texts": len(scores), "documents": len(texts.documents) if texts else 0}
     for name, column in zip(("precision", "recall", "f1"), scores.T, strict=True):
-        values |= figure(name, float(column.mean()) if both else None, bootstrap.of_mean(column))
+        values |= figure(name, float(column.mean()) if texts else None, bootstrap.of_mean(column))
     return MetricResult(
         name="bert_score",
         exposure="internal",
         values=values,
         source="Zhang et al., 'BERTScore: Evaluating Text Generation with BERT', ICLR 2020, section 3",
-        method=f"{both.embedder if both else 'embeddings'}, its last layer, no weights by rarity, no rescaling; each"
+        method=f"{texts.embedder if texts else 'embeddings'}, its last layer, no weights by rarity, no rescaling; each"
         f" text with the document whose embedding is nearest; {READ}; mean over texts; {bootstrap.METHOD}",
-        line=f"F1 {values['f1']} with the nearest document" if both else "nothing to compare",
+        line=f"F1 {values['f1']} with the nearest document" if texts else "nothing to compare",
     )
 
 
 def _scores(both: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
     """float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
     which, _ = nearest(both)
-    found = []
+    scores = []
     for start in range(0, len(both.texts), _PAIRS_AT_ONCE):
         some = range(start, min(start + _PAIRS_AT_ONCE, len(both.texts)))
         paired = list(dict.fromkeys(which[some].tolist()))
         documents = dict(zip(paired, embed.pieces([both.documents[index] for index in paired]), strict=True))
         texts = embed.pieces([both.texts[index] for index in some])
-        found += [score(text, documents[int(which[index])]) for text, index in zip(texts, some, strict=True)]
-    return np.array(found)
+        scores += [score(text, documents[int(which[index])]) for text, index in zip(texts, some, strict=True)]
+    return np.array(scores)
 
 
 def score(candidate: Pieces, reference: Pieces) -> Sequence[float]:

@@ -14,17 +14,17 @@ _RESAMPLES = 100
 
 def frechet(subject: EvaluationInput) -> MetricResult:
     """Of as many texts as documents. INTERNAL: it reads private documents. Null with fewer than two on either side."""
-    both = sides(subject)
-    found = both.matched() if both else None
-    count = len(found.released) if found else 0
+    texts = sides(subject)
+    matched = texts.matched() if texts else None
+    count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count, **figure("frechet", None, None), "corpus": None}
-    if found and count > 1:
-        released, private = found.released, found.private
+    if matched and count > 1:
+        released, private = matched.released, matched.private
         value = distance(released, private)
         interval = bootstrap.around(
             value, count, count, lambda some, others: distance(released[some], private[others]), _RESAMPLES
         )
-        corpus = None if found.others is None else distance(found.others, private)
+        corpus = None if matched.others is None else distance(matched.others, private)
         values |= figure("frechet", value, interval) | {"corpus": rounded(corpus, 4)}
     beside = "" if values["corpus"] is None else f", other documents are {values['corpus']} away"
     return MetricResult(
@@ -33,7 +33,7 @@ def frechet(subject: EvaluationInput) -> MetricResult:
         values=values,
         source="Heusel et al., 'GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium',"
         " NeurIPS 2017, section 3 (after Dowson and Landau, 1982); with MiniLM as SynthTextEval",
-        method=f"{both.embedder if both else 'embeddings'}; as many texts as documents, {READ}; squared distance of"
+        method=f"{texts.embedder if texts else 'embeddings'}; as many texts as documents, {READ}; squared distance of"
         " means and covariances (divided by n - 1); it falls with the number of texts, so only equal numbers compare;"
         f" 95 % interval: {_RESAMPLES} resamples of both sides, laid around the figure; corpus: other documents in"
         " place of the texts",

@@ -24,18 +24,18 @@ def mauve(subject: EvaluationInput) -> MetricResult:
 
     Null without texts, without documents, or with one alone on either side.
     """
-    both = sides(subject)
-    found = both.matched() if both else None
-    count = len(found.released) if found else 0
+    texts = sides(subject)
+    matched = texts.matched() if texts else None
+    count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count}
-    values |= _measured(found) if found and count > 1 else _nothing()
+    values |= _measured(matched) if matched and count > 1 else _nothing()
     return MetricResult(
         name="mauve",
         exposure="internal",
         values=values,
         source="Pillutla et al., NeurIPS 2021, and JMLR 24, 2023, for MAUVE*; bins and scaling as InvisibleInk,"
         " appendix D.4",
-        method=f"{both.embedder if both else 'embeddings'}; as many texts as documents, {READ}; principal directions"
+        method=f"{texts.embedder if texts else 'embeddings'}; as many texts as documents, {READ}; principal directions"
         f" with {_VARIANCE:.0%} of the variance; k-means with a bin for every 20 texts; scaling {SCALING}; mean of"
         f" {CLUSTERINGS} clusterings; 95 % interval: {_RESAMPLES} resamples of texts and documents in fixed bins, laid"
         " around the figure; corpus: other documents in place of the texts",
@@ -55,12 +55,12 @@ def quantised(first: Points, second: Points, count: int) -> tuple[Labels, Labels
     return labels[:, : len(first)], labels[:, len(first) :]
 
 
-def _measured(found: MatchedTexts) -> dict[str, Value]:
-    count = bins(len(found.released))
-    released, private = quantised(found.released, found.private, count)
+def _measured(matched: MatchedTexts) -> dict[str, Value]:
+    count = bins(len(matched.released))
+    released, private = quantised(matched.released, matched.private, count)
     corpus = None
-    if found.others is not None:
-        corpus = _area(*quantised(found.others, found.private, count), count)
+    if matched.others is not None:
+        corpus = _area(*quantised(matched.others, matched.private, count), count)
     return {
         "bins": count,
         **_with_interval("mauve", released, private, count, starred=False),

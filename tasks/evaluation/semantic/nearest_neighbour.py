@@ -11,11 +11,11 @@ from tasks.values.metric_result import MetricResult, Value, rounded
 
 def proximity(subject: EvaluationInput) -> MetricResult:
     """Cosine with the nearest document, over texts. INTERNAL: it reads private documents. Null without either."""
-    both = sides(subject)
-    cosines = nearest(both)[1] if both else np.empty(0)
+    texts = sides(subject)
+    cosines = nearest(texts)[1] if texts else np.empty(0)
     values: dict[str, Value] = {
         "texts": len(cosines),
-        "documents": len(both.documents) if both else 0,
+        "documents": len(texts.documents) if texts else 0,
         **figure("mean", float(cosines.mean()) if len(cosines) else None, bootstrap.of_mean(cosines)),
         **figure(
             "median",
@@ -29,18 +29,18 @@ def proximity(subject: EvaluationInput) -> MetricResult:
         exposure="internal",
         values=values,
         source="URANIA, section 5.1 and table 2 (embedding space proximity)",
-        method=f"{both.embedder if both else 'embeddings'}; cosine of each text with its nearest document; {READ};"
+        method=f"{texts.embedder if texts else 'embeddings'}; cosine of each text with its nearest document; {READ};"
         f" {bootstrap.METHOD}",
         line=f"nearest document at cosine {values['mean']} on average, {values['max']} at most"
-        if both
+        if texts
         else "nothing to compare",
     )
 
 
-def nearest(both: ReleaseAndCorpus) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def nearest(texts: ReleaseAndCorpus) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """For each text: which document is nearest, int64 [n], and its cosine, float64 [n] in [-1, 1]."""
-    which, cosines = np.empty(len(both.texts), np.int64), np.empty(len(both.texts))
-    for some, block in blocks(both.released, both.private):
+    which, cosines = np.empty(len(texts.texts), np.int64), np.empty(len(texts.texts))
+    for some, block in blocks(texts.released, texts.private):
         which[some] = block.argmax(1)
         cosines[some] = block.max(1)
     return which, np.clip(cosines, -1.0, 1.0)

@@ -20,11 +20,11 @@ Distances = NDArray[np.float64]
 
 def precision_recall(subject: EvaluationInput) -> MetricResult:
     """Of as many texts as documents. INTERNAL: it reads private documents. Null below six on either side."""
-    both = sides(subject)
-    found = both.matched() if both else None
-    count = len(found.released) if found else 0
+    texts = sides(subject)
+    matched = texts.matched() if texts else None
+    count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count}
-    values |= _measured(found) if found and count > NEAREST_DENSE else _nothing()
+    values |= _measured(matched) if matched and count > NEAREST_DENSE else _nothing()
     shown = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
     return MetricResult(
         name="precision_recall",
@@ -33,18 +33,18 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
         source="Kynkäänniemi et al., 'Improved Precision and Recall Metric for Assessing Generative Models', NeurIPS"
         " 2019, section 2; density and coverage: Naeem et al., 'Reliable Fidelity and Diversity Metrics for Generative"
         " Models', ICML 2020, section 3",
-        method=f"{both.embedder if both else 'embeddings'}; as many texts as documents, {READ}; balls around each point"
-        f" up to its k-th nearest of its own side, k = {NEAREST}, for density and coverage {NEAREST_DENSE}; 95 %"
+        method=f"{texts.embedder if texts else 'embeddings'}; as many texts as documents, {READ}; balls around each"
+        f" point up to its k-th nearest of its own side, k = {NEAREST}, for density and coverage {NEAREST_DENSE}; 95 %"
         " intervals: score intervals of shares, for density a bootstrap over texts, all with the balls as they are",
         line="nothing to compare" if values["precision"] is None else shown,
     )
 
 
-def _measured(found: MatchedTexts) -> dict[str, Value]:
+def _measured(matched: MatchedTexts) -> dict[str, Value]:
     from scipy.spatial.distance import cdist  # slow to import, and registries are read by every request
 
-    across = cdist(found.released, found.private)
-    private, released = (cdist(side, side) for side in (found.private, found.released))
+    across = cdist(matched.released, matched.private)
+    private, released = (cdist(side, side) for side in (matched.private, matched.released))
     inside = across <= radii(private, NEAREST)
     around = across <= radii(released, NEAREST)[:, None]
     dense = across <= radii(private, NEAREST_DENSE)

@@ -59,8 +59,8 @@ def _mean(rows: Points, some: bootstrap.Picks) -> float:
 
 def _closest(rows: Points) -> Points:
     """float64 [n]: each text's highest cosine with another text."""
-    found = np.empty(len(rows))
+    closest = np.empty(len(rows))
     for some, block in blocks(rows, rows):
         block[np.arange(len(block)), np.arange(some.start, some.stop)] = -1.0
-        found[some] = block.max(1)
-    return found
+        closest[some] = block.max(1)
+    return closest

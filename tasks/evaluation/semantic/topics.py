@@ -19,31 +19,31 @@ Topics = NDArray[np.int64]
 
 def topics(subject: EvaluationInput) -> MetricResult:
     """Coverage and overlap of topics. INTERNAL: topics are clusters of private documents. Null without either side."""
-    both = sides(subject)
+    texts = sides(subject)
     values: dict[str, Value] = {
-        "texts": len(both.texts) if both else 0,
-        "documents": len(both.documents) if both else 0,
+        "texts": len(texts.texts) if texts else 0,
+        "documents": len(texts.documents) if texts else 0,
         "topics": None,
         "reached": None,
         **figure("coverage", None, None),
         "corpus": None,
         **figure("overlap", None, None),
     }
-    if both:
-        centres = k_means(both.private, how_many(len(both.private)), seed=0)
-        values |= _measured(nearest_centre(both.released, centres), nearest_centre(both.private, centres))
+    if texts:
+        centres = k_means(texts.private, how_many(len(texts.private)), seed=0)
+        values |= _measured(nearest_centre(texts.released, centres), nearest_centre(texts.private, centres))
     return MetricResult(
         name="topics",
         exposure="internal",
         values=values,
         source="topics as clusters of embeddings: Grootendorst, 'BERTopic', arXiv:2203.05794, section 3; their overlap"
         " as a measure of utility: URANIA, section 5.1",
-        method=f"{both.embedder if both else 'embeddings'}; {READ}; k-means of the documents into the square root of"
+        method=f"{texts.embedder if texts else 'embeddings'}; {READ}; k-means of the documents into the square root of"
         " their number of topics; coverage: share of topics with a text; corpus: the share that as many documents,"
         " drawn with replacement, would reach on average; overlap: 1 minus the total variation of both histograms; 95 %"
         f" intervals: {_RESAMPLES} resamples of texts and documents, laid around the figure",
         line=f"{values['reached']} of {values['topics']} topics reached, overlap {values['overlap']}"
-        if both
+        if texts
         else "nothing to compare",
     )
 

@@ -51,11 +51,11 @@ def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
     if len(documents) > 3:
         embed = embedder_of(subject)
         name = embed.name
-        both = [
+        labelled = [
             Labelled(points(embed, [text for text, _ in side]), np.array([labels.index(label) for _, label in side]))
             for side in (released, documents)
         ]
-        values |= _measured(both[0], both[1], len(labels))
+        values |= _measured(labelled[0], labelled[1], len(labels))
     return MetricResult(
         name="train_on_synthetic",
         exposure="internal",
@@ -75,36 +75,36 @@ def _documents(subject: EvaluationInput, labels: Sequence[str]) -> list[tuple[st
     """Labelled documents in random order, of the labels that the release has."""
     if subject.labelled is None:
         return []
-    found = sample((pair for pair in subject.labelled() if pair[1] in labels), MOST)
-    return [found[number] for number in np.random.default_rng(0).permutation(len(found))]
+    documents = sample((pair for pair in subject.labelled() if pair[1] in labels), MOST)
+    return [documents[number] for number in np.random.default_rng(0).permutation(len(documents))]
 
 
 def _measured(released: Labelled, documents: Labelled, count: int) -> dict[str, Value]:
     half = len(documents.rows) // 2
     tests, others = documents[:half], documents[half:]
     real = others[: len(released.rows)]
-    told = {
+    predictions = {
         "synthetic": fit(released.rows, released.classes, count)(tests.rows),
         "coral": fit(released.rows, released.classes, count, others.rows)(tests.rows),
     }
     if real.learnable:
-        told["real"] = fit(real.rows, real.classes, count)(tests.rows)
+        predictions["real"] = fit(real.rows, real.classes, count)(tests.rows)
     values: dict[str, Value] = {}
-    for system, classes in told.items():
+    for system, classes in predictions.items():
         values |= _scores(system, tests.classes, classes, count)
-    if "real" in told:
-        gains = (told["real"] == tests.classes).astype(float) - (told["synthetic"] == tests.classes)
+    if "real" in predictions:
+        gains = (predictions["real"] == tests.classes).astype(float) - (predictions["synthetic"] == tests.classes)
         values |= figure("gap", float(gains.mean()), bootstrap.of_mean(gains))
     values["majority"] = rounded(float(np.bincount(tests.classes).max() / half), 4)
     return values
 
 
-def _scores(system: str, true: Classes, told: Classes, count: int) -> dict[str, Value]:
-    right = int((true == told).sum())
-    f1 = bootstrap.of_statistic(len(true), lambda some: macro_f1(true[some], told[some], count))
+def _scores(system: str, true: Classes, predicted: Classes, count: int) -> dict[str, Value]:
+    right = int((true == predicted).sum())
+    f1 = bootstrap.of_statistic(len(true), lambda some: macro_f1(true[some], predicted[some], count))
     return {
         **figure(f"{system}_accuracy", right / len(true), wilson(right, len(true))),
-        **figure(f"{system}_macro_f1", macro_f1(true, told, count), f1),
+        **figure(f"{system}_macro_f1", macro_f1(true, predicted, count), f1),
     }
 
 

@@ -107,10 +107,10 @@ class UnknownModel(UsageError):
     """A name that is neither in the registry nor a hub id."""
 
     def __init__(self, name: str, kind: Kind | None = None) -> None:
-        known = ", ".join(spec.name for spec in REGISTRY if kind in (None, spec.kind))
+        names = ", ".join(spec.name for spec in REGISTRY if kind in (None, spec.kind))
         super().__init__(
             f"There is no model {name!r}.",
-            f"Use one of: {known}; or a Hugging Face id with its commit, org/name@<40 hexadecimal digits>.",
+            f"Use one of: {names}; or a Hugging Face id with its commit, org/name@<40 hexadecimal digits>.",
             {"model": name},
         )
 

@@ -134,6 +134,6 @@ def _smaller(engine: Engine, reader: PrivateReader, groups: int) -> int:
 
 
 def _of_group(number: int, group: Generation, states: dict[Key, Tensor], model: LanguageModel) -> RowHidden:
-    found = [states[key] for key in group.present(number)]
-    rows = torch.stack(found) if found else torch.zeros((0, model.width), device=model.device)
+    states_of_group = [states[key] for key in group.present(number)]
+    rows = torch.stack(states_of_group) if states_of_group else torch.zeros((0, model.width), device=model.device)
     return RowHidden.of(rows, [(number, bool(row)) for row in group.references])

@@ -163,18 +163,18 @@ def _by_drawn(arrivals: Mapping[int, Generation]) -> list[tuple[int, dict[int, G
 
     The longest first, so that a clock that starts with them has columns for all.
     """
-    found: dict[int, dict[int, Generation]] = {}
+    groups: dict[int, dict[int, Generation]] = {}
     for number, generation in arrivals.items():
-        found.setdefault(len(generation.drawn), {})[number] = generation
-    return sorted(found.items(), reverse=True)
+        groups.setdefault(len(generation.drawn), {})[number] = generation
+    return sorted(groups.items(), reverse=True)
 
 
 def _by_prefix(arrivals: Mapping[int, Generation]) -> dict[Tokens, dict[Key, Tokens]]:
     """The segments of all rows with a text: reference, suffix, drawn tokens."""
-    found: dict[Tokens, dict[Key, Tokens]] = {}
+    groups: dict[Tokens, dict[Key, Tokens]] = {}
     for number, generation in arrivals.items():
         if generation.private is not None:
             after = (*generation.private.suffix, *generation.drawn)
-            rows = found.setdefault(generation.private.prefix, {})
+            rows = groups.setdefault(generation.private.prefix, {})
             rows.update({key: (*generation.references[key[1]], *after) for key in generation.present(number)})
-    return found
+    return groups

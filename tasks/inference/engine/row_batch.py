@@ -149,5 +149,5 @@ def _causal(bias: Tensor, start: int, stop: int) -> Tensor:
     """
     keys = torch.arange(bias.shape[1], device=bias.device)
     queries = keys[start:stop, None]
-    seen = bias[:, None, None, :].masked_fill(keys > queries, -torch.inf)
-    return seen.masked_fill(keys == queries, 0.0)
+    visible = bias[:, None, None, :].masked_fill(keys > queries, -torch.inf)
+    return visible.masked_fill(keys == queries, 0.0)

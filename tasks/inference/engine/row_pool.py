@@ -79,11 +79,11 @@ class RowPool:
 
     def enter(self, keys: Sequence[Key], source: RowBatch, rows: Sequence[int], hidden: Tensor) -> None:
         """Give slots to rows of admitted generations, just read into `source`; if none is free, open another ring."""
-        left = list(zip(keys, rows, strict=True))
-        while left:
+        waiting = list(zip(keys, rows, strict=True))
+        while waiting:
             chunk = next((chunk for chunk in self.chunks if chunk.free), None) or self._open()
-            slots = chunk.free[: len(left)]
-            now, left = left[: len(slots)], left[len(slots) :]
+            slots = chunk.free[: len(waiting)]
+            now, waiting = waiting[: len(slots)], waiting[len(slots) :]
             which = self._tensor([row for _, row in now])
             chunk.ring.enter(self._tensor(slots), source, which, hidden[which], self.clock)
             for slot, (key, _) in zip(slots, now, strict=True):

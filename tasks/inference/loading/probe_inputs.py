@@ -53,5 +53,5 @@ def mean_divergence(own: Sequence[Tensor], ours: Sequence[Tensor]) -> float:
         own, ours: float32 [tokens, V] logits, one for each sequence.
     """
     theirs = torch.log_softmax(torch.cat(list(own)), -1)
-    here = torch.log_softmax(torch.cat(list(ours)).to(theirs.device), -1)
-    return float((theirs.exp() * (theirs - here)).sum(-1).mean())
+    log_probabilities = torch.log_softmax(torch.cat(list(ours)).to(theirs.device), -1)
+    return float((theirs.exp() * (theirs - log_probabilities)).sum(-1).mean())

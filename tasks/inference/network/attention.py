@@ -53,8 +53,8 @@ def grouped_attention(
         ValueError: the model asks for a variant of attention that is not this one. A window is none while all columns
             are within it (`row_wise_modules.context_of`).
     """
-    if asked := [name for name in _VARIANTS if options.get(name) is not None]:
-        raise ValueError(f"its attention needs {asked[0]}")
+    if variants := [name for name in _VARIANTS if options.get(name) is not None]:
+        raise ValueError(f"its attention needs {variants[0]}")
     rows, heads, queries, size = query.shape
     groups, columns = key.shape[1], key.shape[2]
     if (window := options.get("sliding_window")) is not None and columns > aligned(int(str(window))):

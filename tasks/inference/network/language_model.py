@@ -102,9 +102,9 @@ class LanguageModel:
 
     def check_knows(self, prompt: Sequence[int]) -> None:
         """Raise ValueError unless the model can read every token of a public prompt."""
-        known = self.vocabulary + (0 if self.soft_tokens is None else len(self.soft_tokens))
-        if not all(0 <= token < known for token in prompt):
-            raise ValueError(f"a prompt has a token that is not among the {known} that the model reads")
+        token_count = self.vocabulary + (0 if self.soft_tokens is None else len(self.soft_tokens))
+        if not all(0 <= token < token_count for token in prompt):
+            raise ValueError(f"a prompt has a token that is not among the {token_count} that the model reads")
 
     def embed(self, tokens: Tensor) -> Tensor:
         """What the first layer is given for `tokens`: int64 [...] -> [..., D] in the type of the embeddings."""

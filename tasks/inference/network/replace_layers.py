@@ -27,10 +27,10 @@ class SharedProduct:
         """The result of layer `number`: float32 [..., K] -> float32 [..., its N], a view of the whole."""
         if x is not self._input or number not in self._parts:
             self._input, self._parts = x, dict(enumerate(self._product(x).split(self._sizes, dim=-1)))
-        found = self._parts.pop(number)
+        layer = self._parts.pop(number)
         if not self._parts:
             self._input = None
-        return found
+        return layer
 
 
 class Part(nn.Module):

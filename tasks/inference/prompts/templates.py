@@ -62,14 +62,14 @@ class Template:
             raise TemplateEmpty(field)
         if len(text) > LONGEST_TEMPLATE:
             raise TemplateTooLong(field)
-        made = cls(field, _parts(field, text))
-        for name in made.places:
+        template = cls(field, _parts(field, text))
+        for name in template.places:
             if name == REFERENCE and name not in PLACES[field]:
                 raise ReferenceMisplaced(field, "every row reads this template, also the public one")
             if name not in PLACES[field]:
                 raise PlaceholderUnknown(field, name)
-        _require_one_reference(made)
-        return made
+        _require_one_reference(template)
+        return template
 
     @property
     def places(self) -> list[str]:
@@ -82,15 +82,15 @@ class Template:
 
 
 def _parts(field: str, text: str) -> tuple[tuple[str, str | None], ...]:
-    found: list[tuple[str, str | None]] = []
+    parts: list[tuple[str, str | None]] = []
     try:
         for literal, name, form, conversion in Formatter().parse(text):
             if form or conversion:
                 raise PlaceholderUnknown(field, f"{name}{'!' + conversion if conversion else ''}{':' + (form or '')}")
-            found.append((literal, name))
+            parts.append((literal, name))
     except ValueError:
         raise BracesUnbalanced(field) from None
-    return tuple(found)
+    return tuple(parts)
 
 
 def _require_one_reference(made: Template) -> None:
@@ -135,11 +135,11 @@ class PlaceholderUnknown(BadTemplate):
     """A placeholder that is none."""
 
     def __init__(self, field: str, name: str) -> None:
-        known = ", ".join(f"{{{place}}}" for place in PLACES[field])
+        places = ", ".join(f"{{{place}}}" for place in PLACES[field])
         super().__init__(
             field,
             f"has an unknown placeholder {{{name}}}",
-            f"It may have {known}; write a literal brace twice: {{{{ or }}}}.",
+            f"It may have {places}; write a literal brace twice: {{{{ or }}}}.",
         )
 
 

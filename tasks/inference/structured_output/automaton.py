@@ -89,8 +89,8 @@ class Automaton:
     def shortest_ending(self, state: int, most: int | None = None) -> bytes:
         """One shortest text (or its first `most` bytes) after which the text may end."""
         ending = bytearray()
-        left = int(self.bytes_to_end[state])
-        for _ in range(left if most is None else min(left, most)):
+        remaining = int(self.bytes_to_end[state])
+        for _ in range(remaining if most is None else min(remaining, most)):
             ending.append(self._way_out[state])
             state = int(self.following[state, ending[-1]])
         return bytes(ending)

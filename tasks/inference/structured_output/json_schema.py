@@ -69,9 +69,9 @@ def grammar_schema(schema: object) -> Schema:
         SchemaNotSupported: with every keyword or form that a grammar cannot promise.
         SchemaTooLarge: more than this page's limits.
     """
-    given = _well_formed(schema)
-    builder = _Builder(given)
-    built = builder.build(given, "schema", 0)
+    well_formed = _well_formed(schema)
+    builder = _Builder(well_formed)
+    built = builder.build(well_formed, "schema", 0)
     if builder.problems:
         raise SchemaNotSupported(builder.problems)
     if (size := _characters(built)) > MOST_CHARACTERS:
@@ -99,22 +99,22 @@ def _well_formed(schema: object) -> Schema:
         raise SchemaInvalid("an object with a `type` is needed")
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
-        given = cast(Schema, json.loads(text))
+        parsed = cast(Schema, json.loads(text))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError):
         raise SchemaInvalid("it is not plain JSON") from None
     if size > MOST_BYTES:
         raise SchemaTooLarge(f"it has {size} bytes", f"{MOST_BYTES}")
-    if given.pop("$schema", DIALECT) != DIALECT:
+    if parsed.pop("$schema", DIALECT) != DIALECT:
         raise SchemaNotSupported([f"schema.$schema: the dialect is {DIALECT}"])
     try:
-        Draft202012Validator.check_schema(given)
+        Draft202012Validator.check_schema(parsed)
     except SchemaError as wrong:
         where = ".".join(["schema", *map(str, wrong.absolute_path)])
         raise SchemaInvalid(f"{where}: {wrong.message[:200]}") from None
     except RecursionError:
         raise SchemaTooLarge("it is nested too deeply", f"{DEEPEST} levels") from None
-    return given
+    return parsed
 
 
 @dataclass
@@ -148,13 +148,13 @@ class _Builder:
         self._only(schema, where, {"$ref"})
         target = schema["$ref"]
         name = target.removeprefix("#/$defs/")
-        found = self.root.get("$defs", {}).get(name)
-        if name == target or found is None:
+        definition = self.root.get("$defs", {}).get(name)
+        if name == target or definition is None:
             return self._refuse(where, f"$ref {target!r}: only #/$defs/NAME of this schema")
         if name in self._open:
             return self._refuse(where, f"$ref {target!r}: a schema that contains itself has no longest record")
         self._open.append(name)
-        built = self.build(found, where, depth + 1)
+        built = self.build(definition, where, depth + 1)
         self._open.pop()
         return built
 
@@ -236,9 +236,9 @@ class _Builder:
         return {"type": schema["type"]} | {key: int(schema[key]) for key in (least, most) if key in schema}
 
     def _only(self, schema: Schema, where: str, allowed: set[str] | frozenset[str]) -> None:
-        known = _OTHER.union(*_KEYWORDS.values())
+        keywords = _OTHER.union(*_KEYWORDS.values())
         for keyword in sorted(set(schema) - allowed - _REMARKS):
-            together = " cannot stand beside the others here" if keyword in known else " is not supported"
+            together = " cannot stand beside the others here" if keyword in keywords else " is not supported"
             self.problems.append(f"{where}: {keyword!r}{together}")
 
     def _refuse(self, where: str, why: str) -> Schema:

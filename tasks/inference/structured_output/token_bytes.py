@@ -85,10 +85,10 @@ class TokenTexts:
         above = np.zeros(len(order), dtype=np.int32)  # the prefix of each token, among those of the level before
         for depth in range(letters.shape[1]):
             new = (shared <= depth) & (lengths > depth)
-            here = (np.cumsum(new) - 1).astype(np.int32)
+            level = (np.cumsum(new) - 1).astype(np.int32)
             ends = lengths == depth + 1
-            levels.append(_Level(above[new], letters[new, depth].astype(np.int32), order[ends], here[ends]))
-            above = here
+            levels.append(_Level(above[new], letters[new, depth].astype(np.int32), order[ends], level[ends]))
+            above = level
         return tuple(levels)
 
 

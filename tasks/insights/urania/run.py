@@ -152,10 +152,10 @@ class UraniaRun:
     @property
     def keyword_lists(self) -> list[list[str]]:
         """The keywords of each kept cluster, those with most units first."""
-        named, counts = self.chosen
-        noisy = self._bins.table(counts, len(named))[self.kept]
-        units = noisy if self.parameters.evidence == "counts" else self._believed(noisy, named)
-        return [best(row, self.parameters.keywords_of_a_cluster, named) for row in units]
+        keywords, counts = self.chosen
+        noisy = self._bins.table(counts, len(keywords))[self.kept]
+        units = noisy if self.parameters.evidence == "counts" else self._believed(noisy, keywords)
+        return [best(row, self.parameters.keywords_of_a_cluster, keywords) for row in units]
 
     def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
         sizes = np.array([self.sizes[number] for number in self.kept], np.float64)

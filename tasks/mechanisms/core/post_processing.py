@@ -67,9 +67,9 @@ def parent_of(events: Sequence[PrivacyEvent]) -> int | None:
 
 def _units(text: str | int, unit: int) -> int:
     try:
-        found = Decimal(text) * unit
+        units = Decimal(text) * unit
     except ArithmeticError:
         raise ValueError("no amount of the ledger") from None
-    if not found.is_finite() or found != int(found) or found < 0:
+    if not units.is_finite() or units != int(units) or units < 0:
         raise ValueError("no amount of the ledger")
-    return int(found)
+    return int(units)

@@ -25,4 +25,4 @@ def bound_contributions(named: Iterable[Item], most: int) -> tuple[Item, ...]:
 
 def count_units_by_item(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
     """For every item how many units count for it, each unit for its first `most` different ones."""
-    return Counter(item for named in units for item in bound_contributions(named, most))
+    return Counter(item for items in units for item in bound_contributions(items, most))

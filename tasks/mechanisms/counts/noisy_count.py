@@ -87,10 +87,10 @@ def calibrate_count(rho: int) -> NoisyCount:
     Raises:
         NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.
     """
-    found = NoisyCount(least_sigma(rho, SENSITIVITY))
-    if not found.loss().fits(Amount(rho)):
-        raise ArithmeticError(f"{found} costs more than {rho}")
-    return found
+    mechanism = NoisyCount(least_sigma(rho, SENSITIVITY))
+    if not mechanism.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{mechanism} costs more than {rho}")
+    return mechanism
 
 
 def least_sigma(rho: int, sensitivity: int) -> Fraction:

@@ -188,15 +188,15 @@ def _probabilities(selection: PartitionSelection) -> tuple[float, ...]:
     """
     from pydp.algorithms.partition_selection import create_truncated_geometric_partition_strategy as strategy  # heavy
 
-    asked = strategy(float(selection.epsilon), float(selection.delta), selection.contributions)
-    found = [float(asked.probability_of_keep(0))]
-    while found[-1] < 1:
-        found.append(float(asked.probability_of_keep(len(found))))
-        if len(found) > MOST_UNITS:
+    reference = strategy(float(selection.epsilon), float(selection.delta), selection.contributions)
+    probabilities = [float(reference.probability_of_keep(0))]
+    while probabilities[-1] < 1:
+        probabilities.append(float(reference.probability_of_keep(len(probabilities))))
+        if len(probabilities) > MOST_UNITS:
             raise StrategyDisagrees
-    if not satisfies_dp(found, selection):
+    if not satisfies_dp(probabilities, selection):
         raise StrategyDisagrees
-    return tuple(found)
+    return tuple(probabilities)
 
 
 MOST_UNITS = 2**21

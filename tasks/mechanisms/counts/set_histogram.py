@@ -126,8 +126,8 @@ class SetHistogram:
         if stored not in get_args(Noise):
             raise ValueError("no such noise")
         noise: Noise = "laplace" if stored == "laplace" else "gaussian"
-        found = None if bins == OPEN else int(bins)
-        return cls(found, int(event.parameters["contributions"]), noise, exact(event.parameters["scale"]))
+        bin_count = None if bins == OPEN else int(bins)
+        return cls(bin_count, int(event.parameters["contributions"]), noise, exact(event.parameters["scale"]))
 
     def draw(self, counts: Sequence[int], rng: RandomSource) -> list[int]:
         """Every count with noise of its own; some may be negative.
@@ -176,9 +176,9 @@ def calibrate_set_histogram(rho: int, bins: int | None, contributions: int, nois
         NoiseInvalid: rho is not positive, or so small that the scale would pass 2^32.
         BinsInvalid, ContributionsInvalid: no such number of bins, or of bins of one unit.
     """
-    wanted: Sequence[Noise] = ("gaussian", "laplace") if noise == "auto" else (noise,)
-    found = [SetHistogram(bins, contributions, kind, _least_scale(rho, contributions, kind)) for kind in wanted]
-    best = min(found, key=SetHistogram.variance)
+    kinds: Sequence[Noise] = ("gaussian", "laplace") if noise == "auto" else (noise,)
+    candidates = [SetHistogram(bins, contributions, kind, _least_scale(rho, contributions, kind)) for kind in kinds]
+    best = min(candidates, key=SetHistogram.variance)
     if not best.loss().fits(Amount(rho)):
         raise ArithmeticError(f"{best} costs more than {rho}")
     return best
@@ -192,10 +192,10 @@ def _least_scale(rho: int, contributions: int, noise: Noise) -> Fraction:
 
 def _multiplier(sigma: Fraction, contributions: int) -> float:
     """The largest double that is at most sigma / sqrt(k)."""
-    found = float_below(sigma) / math.sqrt(contributions)
-    while Fraction(found) ** 2 * contributions > sigma**2:
-        found = math.nextafter(found, 0)
-    return found
+    multiplier = float_below(sigma) / math.sqrt(contributions)
+    while Fraction(multiplier) ** 2 * contributions > sigma**2:
+        multiplier = math.nextafter(multiplier, 0)
+    return multiplier
 
 
 @lru_cache(maxsize=64)

@@ -35,9 +35,9 @@ def clip_recentred(draw: TokenMechanism, logits: Tensor, allowed: Tensor) -> Ten
     """
     if logits.dtype != torch.float32:
         raise TypeError(f"clipping needs float32 logits, not {logits.dtype}")
-    known = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
-    top = known.amax(dim=1, keepdim=True)
-    below = (known - top.nan_to_num(neginf=0.0)).mul_(2**draw.grid_exponent).round_()
+    finite = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
+    top = finite.amax(dim=1, keepdim=True)
+    below = (finite - top.nan_to_num(neginf=0.0)).mul_(2**draw.grid_exponent).round_()
     steps = below.clamp_(-2 * LARGEST_CLIP_STEPS, 0).to(torch.int64) + draw.clip_steps
     return steps.clamp_(-draw.clip_steps, draw.clip_steps).masked_fill_(top == -math.inf, 0)
 

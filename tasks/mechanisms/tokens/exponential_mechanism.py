@@ -181,10 +181,10 @@ def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> Expo
     steps = math.isqrt(math.floor(2 * per_draw * (references * tau) ** 2 * 4**GRID_EXPONENT))
     if steps < 1:
         raise BudgetTooSmall(draws, references)
-    found = ExponentialMechanism(min(steps, LARGEST_CLIP_STEPS), references, tau)
-    if not (found.loss() * draws).fits(Amount(rho)):
-        raise ArithmeticError(f"{draws} draws of {found} cost more than {rho}")
-    return found
+    mechanism = ExponentialMechanism(min(steps, LARGEST_CLIP_STEPS), references, tau)
+    if not (mechanism.loss() * draws).fits(Amount(rho)):
+        raise ArithmeticError(f"{draws} draws of {mechanism} cost more than {rho}")
+    return mechanism
 
 
 @lru_cache(maxsize=64)
@@ -199,10 +199,10 @@ def _inverse_cdf(scores: Sequence[int], scale: float, rng: RandomSource) -> int:
     """The test mode's sampler, for a repeatable pipeline: floats, NOT PRIVATE."""
     top = max(scores)
     weights = [math.exp((score - top) / scale) for score in scores]
-    left = rng.uniform_below(2**53) / 2**53 * math.fsum(weights)
+    remaining = rng.uniform_below(2**53) / 2**53 * math.fsum(weights)
     for index, weight in enumerate(weights):
-        left -= weight
-        if left < 0:
+        remaining -= weight
+        if remaining < 0:
             return index
     return scores.index(top)
 

@@ -231,9 +231,9 @@ def calibrate(
     for distance in (LARGEST_CLIP_STEPS >> stride, *range(guess, max(guess - 3, 0), -1)):
         steps = distance << stride
         room = min(references * steps, math.floor(head_room_nats * units_per_nat))
-        found = IntegerTableMechanism(steps, references, tau, room)
-        if (found.loss() * draws).fits(Amount(rho)):
-            return found
+        mechanism = IntegerTableMechanism(steps, references, tau, room)
+        if (mechanism.loss() * draws).fits(Amount(rho)):
+            return mechanism
     raise BudgetTooSmall(draws, references)
 
 
@@ -282,8 +282,8 @@ def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
     if not all(totals):
         raise ValueError("a draw needs at least one candidate")
     drawn = uniform_below_each(totals, rng)
-    wanted = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn])
-    high, low = wanted[:, :1], wanted[:, 1:]
+    targets = weights.new_tensor([(number >> _HALF, number & _LOW_HALF) for number in drawn])
+    high, low = targets[:, :1], targets[:, 1:]
     # The first place whose running sum exceeds the number: as many places as do not come before it.
     before = (upper < high) | ((upper == high) & (lower <= low))
     places: list[int] = before.sum(1).tolist()

@@ -34,8 +34,8 @@ def distributions(logits: Tensor, allowed: Tensor) -> Tensor:
     """
     if logits.dtype != torch.float32:
         raise TypeError(f"distributions need float32 logits, not {logits.dtype}")
-    known = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
-    below = (known.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0) - known).mul_(_TABLE_STEPS).round_()
+    finite = logits.masked_fill(~(allowed & logits.isfinite()), -math.inf)
+    below = (finite.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0) - finite).mul_(_TABLE_STEPS).round_()
     weights = _exp_table(logits.device)[below.clamp_(0, _TABLE_SIZE - 1).to(torch.int64)]
     # Nothing but integers from here: the sum is exact, and the quotient is rounded down.
     return within_norm((weights * NORM) // weights.sum(dim=1, keepdim=True).clamp_min(1))
@@ -51,8 +51,8 @@ def distances(references: int, public: Tensor, row_sums: Tensor) -> list[int]:
 
     Adding or removing a row moves it by at most M; s M units are a distance of 1.
     """
-    found: list[int] = (public * references - row_sums).abs().sum(dim=1).tolist()
-    return found
+    sums: list[int] = (public * references - row_sums).abs().sum(dim=1).tolist()
+    return sums
 
 
 @lru_cache(maxsize=8)

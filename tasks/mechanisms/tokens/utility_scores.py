@@ -101,12 +101,12 @@ def clip_rows(draw: TokenMechanism, private: Tensor, public: Tensor, generation:
     for logits in (private, public):
         if logits.dtype != torch.float32:
             raise TypeError(f"clipping needs float32 logits, not {logits.dtype}")
-    known = _finite_or_absent(public)
-    difference = private - known[generation]
+    finite = _finite_or_absent(public)
+    difference = private - finite[generation]
     if variant == "log_probability":
         # Adding 0 x difference turns exactly the entries without a finite difference into NaN.
         own = _log_sum_exp(_finite_or_absent(private + difference * 0))
-        difference -= (own - _log_sum_exp(known)[generation])[:, None]
+        difference -= (own - _log_sum_exp(finite)[generation])[:, None]
     difference = difference.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     steps = difference.mul_(2**draw.grid_exponent).round_().clamp_(-LARGEST_CLIP_STEPS, LARGEST_CLIP_STEPS)
     # Once more in integers: S itself may not be a float32.
@@ -125,21 +125,21 @@ def utilities(draw: TokenMechanism, public: Tensor, row_sums: Tensor) -> Tensor:
     The public part is taken relative to its largest entry, which shifts all scores of a generation by one public
     number and leaves the draw as it is.
     """
-    known = _finite_or_absent(public).double()
-    below = (known - known.amax(dim=1, keepdim=True)) * (draw.references * 2**draw.grid_exponent)
+    finite = _finite_or_absent(public).double()
+    below = (finite - finite.amax(dim=1, keepdim=True)) * (draw.references * 2**draw.grid_exponent)
     public_part: Tensor = below.round().nan_to_num(LOWEST_SCORE).clamp(LOWEST_SCORE, 0).to(torch.int64)
     return public_part + row_sums
 
 
-def draw_tokens(draw: TokenMechanism, found: Candidates, summed: Tensor, rng: RandomSource) -> list[int]:
+def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rng: RandomSource) -> list[int]:
     """One token id for each generation, drawn from its int64 [G, K] scores among its candidates.
 
     Scores are in units of u = g/B, relative to the generation's largest public score; a system whose scores have no
     public part passes the sums alone. Work stays on the scores' device as far as the sampler can.
     """
-    drawn_places = draw.draw_each(summed, found.allowed, rng)
-    places = torch.tensor(drawn_places, dtype=torch.int64, device=found.tokens.device)
-    drawn: list[int] = found.tokens.gather(1, places[:, None])[:, 0].tolist()
+    drawn_places = draw.draw_each(summed, candidates.allowed, rng)
+    places = torch.tensor(drawn_places, dtype=torch.int64, device=candidates.tokens.device)
+    drawn: list[int] = candidates.tokens.gather(1, places[:, None])[:, 0].tolist()
     return drawn
 
 

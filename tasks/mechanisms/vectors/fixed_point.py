@@ -68,11 +68,11 @@ class GridPoints:
         """
         on_grid = _rounded(centres)
         squares = (on_grid**2).sum(axis=1)
-        found = np.zeros(len(self), np.int64)
+        indices = np.zeros(len(self), np.int64)
         for block in _blocks(len(self)):
             # |x - c|^2 without |x|^2, which is the same for all centres: integers below 2^44.
-            found[block] = (squares - 2.0 * (self.steps[block].astype(np.float64) @ on_grid.T)).argmin(axis=1)
-        return found
+            indices[block] = (squares - 2.0 * (self.steps[block].astype(np.float64) @ on_grid.T)).argmin(axis=1)
+        return indices
 
     def sides(self, planes: Reals) -> NDArray[np.bool_]:
         """On which side of each plane through the origin a point is: bool [n, p]; on it counts as above.
@@ -81,10 +81,10 @@ class GridPoints:
             planes: their normals, [p, d] of length 1.
         """
         normals = _rounded(planes)
-        found = np.zeros((len(self), len(normals)), np.bool_)
+        bits = np.zeros((len(self), len(normals)), np.bool_)
         for block in _blocks(len(self)):
-            found[block] = self.steps[block].astype(np.float64) @ normals.T >= 0
-        return found
+            bits[block] = self.steps[block].astype(np.float64) @ normals.T >= 0
+        return bits
 
 
 def _rounded(vectors: Reals) -> Reals:

@@ -186,10 +186,10 @@ def calibrate_kde(rho: int, features: int, labels: int, positions: int) -> KdeSk
         NoiseInvalid: a position would get so little of rho that nothing but noise is affordable.
         SketchInvalid: no such numbers of features, labels and positions.
     """
-    found = KdeSketches(features, labels, positions, calibrate_mean(rho, max(1, positions), 1).sigma_steps)
-    if not found.loss().fits(Amount(rho)):
-        raise ArithmeticError(f"{found} costs more than {rho}")
-    return found
+    sketches = KdeSketches(features, labels, positions, calibrate_mean(rho, max(1, positions), 1).sigma_steps)
+    if not sketches.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{sketches} costs more than {rho}")
+    return sketches
 
 
 class SketchInvalid(UsageError):

@@ -162,12 +162,12 @@ def calibrate_rounds(
         raise RoundsInvalid(f"Clustering has 1 to {MOST_ROUNDS} rounds of a kind, not {count_rounds} and {sum_rounds}.")
     for_counts = math.floor(rho * share)
     counts = calibrate_count(for_counts // count_rounds)
-    found = KMeansRounds(
+    mechanism = KMeansRounds(
         count_rounds, counts.sigma, sum_rounds, calibrate_mean(rho - for_counts, sum_rounds, clip_norm)
     )
-    if not found.loss().fits(Amount(rho)):
-        raise ArithmeticError(f"{found} costs more than {rho}")
-    return found
+    if not mechanism.loss().fits(Amount(rho)):
+        raise ArithmeticError(f"{mechanism} costs more than {rho}")
+    return mechanism
 
 
 class Rounds:
@@ -242,8 +242,8 @@ def binned_sums(clip: "Callable[[Tensor], Tensor]", points: Points, bin_of: Bins
     for start in range(0, len(inside), _ROWS_AT_ONCE):
         rows = inside[start : start + _ROWS_AT_ONCE]
         sums.index_add_(0, torch.from_numpy(bin_of[rows]), clip(torch.from_numpy(points[rows])))
-    found: NDArray[np.int64] = sums.numpy()
-    return found
+    totals: NDArray[np.int64] = sums.numpy()
+    return totals
 
 
 def _require_bins(bin_of: Bins, bins: int) -> None:

@@ -195,10 +195,10 @@ def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
     sigma = least_sigma(rho // draws, steps)
     if sigma > LARGEST_SIGMA:
         raise NoiseInvalid(f"{draws} noisy means for {rho} units of rho would be nothing but noise.")
-    found = NoisyMean(steps, sigma, exponent)
-    if not (found.loss() * draws).fits(Amount(rho)):
-        raise ArithmeticError(f"{draws} draws of {found} cost more than {rho}")
-    return found
+    mechanism = NoisyMean(steps, sigma, exponent)
+    if not (mechanism.loss() * draws).fits(Amount(rho)):
+        raise ArithmeticError(f"{draws} draws of {mechanism} cost more than {rho}")
+    return mechanism
 
 
 def _grid_exponent(norm: Fraction) -> int:

@@ -125,5 +125,5 @@ def _on_turn_grid(turns: NDArray[np.float64]) -> NDArray[np.float64]:
 def _cosines() -> NDArray[np.int32]:
     """The cosine in the middle of each direction, in steps toward zero, so that no pair is longer than 1."""
     angles = (np.arange(DIRECTIONS) + 0.5) * (2 * math.pi / DIRECTIONS)
-    found: NDArray[np.int32] = np.trunc(np.cos(angles) * STEPS).astype(np.int32)
-    return found
+    cosines: NDArray[np.int32] = np.trunc(np.cos(angles) * STEPS).astype(np.int32)
+    return cosines

@@ -49,7 +49,7 @@ class Lineage:
             selected: at least one, and no more than `total`.
         """
         kept = tuple(dict.fromkeys(selected))
-        seen: set[int] = set()
-        again = [number for number in selected if number in seen or seen.add(number)]  # type: ignore[func-returns-value]
+        chosen: set[int] = set()
+        again = [number for number in selected if number in chosen or chosen.add(number)]  # type: ignore[func-returns-value]
         reworded = islice(chain(again, cycle(selected)), total - len(kept))
         return cls(kept, tuple(reworded))

@@ -173,8 +173,8 @@ def _trade(parameters: KeyphraseParameters, amount: Amount) -> Mapping[str, str]
 
 def _bought(parameters: KeyphraseParameters, amount: Amount, times: Fraction) -> str:
     shares = parameters.shares
-    both = Fraction(shares.vocabulary) + Fraction(shares.sketches)
-    part = times * Fraction(shares.vocabulary) / both
+    share = Fraction(shares.vocabulary) + Fraction(shares.sketches)
+    part = times * Fraction(shares.vocabulary) / share
     if part >= 1:
         return "leaves nothing for the sketches"
     weights = {"vocabulary": decimal_above(part, 6), "sketches": decimal_above(1 - part, 6)}

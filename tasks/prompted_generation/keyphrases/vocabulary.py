@@ -60,9 +60,9 @@ class Vocabulary:
         """The public parameters, for people."""
         settings = self.settings
         if self.selecting is not None:
-            known = {name: value for name, value in self.selecting.facts.items() if name != "keyword set"}
-            said = f"selected from the units, at most {settings.size} phrases; if fewer, also the {TOPICS_FROM}"
-            return {"vocabulary": said, **known}
+            released_facts = {name: value for name, value in self.selecting.facts.items() if name != "keyword set"}
+            sentence = f"selected from the units, at most {settings.size} phrases; if fewer, also the {TOPICS_FROM}"
+            return {"vocabulary": sentence, **released_facts}
         words = f"{len(settings.words)} public phrases" + (f" ({settings.words_from})" if settings.words_from else "")
         if self.counting is None:
             return {"vocabulary": words}

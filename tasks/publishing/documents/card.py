@@ -136,8 +136,8 @@ def _cap_changes(changes: Sequence[CapChange]) -> str:
     return f"{card_text.CAP_CHANGES}\n\n{table(heads, rows)}"
 
 
-def _unprotected(seen: UnprotectedFigures) -> str:
-    return card_text.unprotected_figures(seen.since, seen.people)
+def _unprotected(figures: UnprotectedFigures) -> str:
+    return card_text.unprotected_figures(figures.since, figures.people)
 
 
 def _mechanisms(record: ReleaseRecord) -> list[str]:

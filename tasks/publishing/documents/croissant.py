@@ -210,7 +210,7 @@ def _provenance(record: ReleaseRecord) -> dict[str, Json]:
 
 def _privacy(record: ReleaseRecord) -> dict[str, Json]:
     """Return the claim; figures as decimal strings."""
-    claim, lifetime, seen = record.claim, record.lifetime, record.unprotected_figures
+    claim, lifetime, figures = record.claim, record.lifetime, record.unprotected_figures
     if claim is None:
         return {"dp:claimed": False}
     return {
@@ -224,5 +224,5 @@ def _privacy(record: ReleaseRecord) -> dict[str, Json]:
         "dp:replaceOneDelta": claim.replace_one.delta,
         "dp:mechanism": sorted({event.mechanism for event in record.events}),
         **({"dp:lifetimeEpsilon": lifetime.epsilon, "dp:lifetimeDelta": lifetime.delta} if lifetime else {}),
-        **({"dp:unprotectedFiguresSeenSince": seen.since} if seen else {}),
+        **({"dp:unprotectedFiguresSeenSince": figures.since} if figures else {}),
     }

@@ -67,8 +67,8 @@ def _requested_rows(record: ReleaseRecord) -> int | None:
 def _languages(declared: tuple[str, ...]) -> dict[str, Json]:
     plain = list(dict.fromkeys(code.partition("-")[0] for code in declared))
     exact = list(declared) if plain != list(declared) else []
-    named: dict[str, list[str]] = {"language": plain, "language_bcp47": exact}
-    return {name: codes for name, codes in named.items() if codes}
+    languages: dict[str, list[str]] = {"language": plain, "language_bcp47": exact}
+    return {name: codes for name, codes in languages.items() if codes}
 
 
 def _size(texts: int) -> str:

@@ -105,9 +105,9 @@ def train(
         course.advance()
         checkpoint.keep(order, course.state())
         progress.tell(course.line)
-    known = save_adapter(_meta(order, data, course, revision), tensors_of(space, course.best), course.files(order.name))
+    saved = save_adapter(_meta(order, data, course, revision), tensors_of(space, course.best), course.files(order.name))
     checkpoint.forget(order.name)
-    return known
+    return saved
 
 
 def _order(request: Wanted, data: TrainingData, model: LanguageModel) -> Order:

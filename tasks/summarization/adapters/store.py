@@ -157,19 +157,19 @@ def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[
 
     meta_text = encode_canonical(model_to_json(meta)).decode()
     data = save(dict(tensors), {_KEY: meta_text})
-    known = KnownAdapter(hashlib.sha256(data).hexdigest(), meta)
+    saved = KnownAdapter(hashlib.sha256(data).hexdigest(), meta)
     draft = adapters_folder() / f".new-{secrets.token_hex(8)}"
     draft.mkdir(parents=True)
     try:
         (draft / TENSORS).write_bytes(data)
-        (draft / META).write_text(json.dumps({"digest": known.digest, **json.loads(meta_text)}, indent=2) + "\n")
+        (draft / META).write_text(json.dumps({"digest": saved.digest, **json.loads(meta_text)}, indent=2) + "\n")
         for name, text in course.items():
             (draft / name).write_text(text)
-        if not adapter_folder(known.digest).exists():
-            draft.rename(adapter_folder(known.digest))
+        if not adapter_folder(saved.digest).exists():
+            draft.rename(adapter_folder(saved.digest))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return known
+    return saved
 
 
 def _digests() -> list[str]:
