@@ -16,7 +16,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue.datasets import DatasetUnknown
 from models_db.services.catalogue.requests import RequestUnknown
 from models_db.values.printable_text import json_text
-from tasks.planning.block_selection import in_words
+from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.html_report import environment
 
 JSON_TYPE = "application/json"
@@ -31,7 +31,7 @@ def load_templates() -> Environment:
     made = environment("cli.web", "tasks.reporting")
     made.globals |= {"dataset_path": dataset_path}
     made.filters |= {"at": lambda moment: str(moment)[:16].replace("T", " "), "day": lambda moment: str(moment)[:10]}
-    made.filters["in_words"] = in_words
+    made.filters["describe_cohorts"] = describe_cohorts
     return made
 
 

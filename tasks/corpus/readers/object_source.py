@@ -28,7 +28,7 @@ class StoredSource:
     @cached_property
     def _entry(self) -> Entry | None:
         """The object as it was when it was first looked at."""
-        return self._found or (self._store.look(self._address) if self._address.key else None)
+        return self._found or (self._store.find(self._address) if self._address.key else None)
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class StoredSource:
 
     @cached_property
     def _has_more(self) -> bool:
-        return next(self._store.below(self._address), None) is not None
+        return next(self._store.list_below(self._address), None) is not None
 
     def open(self, mode: str) -> BufferedReader:
         """The content, pinned to the state in which it was found; only for reading bytes.
@@ -84,7 +84,7 @@ class StoredSource:
 
     def texts(self) -> Iterator["StoredSource"]:
         """Every *.txt below it, in byte order of the whole path, as a local folder has them."""
-        for entry in self._store.below(self._address):
+        for entry in self._store.list_below(self._address):
             if entry.address.key.lower().endswith(".txt"):
                 yield StoredSource(self._store, entry.address, entry, self._address)
 
