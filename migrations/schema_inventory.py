@@ -178,7 +178,7 @@ def _normalise_word_list(wording: str) -> str:
 
     `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
     """
-    return _WORD_LIST.sub(lambda found: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", found[1]) + "]", wording)
+    return _WORD_LIST.sub(lambda match: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", match[1]) + "]", wording)
 
 
 def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset[SchemaItem]:

@@ -46,9 +46,9 @@ class AlmonerError(Exception):
 
 
 def _rebuild_error(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
-    made = kind.__new__(kind)
-    AlmonerError.__init__(made, message, advice, facts)
-    return made
+    error = kind.__new__(kind)
+    AlmonerError.__init__(error, message, advice, facts)
+    return error
 
 
 class Refused(AlmonerError):

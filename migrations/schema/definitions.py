@@ -64,8 +64,8 @@ class Table:
     @property
     def lines(self) -> list[tuple[str, str, str]]:
         """Name, type and referred table of each column; no table is an empty text."""
-        found = (line.strip().partition(" -> ") for line in self.columns.strip().splitlines())
-        return [(*definition.partition(" ")[::2], target) for definition, _, target in found]
+        pairs = (line.strip().partition(" -> ") for line in self.columns.strip().splitlines())
+        return [(*definition.partition(" ")[::2], target) for definition, _, target in pairs]
 
     @property
     def times(self) -> list[str]:

@@ -205,18 +205,20 @@ class Policy(_RuleModel):
 
     def rules_for(self, dataset: str) -> EffectiveRules:
         """What this policy demands of releases of `dataset`."""
-        other, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
-        evaluation = self.evaluation if other.evaluation is None else other.evaluation
+        dataset_rules, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
+        evaluation = self.evaluation if dataset_rules.evaluation is None else dataset_rules.evaluation
         return EffectiveRules(
-            spend=other.approvals.spend or approvals.spend,
-            publish=other.approvals.publish or approvals.publish,
-            proposal=other.approvals.proposal or approvals.proposal,
-            release=other.release or self.release,
+            spend=dataset_rules.approvals.spend or approvals.spend,
+            publish=dataset_rules.approvals.publish or approvals.publish,
+            proposal=dataset_rules.approvals.proposal or approvals.proposal,
+            release=dataset_rules.release or self.release,
             delta_below_population=(
-                self.delta_below_population if other.delta_below_population is None else other.delta_below_population
+                self.delta_below_population
+                if dataset_rules.delta_below_population is None
+                else dataset_rules.delta_below_population
             ),
-            mechanisms=other.mechanisms or self.mechanisms,
-            models=other.models or self.models,
+            mechanisms=dataset_rules.mechanisms or self.mechanisms,
+            models=dataset_rules.models or self.models,
             required=MappingProxyType(evaluation.required),
             pacing=self.pacing,
             overrides=evaluation.overrides == "allowed",

@@ -247,10 +247,10 @@ def stored_text(stored: bytes) -> str:
 def _file_identity(path: str | None) -> tuple[int, int] | None:
     """Which file the path names now."""
     try:
-        found = os.stat(path or "")
+        status = os.stat(path or "")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:

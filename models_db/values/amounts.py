@@ -41,7 +41,7 @@ class Amount:
 
     def count_in(self, limit: "Amount") -> int | None:
         """How often this amount is affordable out of `limit`; None if it is nothing."""
-        fits = [whole // each for whole, each in ((limit.rho, self.rho), (limit.delta, self.delta)) if each]
+        fits = [whole // cost for whole, cost in ((limit.rho, self.rho), (limit.delta, self.delta)) if cost]
         return min(fits) if fits else None
 
     @property

@@ -50,12 +50,12 @@ def _exact_decimal(value: object) -> object:
     if len(text) > _MOST_DECIMAL_CHARACTERS or not text.isascii() or "_" in text:
         raise ValueError(f"a decimal number of at most {_MOST_DECIMAL_CHARACTERS} characters is needed")
     try:
-        found = Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         raise ValueError("a number is needed") from None
-    if found.is_finite() and not -_MOST_DECIMAL_PLACES <= found.adjusted() <= _MOST_DECIMAL_PLACES:
+    if number.is_finite() and not -_MOST_DECIMAL_PLACES <= number.adjusted() <= _MOST_DECIMAL_PLACES:
         raise ValueError("a number of a usual size is needed")  # written out it would fill the memory
-    return found
+    return number
 
 
 _MOST_DECIMAL_CHARACTERS = 100
@@ -148,12 +148,12 @@ class PublicGroup(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_name(cls, written: Any) -> Any:
+    def _by_name(cls, value: Any) -> Any:
         """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
-        named = written["id"] if isinstance(written, dict) and "id" in written else written
-        if isinstance(named, str | int) and not isinstance(named, bool):
-            return {**(written if isinstance(written, dict) else {}), "id": normalise_spelling(named)}
-        return written
+        identifier = value["id"] if isinstance(value, dict) and "id" in value else value
+        if isinstance(identifier, str | int) and not isinstance(identifier, bool):
+            return {**(value if isinstance(value, dict) else {}), "id": normalise_spelling(identifier)}
+        return value
 
     @property
     def shown(self) -> str:
@@ -203,25 +203,25 @@ class PublicMetadata(RequestModel):
 
     def merged_over(self, later: "PublicMetadata | None") -> "PublicMetadata":
         """This, with what `later` says otherwise or besides."""
-        said = later.model_dump() if later is not None else {}
-        return type(self).model_validate(self.model_dump() | said)
+        later_fields = later.model_dump() if later is not None else {}
+        return type(self).model_validate(self.model_dump() | later_fields)
 
     def without_groups(self) -> "PublicMetadata":
         """All of it that is about the dataset as a whole."""
         return self.model_copy(update={"groups": ()})
 
 
-def _without_group_fields(said: PublicMetadata) -> PublicMetadata:
-    if said.groups:
+def _without_group_fields(metadata: PublicMetadata) -> PublicMetadata:
+    if metadata.groups:
         raise ValueError("a request declares groups in `parameters.groups`; a catalogue is the dataset's")
-    return said
+    return metadata
 
 
-def _parse_cohorts(written: object) -> object:
+def _parse_cohorts(value: object) -> object:
     """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
-    if written is None or written == "newest":
-        return written
-    numbers = list(written) if isinstance(written, list | tuple) else []
+    if value is None or value == "newest":
+        return value
+    numbers = list(value) if isinstance(value, list | tuple) else []
     fit = all(type(number) is int and number >= 1 for number in numbers) and numbers == sorted(set(numbers))
     if not (fit and 1 <= len(numbers) <= MOST_COHORTS):
         raise ValueError("`newest`, or the numbers of cohorts, once each and in ascending order, such as [1, 3]")

@@ -21,16 +21,16 @@ def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
     How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
     To read the first cohort alone is the same request before there was another one and after.
     """
-    made = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
+    fields = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
     if "rotate_over" not in body and "cohorts" not in body:
-        return made
+        return fields
     plan = dict(cast("Mapping[str, Json]", body["plan"]))
     facts = dict(cast("Mapping[str, Json]", plan["facts"]))
     plan["facts"] = {name: value for name, value in facts.items() if name != BLOCKS_READ}
     if "rotate_over" in body:
         plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
-        made.pop("group")
-    return {**made, "plan": plan}
+        fields.pop("group")
+    return {**fields, "plan": plan}
 
 
 def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) -> list[str]:

@@ -99,11 +99,11 @@ def translate_database_errors() -> Iterator[None]:
 
 
 def _error_for(refusal: BaseException | None) -> AlmonerError:
-    said = str(refusal)
-    if any(name in said for name in _CAP_GUARDS):
+    message = str(refusal)
+    if any(name in message for name in _CAP_GUARDS):
         return CapExceeded("The account's cap would be passed.")
-    if found := _GUARD.search(said):
-        rule = found.group(1).strip()
+    if guard := _GUARD.search(message):
+        rule = guard.group(1).strip()
         if rule == _DELEGATION_GUARD:
             return DelegationTooLong(rule)
         if rule == _CLOCK_GUARD:
@@ -118,5 +118,5 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         or getattr(refusal, "sqlstate", None) in _UNIQUE_CODES
     ):
         return AlreadyRecorded()
-    named = _CONSTRAINT.search(said)
-    return RuleViolated(named.group() if named else "a constraint of the schema")
+    constraint = _CONSTRAINT.search(message)
+    return RuleViolated(constraint.group() if constraint else "a constraint of the schema")

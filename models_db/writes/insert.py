@@ -47,13 +47,14 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
     if not rows:
         return
     table = cast("Table", type(rows[0]).__table__)
-    given = [_row_values(table, row) for row in rows]
+    values = [_row_values(table, row) for row in rows]
     with translate_refusals(session):
-        made = (_insert_by_function if on_postgresql(session) else _insert_rows)(session.connection(), table, given)
-    for row, stored in zip(rows, made, strict=True):
+        insert_values = _insert_by_function if on_postgresql(session) else _insert_rows
+        stored_rows = insert_values(session.connection(), table, values)
+    for row, stored in zip(rows, stored_rows, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
-    add_pending(session, table.name, [{**each, **stored} for each, stored in zip(given, made, strict=True)])
+    add_pending(session, table.name, [{**row, **stored} for row, stored in zip(values, stored_rows, strict=True)])
     if table.name == "cohort" and not on_postgresql(session):
         for row in rows:
             add_pending(session, "account", _blocks_of_cohort(session, cast("Any", row).id))
@@ -109,10 +110,10 @@ def _insert_statement(table: Table) -> ReturningInsert[Any]:
 
 
 def _insert_by_function(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
-    columns = sorted({name for each in rows for name in each})
-    whole = [{name: each.get(name) for name in columns} for each in rows]
+    columns = sorted({name for row in rows for name in row})
+    whole = [{name: row.get(name) for name in columns} for row in rows]
     stored = connection.execute(_INSERT_FUNCTION, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
-    return [{name: each[name] for name in _STAMPED_COLUMNS if name in each} for each in stored]
+    return [{name: row[name] for name in _STAMPED_COLUMNS if name in row} for row in stored]
 
 
 _INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
@@ -173,8 +174,8 @@ def take_lease(session: Session, lease: Lease) -> None:
 def renew_lease(session: Session, request_id: int, token: str, expires_at: str) -> bool:
     """Prolong a lease; False if it is somebody else's now."""
     statement = _RENEW_FUNCTION if on_postgresql(session) else _RENEW_LEASE
-    found = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
-    return any(bool(renewed) for (renewed,) in found)
+    rows = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
+    return any(bool(renewed) for (renewed,) in rows)
 
 
 _RENEW_FUNCTION = PreparedStatement("SELECT almoner_renew(:request_id, :token, :expires_at)")

@@ -105,13 +105,13 @@ def digest_of_contents(contents: Iterable[str]) -> str:
 
 def encode_ranges(ids: Iterable[int]) -> str:
     """Numbers as ranges: '3-7,9'."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(ids):
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
@@ -125,10 +125,10 @@ def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
 
 def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
     """The body of a link: what its view tells, without what is empty, and its rows."""
-    said: dict[str, Json] = {
+    body: dict[str, Json] = {
         name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
     }
     for name in ("several_roles", "governed"):  # a number on SQLite
-        if said.get(name) in (0, 1):
-            said[name] = bool(said[name])
-    return encode_canonical({**said, "rows": list(rows)}).decode()
+        if body.get(name) in (0, 1):
+            body[name] = bool(body[name])
+    return encode_canonical({**body, "rows": list(rows)}).decode()

@@ -37,20 +37,20 @@ def record_links(session: Session) -> int | None:
         return None
     if session.get_bind().dialect.name == "postgresql":
         with translate_database_errors():
-            made: int | None = session.execute(_LINK_FUNCTION).scalar()
-            return made
+            count: int | None = session.execute(_LINK_FUNCTION).scalar()
+            return count
     close_claims(session)
     return [_append_group(session, group) for group in group_by_link(pending)][-1]
 
 
 def _append_group(session: Session, group: Sequence[PendingRow]) -> int:
     lead, *others = group
-    told = dict(view_of(session, lead.table, [lead.id])[lead.id])
+    view = dict(view_of(session, lead.table, [lead.id])[lead.id])
     rows = [name_rows(lead.table, row_contents(session, lead.table, [lead.id]))]
-    for table in sorted({each.table for each in others}):
-        rows += [name_rows(table, row_contents(session, table, [each.id for each in others if each.table == table]))]
-    body = link_body(told, rows)
-    return append_link(session, told["link_actor"], told["link_kind"], body, told["link_dataset"], told["link_request"])
+    for table in sorted({row.table for row in others}):
+        rows += [name_rows(table, row_contents(session, table, [row.id for row in others if row.table == table]))]
+    body = link_body(view, rows)
+    return append_link(session, view["link_actor"], view["link_kind"], body, view["link_dataset"], view["link_request"])
 
 
 def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
@@ -64,13 +64,13 @@ def _with_request_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Three fields of a request, which the view of PostgreSQL reads by itself."""
     if "asked" not in row:
         return row
-    told = {name: value for name, value in row.items() if name != "asked"}
+    fields = {name: value for name, value in row.items() if name != "asked"}
     try:
         body = json.loads(row["asked"])
     except (TypeError, ValueError, RecursionError):  # altered: no link says so
-        return told
-    given = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
-    return told | {name: _value_text(value) for name, value in given.items() if value is not None}
+        return fields
+    asked = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
+    return fields | {name: _value_text(value) for name, value in asked.items() if value is not None}
 
 
 def _value_text(value: Any) -> str:
@@ -79,12 +79,12 @@ def _value_text(value: Any) -> str:
 
 def row_contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
     """Some rows of a table, spelled out, by id."""
-    found: dict[int, str] = {}
+    contents: dict[int, str] = {}
     for first in range(0, len(ids), ID_BATCH):
         query = f"SELECT * FROM {table} WHERE id IN ({_id_list(ids[first : first + ID_BATCH])})"  # noqa: S608  (as above)
         rows = session.connection().exec_driver_sql(query).mappings()
-        found.update((row["id"], row_content(table, dict(row))) for row in rows)
-    return found
+        contents.update((row["id"], row_content(table, dict(row))) for row in rows)
+    return contents
 
 
 def _id_list(ids: Sequence[int]) -> str:
@@ -135,24 +135,24 @@ def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
         ((request_id, dataset, actor),) = _ACTOR_OF_INVOCATION.fetch_rows(
             session, {"id": budget_step.invocations[0]["id"], "actor": actor_id}
         )
-        told = hold_view(
+        view = hold_view(
             budget_step.invocations,
             budget_step.holds,
             _blocks_of_accounts(session, {hold["account_id"] for hold in budget_step.holds}),
         )
         kind = "hold"
     else:
-        given = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
-        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, given)
+        lead = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
+        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, lead)
         kind = kind_of({entry["kind"] for entry in budget_step.entries})
-        told = (
+        view = (
             arm_view(*about)
             if kind == "arm"
             else settlement_view(about[0], [entry["kind"] for entry in budget_step.entries])
         )
     tables = (("entry", budget_step.entries), ("hold", budget_step.holds), ("invocation", budget_step.invocations))
     rows = [name_rows(table, {row["id"]: row_content(table, row) for row in made}) for table, made in tables if made]
-    append_link(session, actor, f"ledger.{kind}", link_body(told, rows), dataset, request_id)
+    append_link(session, actor, f"ledger.{kind}", link_body(view, rows), dataset, request_id)
 
 
 def kind_of(entries: set[str]) -> str:
@@ -172,7 +172,8 @@ def hold_view(
     Args:
         blocks: the numbers of the blocks among the accounts of the holds, by account.
     """
-    mechanisms = [str(each["mechanism"]) for each in sorted(invocations, key=lambda each: each["sequence"])]
+    in_sequence = sorted(invocations, key=lambda invocation: invocation["sequence"])
+    mechanisms = [str(invocation["mechanism"]) for invocation in in_sequence]
     of_one = [hold for hold in holds if hold["account_id"] == min(blocks, default=None)]
     amounts: dict[str, Json] = {name: str(sum(hold[name] for hold in of_one)) for name in ("rho", "delta")}
     return {

@@ -48,19 +48,19 @@ def _row_rank(table: str, row: Mapping[str, Any]) -> int:
 
 def take_pending(session: Session) -> list[PendingRow]:
     """What was recorded, once."""
-    found: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
-    return found
+    pending: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
+    return pending
 
 
 def group_by_link(pending: Sequence[PendingRow]) -> list[list[PendingRow]]:
     """The rows of each link, in each the one that it is about first."""
-    top = min((each.rank for each in pending), default=0)
-    found: list[list[PendingRow]] = []
+    top = min((row.rank for row in pending), default=0)
+    groups: list[list[PendingRow]] = []
     before: list[PendingRow] = []
-    for each in pending:
-        if each.rank == top:
-            found.append([each, *before])
+    for row in pending:
+        if row.rank == top:
+            groups.append([row, *before])
             before = []
         else:
-            (found[-1] if found else before).append(each)
-    return found
+            (groups[-1] if groups else before).append(row)
+    return groups

@@ -94,15 +94,15 @@ def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, s
     Args:
         marks: claim, mark, account and cohort of every unit, in the order of the marks; those of no claim are left out.
     """
-    seen = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items() if isinstance(salt, str)}
-    unreadable = set(salts) - set(seen)
+    hashes = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items() if isinstance(salt, str)}
+    unreadable = set(salts) - set(hashes)
     for claim, mark, account, cohort in marks:
-        if claim in seen:
+        if claim in hashes:
             try:
-                seen[claim].update(_spell_mark(mark, account, cohort))
+                hashes[claim].update(_spell_mark(mark, account, cohort))
             except (AttributeError, OverflowError, TypeError):
                 unreadable.add(claim)
-    return {number: None if number in unreadable else seen[number].hexdigest() for number in salts}
+    return {number: None if number in unreadable else hashes[number].hexdigest() for number in salts}
 
 
 def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:

@@ -93,14 +93,14 @@ def dp_event_from_json(stored: Json) -> DpEvent:
     if not isinstance(stored, Mapping):
         raise NotReportable(type(stored).__name__)
     name = str(stored.get("class_name"))
-    known = getattr(dp_event, name, None)
-    if stored.get("module_name") != MODULE or not (isinstance(known, type) and issubclass(known, DpEvent)):
+    event_class = getattr(dp_event, name, None)
+    if stored.get("module_name") != MODULE or not (isinstance(event_class, type) and issubclass(event_class, DpEvent)):
         raise NotReportable(name)
     fields = {key: value for key, value in stored.items() if key not in {"module_name", "class_name"}}
-    if set(fields) != set(inspect.signature(known).parameters):
+    if set(fields) != set(inspect.signature(event_class).parameters):
         raise NotReportable(name)
     try:
-        return known(**{key: _decoded(value) for key, value in fields.items()})
+        return event_class(**{key: _decoded(value) for key, value in fields.items()})
     except ValueError:
         raise NotReportable(name) from None
 
@@ -120,7 +120,7 @@ def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountan
 def _without_discrete_laplace(event: DpEvent) -> DpEvent:
     """`event` with `ZCDpEvent` for discrete Laplace: x tanh(x/2), x the parameter times the sensitivity."""
     if isinstance(event, ComposedDpEvent):
-        return ComposedDpEvent([_without_discrete_laplace(one) for one in event.events])
+        return ComposedDpEvent([_without_discrete_laplace(part) for part in event.events])
     if isinstance(event, SelfComposedDpEvent):
         return SelfComposedDpEvent(_without_discrete_laplace(event.event), event.count)
     if isinstance(event, dp_event.DiscreteLaplaceDpEvent):

@@ -125,9 +125,9 @@ def epsilon_of(rho: int, delta: Exact) -> Decimal:
     alpha = 1 + order
     # Proposition 12 solved for epsilon at the witness.
     epsilon = alpha * enclose(loss) + iv.log(order / alpha) - (log_target + iv.log(alpha)) / order
-    found = decimal_above(max(upper(epsilon), Fraction(0)), EPSILON_PLACES)
-    _verify(x, loss, Fraction(found), target)
-    return found
+    rounded = decimal_above(max(upper(epsilon), Fraction(0)), EPSILON_PLACES)
+    _verify(x, loss, Fraction(rounded), target)
+    return rounded
 
 
 def rho_of(epsilon: Exact, delta: Exact) -> int:

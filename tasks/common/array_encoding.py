@@ -20,5 +20,5 @@ def array_of(text: str, stored: Stored) -> NDArray[Any]:
     Raises:
         TypeError, ValueError: it is no such text.
     """
-    kept = np.frombuffer(b64decode(text, validate=True), stored)
-    return kept.astype(kept.dtype.newbyteorder("="))
+    array = np.frombuffer(b64decode(text, validate=True), stored)
+    return array.astype(array.dtype.newbyteorder("="))

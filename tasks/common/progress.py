@@ -28,9 +28,9 @@ def tell(line: str) -> None:
 @contextmanager
 def listening(reporter: Reporter, teller: Teller | None = None) -> Iterator[None]:
     """Send the reports of the block to `reporter`, and what it tells to `teller`."""
-    token, told = _reporter.set(reporter), _teller.set(teller)
+    token, teller_token = _reporter.set(reporter), _teller.set(teller)
     try:
         yield
     finally:
         _reporter.reset(token)
-        _teller.reset(told)
+        _teller.reset(teller_token)

@@ -25,7 +25,7 @@ class Axis:
         low, high = min(values), max(values)
         spread = (high - low) or abs(high) or 1.0
         power = 10.0 ** math.floor(math.log10(spread / 4))
-        step = next(each * power for each in (1, 2, 5, 10) if each * power >= spread / 4)
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= spread / 4)
         start = math.floor((low - spread * margin) / step)
         last = math.ceil((high + spread * margin) / step)
         return cls(start * step, step, last - start, begin, end)
@@ -37,8 +37,8 @@ class Axis:
 
     def ticks(self) -> list[dict[str, Any]]:
         """Places and texts of the ticks."""
-        found = [self.start + each * self.step for each in range(self.count + 1)]
-        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in found]
+        positions = [self.start + number * self.step for number in range(self.count + 1)]
+        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in positions]
 
 
 def tenth(value: float) -> float:

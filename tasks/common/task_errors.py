@@ -28,5 +28,7 @@ class TaskFailed(EnvironmentProblem):
 def _place(problem: BaseException) -> str:
     """The innermost frame of ours, as file:line; paths below the installation only."""
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(_ROOT)]
-    own = [f for f in frames if "site-packages" not in f.filename]
-    return f"{Path(own[-1].filename).relative_to(_ROOT)}:{own[-1].lineno}" if own else "an unknown place"
+    own_frames = [f for f in frames if "site-packages" not in f.filename]
+    if not own_frames:
+        return "an unknown place"
+    return f"{Path(own_frames[-1].filename).relative_to(_ROOT)}:{own_frames[-1].lineno}"

@@ -45,7 +45,7 @@ def documents_of(home: ProjectHome, uid: str, unit: str | None = None) -> int:
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
     """
-    return sum(unit is None or found == unit for found, _, _ in iter_content(home, uid))
+    return sum(unit is None or owner == unit for owner, _, _ in iter_content(home, uid))
 
 
 def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
@@ -57,11 +57,11 @@ def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
     """
     corpus = open_corpus(home, uid)
     with incoming(home) as folder, named_problems():
-        made = folder / DATABASE
-        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _copy(corpus.database, made, unit)
-        sync(made)
-        os.replace(made, corpus.database)
+        database = folder / DATABASE
+        os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _copy(corpus.database, database, unit)
+        sync(database)
+        os.replace(database, corpus.database)
         sync(corpus.database.parent)
 
 
@@ -80,8 +80,8 @@ def strangers(home: ProjectHome, uid: str) -> list[Path]:
     return sorted(path for path in version_folder(home, uid).iterdir() if path.name != DATABASE)
 
 
-def _copy(source: Path, made: Path, unit: str) -> None:
-    with closing(sqlite3.connect(made.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
+def _copy(source: Path, target: Path, unit: str) -> None:
+    with closing(sqlite3.connect(target.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
         connection.executescript(_SETTINGS + SCHEMA)
         connection.execute("ATTACH ? AS old", (f"{source.absolute().as_uri()}?mode=ro",))
         connection.execute("BEGIN")

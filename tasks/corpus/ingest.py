@@ -98,12 +98,12 @@ def ingest(
     before = source_state(source)
     with closing(opened) as documents, incoming(home) as folder:
         mark = source_mark(overlap_key, source_digest(source)).hex()
-        kept = _Kept(erased, overlap_key)
-        watched = kept.of(_watched(documents, progress, before.size))
+        kept_units = _Kept(erased, overlap_key)
+        watched = kept_units.of(_watched(documents, progress, before.size))
         counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field, cohorts)
         if source_state(source) != before:
             raise SourceChanged(source)
-        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept.left_out)
+        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept_units.left_out)
         put_in_place(home, folder, version.uid)
         try:
             record(version)
@@ -177,8 +177,8 @@ def _write(
 def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Source, overlap_key: bytes) -> None:
     unit = document.unit if document.unit is not None else random_unit()
     with named_problems():
-        found = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
-        number = found[0] if found else _insert_unit(connection, unit, mark_of(overlap_key, unit))
+        row = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
+        number = row[0] if row else _insert_unit(connection, unit, mark_of(overlap_key, unit))
         try:
             connection.execute(
                 "INSERT INTO documents (unit, document_id, text, label) VALUES (?, ?, ?, ?)",

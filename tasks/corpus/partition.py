@@ -54,8 +54,8 @@ class PartitionScheme:
     def _dealt(self, unit: str, cohort: int, whole: int) -> int:
         if not 1 <= cohort <= self.cohorts:
             return NOWHERE
-        each = whole // self.cohorts
-        return (cohort - 1) * each + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % each
+        per_cohort = whole // self.cohorts
+        return (cohort - 1) * per_cohort + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % per_cohort
 
     def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
         """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.

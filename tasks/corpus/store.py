@@ -115,8 +115,8 @@ class Corpus:
             StoreBusy, StoreUnreadable.
         """
         with _reading(self.database) as connection:
-            found = connection.execute("SELECT field FROM labelling").fetchone()
-            return None if found is None else str(found[0])
+            row = connection.execute("SELECT field FROM labelling").fetchone()
+            return None if row is None else str(row[0])
 
     def require_labels(self) -> None:
         """Check that labels were kept.
@@ -132,7 +132,7 @@ class Corpus:
         scheme: PartitionScheme,
         scheme_id: str,
         batches_per_block: int,
-        wanted: Collection[Place],
+        places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
@@ -147,7 +147,7 @@ class Corpus:
             scheme: the dataset's partition.
             scheme_id: names the split into batches; may differ between releases.
             batches_per_block: the public number of batches in every block, and under every label of it.
-            wanted: the batches to read, which must have been armed (PRIVACY §6).
+            places: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
             most: the public contribution bound: how many rows a unit has at most. What is charged for one batch is
                 charged to each unit so often.
@@ -159,7 +159,7 @@ class Corpus:
         """
         if labels:
             self.require_labels()
-        rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(wanted)}
+        rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(places)}
         _require_inside(rows, scheme.blocks, max(len(labels), 1), batches_per_block)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
@@ -233,13 +233,13 @@ class PartOfCorpus(Corpus):
         scheme: PartitionScheme,
         scheme_id: str,
         batches_per_block: int,
-        wanted: Collection[Place],
+        places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
         """As `Corpus.batches`, of those blocks."""
         self._require(scheme)
-        return super().batches(scheme, scheme_id, batches_per_block, wanted, labels, most)
+        return super().batches(scheme, scheme_id, batches_per_block, places, labels, most)
 
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
@@ -304,8 +304,8 @@ def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[
             yield number, unit, of, []
         return
     every = connection.execute(_CARRIED)
-    for (number, unit, of), found in groupby(every, key=itemgetter(0, 1, 2)):
-        if carried := [label for *_, label in found if label in labels]:
+    for (number, unit, of), rows in groupby(every, key=itemgetter(0, 1, 2)):
+        if carried := [label for *_, label in rows if label in labels]:
             yield number, unit, of, carried
 
 
@@ -313,17 +313,17 @@ def _row(
     connection: sqlite3.Connection, scheme: PartitionScheme, number: int, unit: str, label: str | None
 ) -> UnitDocuments:
     if label is None:
-        found = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
+        cursor = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
     else:
-        found = connection.execute("SELECT text FROM documents WHERE unit = ? AND label = ?", (number, label))
-    texts = [text for (text,) in found]
+        cursor = connection.execute("SELECT text FROM documents WHERE unit = ? AND label = ?", (number, label))
+    texts = [text for (text,) in cursor]
     if len(texts) > 1:  # one text needs no keyed order, and hashing it would read it once more
         texts.sort(key=lambda text: scheme.document_order(unit, text))
     return UnitDocuments(unit, _SEPARATOR.join(texts))
 
 
-def _require_inside(wanted: Collection[Place], blocks: int, labels: int, batches: int) -> None:
-    for block, label, batch in wanted:
+def _require_inside(places: Collection[Place], blocks: int, labels: int, batches: int) -> None:
+    for block, label, batch in places:
         if not (0 <= block < blocks and 0 <= label < labels and 0 <= batch < batches):
             raise ValueError(
                 f"batch {batch} of label {label} of block {block} is outside"

@@ -45,11 +45,11 @@ def incoming(home: ProjectHome) -> Iterator[Path]:
     Raises:
         StoreNotWritable: it cannot be made.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with named_problems(), _locked(home.corpora):  # no sweep can see the folder before it is locked
             folder = _incoming_path(home)
             folder.mkdir(mode=0o700)
-            held.enter_context(_locked(folder))
+            stack.enter_context(_locked(folder))
         try:
             yield folder
         finally:

@@ -51,7 +51,7 @@ class BatchLayout:
         return -(-self.samples // self.cells)
 
     def per_block(self, units: int, references: int) -> int:
-        """Return the batches per block, and per label of it, that make batches of about `references` from `units` units."""
+        """Return the batches per block and label, so that `units` units make batches of about `references`."""
         return max(self.most_in_a_block, round(max(units, 0) / (self.cells * references)))
 
     def sources(self) -> list[tuple[Place, ...]]:

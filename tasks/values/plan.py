@@ -155,11 +155,11 @@ class GeneratorDefaults:
 class UnknownSystem(UsageError):
     """No generator of that name for that kind of release."""
 
-    def __init__(self, mechanism: str, kind: str, known: list[str]) -> None:
+    def __init__(self, mechanism: str, kind: str, names: list[str]) -> None:
         super().__init__(
             f"The mechanism {mechanism!r} cannot make a {kind!r} release in this version.",
-            f"Available: {', '.join(known)}.",
-            {"mechanism": mechanism, "kind": kind, "known": known},
+            f"Available: {', '.join(names)}.",
+            {"mechanism": mechanism, "kind": kind, "known": names},
         )
 
 

@@ -44,7 +44,7 @@ def record_checkpoint(session: Session, link: str, signature: str, public_key: s
     """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
     seq = session.scalars(select(AuditLink.seq).where(AuditLink.row_hash == link)).one_or_none() or 0
     by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
-    made = RecordedCheckpoint(
+    checkpoint = RecordedCheckpoint(
         seq=seq, hash=link, at=utc_now(), signature=signature, public_key=public_key, created_by=by
     )
-    insert_row(session, made)
+    insert_row(session, checkpoint)

@@ -26,5 +26,5 @@ def parse_body(text: object) -> dict[str, Any] | None:
 
 def whole_number(body: Mapping[str, Any], name: str) -> int | None:
     """A field that a table's integer column could hold; None where the body has no such number."""
-    found = body.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63 else None
+    value = body.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None

@@ -79,22 +79,22 @@ def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
     return stored_object(evaluation.result, f"result of evaluation {evaluation.id}")
 
 
-def stored_object(text: object, named: str, digest: str | None = None) -> dict[str, Any]:
+def stored_object(text: object, location: str, digest: str | None = None) -> dict[str, Any]:
     """The JSON object in a text of a row.
 
     Args:
-        named: the column and the row, for the error.
+        location: the column and the row, for the error.
         digest: SHA-256 of the text in hexadecimal digits, where the row has it.
 
     Raises:
         LedgerAltered: it is another text, or no object.
     """
-    found = None
+    value = None
     try:
         if digest is None or (isinstance(text, str) and hashlib.sha256(text.encode()).hexdigest() == digest):
-            found = json.loads(text) if isinstance(text, str) else None
+            value = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise LedgerAltered([f"{named} is not the text that was recorded"])
-    return found
+        value = None
+    if not isinstance(value, dict):
+        raise LedgerAltered([f"{location} is not the text that was recorded"])
+    return value

@@ -89,7 +89,7 @@ class ChainReport:
     @property
     def sound(self) -> bool:
         """Whether every link fits and can be read, the clock never went back, and every anchor lies on the chain."""
-        placed = all(one.link is not None for one in self.placements)
+        placed = all(placement.link is not None for placement in self.placements)
         return self.holds and not self.clock_back and not self.unreadable and placed
 
 

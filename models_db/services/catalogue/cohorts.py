@@ -127,11 +127,11 @@ def all_blocks(session: Session, account_id: int) -> range:
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
     """The declared number of units of a dataset in some cohorts; None where one of them has none declared."""
     declared = {FIRST_COHORT: dataset.population}
-    for each in list_opened(session, dataset.account_id):
-        own = session.get_one(DatasetVersion, each.version_id).dataset_id == dataset.id
-        declared[each.number] = each.population if own else None
-    found = [declared[number] for number in read]
-    return None if None in found else sum(filter(None, found))
+    for cohort in list_opened(session, dataset.account_id):
+        of_dataset = session.get_one(DatasetVersion, cohort.version_id).dataset_id == dataset.id
+        declared[cohort.number] = cohort.population if of_dataset else None
+    numbers = [declared[number] for number in read]
+    return None if None in numbers else sum(filter(None, numbers))
 
 
 def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
@@ -158,14 +158,14 @@ def plan_cohorts(
         _require_unit_field(session, dataset)
     elif declared is not None:
         raise UnexpectedPopulation
-    found = CohortPlan(
+    plan = CohortPlan(
         count_cohorts(session, dataset.account_id), _count_versions(session, dataset.account_id), opens, declared
     )
-    if opens and not found.versions:
+    if opens and not plan.versions:
         raise InvalidCohort(
             dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
         )
-    return found
+    return plan
 
 
 def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> None:
@@ -192,7 +192,7 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
     """
     principals.require_role(session, actor, "steward")
     _require_unit_field(session, dataset)
-    made = Cohort(
+    cohort = Cohort(
         account_id=dataset.account_id,
         number=plan.newest,
         version_id=version.id,
@@ -200,8 +200,8 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
         created_at=utc_now(),
         created_by=actor.id,
     )
-    insert_row(session, made)
-    return made
+    insert_row(session, cohort)
+    return cohort
 
 
 def _require_unit_field(session: Session, dataset: Dataset) -> None:

@@ -152,10 +152,10 @@ def check_access(session: Session) -> list[Finding]:
     """What the rights of all roles of the server say about this ledger; nothing on SQLite."""
     if not on_postgresql(session):
         return []
-    found = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
-    if found[0].ok:
-        found += [_check_unknown_writers(session), _check_members(session)]
-    return [*found, _check_administrators(session), _check_blocking_sessions(session), _check_superusers(session)]
+    findings = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
+    if findings[0].ok:
+        findings += [_check_unknown_writers(session), _check_members(session)]
+    return [*findings, _check_administrators(session), _check_blocking_sessions(session), _check_superusers(session)]
 
 
 _LOGIN_ADMINISTRATORS = """
@@ -181,8 +181,8 @@ def _check_administrators(session: Session) -> Finding:
     by_login: dict[str, list[str]] = {}
     for login_, what in _query_rows(session, _LOGIN_ADMINISTRATORS):
         by_login.setdefault(login_, []).append(what)
-    told = [f"{one} administers {_first_names(what)}" for one, what in sorted(by_login.items())]
-    return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
+    details = [f"{login} administers {_first_names(what)}" for login, what in sorted(by_login.items())]
+    return Finding("nobody administers another person's login", True, "; ".join(details), warning=bool(details))
 
 
 def _check_blocking_sessions(session: Session) -> Finding:
@@ -190,9 +190,9 @@ def _check_blocking_sessions(session: Session) -> Finding:
     own. A session may lift its timeouts. Without `pg_read_all_stats` only one's own login's sessions are visible."""
     sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
     rows = session.execute(text(_BLOCKING_SESSIONS)).all()
-    told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
+    details = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
     unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
-    return Finding("no session keeps the writers waiting", not told, "; ".join(told) or unseen)
+    return Finding("no session keeps the writers waiting", not details, "; ".join(details) or unseen)
 
 
 def _check_groups(session: Session) -> Finding:
@@ -255,8 +255,9 @@ def _access_finding(check: str, verb: str, rows: Iterable[Any]) -> Finding:
     by_role: dict[str, list[str]] = {}
     for role, what in rows:
         by_role.setdefault(role, []).append(what)
-    told = [f"{role} {verb} {_first_names(what)}" for role, what in sorted(by_role.items())]
-    return Finding(check, not told, "; ".join(told) + ("; REVOKE it, as the owner of the tables" if told else ""))
+    details = [f"{role} {verb} {_first_names(what)}" for role, what in sorted(by_role.items())]
+    advice = "; REVOKE it, as the owner of the tables" if details else ""
+    return Finding(check, not details, "; ".join(details) + advice)
 
 
 def _first_names(names: Sequence[str], most: int = 4) -> str:

@@ -169,8 +169,8 @@ def open_account(
         ),
     )
     insert_row(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
-    each = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
-    insert_many(session, Account, [{**each, "block": block} for block in range(blocks)])
+    block_values = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
+    insert_many(session, Account, [{**block_values, "block": block} for block in range(blocks)])
     return root
 
 
@@ -183,7 +183,7 @@ def register(session: Session, actor: Actor, registration: Registration, account
     """
     require_name_free(session, registration.name)
     _require_same_protection(session, registration, account_id)
-    made = Dataset(
+    dataset = Dataset(
         name=registration.name,
         account_id=account_id,
         unit_field=registration.unit_field,
@@ -196,10 +196,10 @@ def register(session: Session, actor: Actor, registration: Registration, account
         created_by=actor.id,
     )
     try:
-        insert_row(session, made)
+        insert_row(session, dataset)
     except AlreadyRecorded:
         raise DatasetExists(registration.name) from None
-    return made
+    return dataset
 
 
 def _require_same_protection(session: Session, registration: Registration, account_id: int) -> None:
@@ -229,11 +229,11 @@ def find_dataset(session: Session, name: str) -> Dataset:
     Raises:
         DatasetUnknown: there is none.
     """
-    found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
-    if found is None:
+    dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    if dataset is None:
         first = select(Dataset.name).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
         raise DatasetUnknown(name, session.scalars(first).all())
-    return found
+    return dataset
 
 
 def list_all(session: Session) -> Sequence[Dataset]:
@@ -259,8 +259,8 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
     ).all()
     now = Amount(root.rho_cap, root.delta_cap)
     # What the first cap was in units is not kept once it is changed; its claim is.
-    found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
-    return (*found, *(claim_of(proposal) for proposal in carried))
+    claims = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
+    return (*claims, *(claim_of(proposal) for proposal in carried))
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
@@ -299,10 +299,10 @@ def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
     Raises:
         NothingIngested: there is none yet, or none left.
     """
-    found = erasures.remaining_versions(session, dataset)
-    if not found:
+    remaining = erasures.remaining_versions(session, dataset)
+    if not remaining:
         raise NothingIngested(dataset.name)
-    return found[-1]
+    return remaining[-1]
 
 
 def require_version_allowed(session: Session, dataset: Dataset) -> None:
@@ -348,13 +348,13 @@ def add_version(
         InvalidCohort, RoleRequired: it may open none.
         UnitErasedConcurrently: a unit was erased since.
     """
-    known = cohort_plan or CohortPlan()
-    if not known.opens:
+    plan = cohort_plan or CohortPlan()
+    if not plan.opens:
         _claim_units(session, actor, dataset, units)  # from here on nobody else claims any
-    cohorts.require_unchanged(session, dataset, known)  # whoever opens a cohort waits here for all others
+    cohorts.require_unchanged(session, dataset, plan)  # whoever opens a cohort waits here for all others
     require_version_allowed(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
-    made = DatasetVersion(
+    version = DatasetVersion(
         dataset_id=dataset.id,
         number=len(list_versions(session, dataset)) + 1,
         uid=uid,
@@ -363,13 +363,13 @@ def add_version(
         created_at=utc_now(),
         created_by=actor.id,
     )
-    insert_row(session, made)
-    if known.opens:
-        cohorts.open_cohort(session, actor, dataset, made, known)
+    insert_row(session, version)
+    if plan.opens:
+        cohorts.open_cohort(session, actor, dataset, version, plan)
         _claim_units(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
         raise UnitErasedConcurrently(dataset.name)
-    return made
+    return version
 
 
 def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterable[ClaimedUnit]) -> None:

@@ -51,22 +51,22 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
     """
     principals.require_role(session, actor, *ERASING_ROLES)
     require_unblocked(session, dataset)
-    made = Erasure(
+    row = Erasure(
         dataset_id=dataset.id, scope=erasure.scope, version_id=erasure.version, unit_mark=erasure.unit_mark,
         reason=erasure.reason, actor_id=actor.id, at=utc_now(),
     )  # fmt: skip
-    insert_row(session, made)  # from here on no version comes in
-    concerned = (
-        {one.id for one in remaining_versions(session, dataset)} if erasure.scope != "version" else {erasure.version}
-    )
+    insert_row(session, row)  # from here on no version is added
+    concerned = {erasure.version}
+    if erasure.scope != "version":
+        concerned = {version.id for version in remaining_versions(session, dataset)}
     if concerned != set(erasure.remaining):
         raise VersionsChanged(dataset.name)
     rows = [
-        ErasedVersion(erasure_id=made.id, version_id=number, manifest_mark=mark)
+        ErasedVersion(erasure_id=row.id, version_id=number, manifest_mark=mark)
         for number, mark in sorted(erasure.remaining.items())
     ]
     insert_rows(session, rows)
-    return made
+    return row
 
 
 def end_erasure(session: Session, actor: Actor, erasure: Erasure) -> None:
@@ -95,8 +95,8 @@ def erased_versions(session: Session) -> frozenset[int]:
 def remaining_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
     """The versions of a dataset that were not erased, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
-    gone = erased_versions(session)
-    return [version for version in session.scalars(query) if version.id not in gone]
+    erased = erased_versions(session)
+    return [version for version in session.scalars(query) if version.id not in erased]
 
 
 def manifest_mark(session: Session, version: DatasetVersion) -> str:

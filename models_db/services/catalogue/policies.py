@@ -31,8 +31,8 @@ def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
     columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
     names = [field.name for field in fields(DatasetTerms)]
-    made = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
-    return PolicyTerms(**columns, rules=tuple(sorted(made, key=lambda rule: rule.dataset)))
+    dataset_terms = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
+    return PolicyTerms(**columns, rules=tuple(sorted(dataset_terms, key=lambda rule: rule.dataset)))
 
 
 def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
@@ -45,8 +45,8 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
     now = policy_in_force(session)
     if now is not None and now.digest == terms.digest:
         return now
-    known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
-    version = known or _find_or_record(session, terms)
+    stored = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
+    version = stored or _find_or_record(session, terms)
     insert_row(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=utc_now()))
     return version
 
@@ -111,8 +111,8 @@ class ApprovalRules:
     def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
         """A rule for each dataset of the account: its own, or else that of the policy."""
         for name in self.sharing[account_id]:
-            own = getattr(self.rules.get((policy_id, name)), column, None)
-            yield getattr(self.policies[policy_id], column) if own is None else own
+            dataset_value = getattr(self.rules.get((policy_id, name)), column, None)
+            yield getattr(self.policies[policy_id], column) if dataset_value is None else dataset_value
 
 
 def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:

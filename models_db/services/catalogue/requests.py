@@ -88,7 +88,7 @@ def submit(
     """
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = encode_canonical(body).decode()
-    made = Request(
+    request = Request(
         dataset_id=dataset.id,
         version_id=version.id,
         policy_id=policy.id,
@@ -101,18 +101,18 @@ def submit(
         standing_id=standing.id if standing else None,
         config_digest=digest(configuration(body)),
     )
-    insert_row(session, made)
-    record_transition(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
+    insert_row(session, request)
+    record_transition(session, actor, request.id, RequestState.DRAFT, RequestState.SUBMITTED)
     if standing:
         record_transition(
             session,
             actor,
-            made.id,
+            request.id,
             RequestState.SUBMITTED,
             RequestState.APPROVED,
             f"standing authorisation {standing.id}",
         )
-    return made
+    return request
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
@@ -128,10 +128,10 @@ def find_request(session: Session, request_id: int) -> Request:
     Raises:
         RequestUnknown: there is none.
     """
-    found = session.get(Request, request_id)
-    if found is None:
+    request = session.get(Request, request_id)
+    if request is None:
         raise RequestUnknown(request_id)
-    return found
+    return request
 
 
 def list_all(session: Session) -> Sequence[Request]:

@@ -96,10 +96,10 @@ def find_schedule(session: Session, number: int) -> Schedule:
     Raises:
         ScheduleUnknown: there is none.
     """
-    found = session.get(Schedule, number)
-    if found is None:
+    schedule = session.get(Schedule, number)
+    if schedule is None:
         raise ScheduleUnknown(number)
-    return found
+    return schedule
 
 
 def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
@@ -118,8 +118,8 @@ def list_changes(session: Session, number: int) -> Sequence[ScheduleChange]:
 
 def state_of(session: Session, number: int) -> str:
     """Where a schedule is: active, paused or ended."""
-    found = list_changes(session, number)
-    return STATE_AFTER_CHANGE[found[-1].kind] if found else "active"
+    changes = list_changes(session, number)
+    return STATE_AFTER_CHANGE[changes[-1].kind] if changes else "active"
 
 
 def due_from(session: Session, schedule: Schedule) -> str:
@@ -138,13 +138,13 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     """
     lock_schedule(session, number)
     find_schedule(session, number)
-    wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
+    allowed_states = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
-    if state not in wanted:
+    if state not in allowed_states:
         raise ScheduleNotActive(number, state)
-    made = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
+    change = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
                           at=utc_now(), actor_id=actor.id)  # fmt: skip
-    insert_row(session, made)
+    insert_row(session, change)
 
 
 def lock_schedule(session: Session, number: int) -> None:
@@ -196,10 +196,10 @@ def record_slot(
         ScheduleNotActive: the schedule is paused or over.
         RoleDenied, RuleViolated: the actor may not decide it, or it has not come.
     """
-    made = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
+    slot_row = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
                         at=utc_now(), actor_id=actor.id)  # fmt: skip
     try:
-        insert_row(session, made)
+        insert_row(session, slot_row)
     except AlreadyRecorded:
         raise SlotTaken(schedule.id, slot) from None
     except RuleViolated as refusal:
@@ -208,7 +208,7 @@ def record_slot(
         if refusal.facts["rule"] == _SCHEDULE_IDLE:
             raise ScheduleNotActive(schedule.id, "paused or over") from None
         raise
-    return made
+    return slot_row
 
 
 def find_slot_end(session: Session, slot_id: int) -> SlotEnd | None:

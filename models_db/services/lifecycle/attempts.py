@@ -105,12 +105,12 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
         .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number)
         .where(Invocation.sequence == sequence, Hold.instalment == instalment)
     )
-    found: dict[int, set[str]] = {}
+    entry_kinds: dict[int, set[str]] = {}
     for number, kind in session.execute(query):
-        found.setdefault(number, set()).add(kind)
-    if any(kinds - {"HOLD", "ARM"} for kinds in found.values()):
+        entry_kinds.setdefault(number, set()).add(kind)
+    if any(kinds - {"HOLD", "ARM"} for kinds in entry_kinds.values()):
         raise ledger.AttemptClosed
-    return bool(found) and all("ARM" in kinds for kinds in found.values())
+    return bool(entry_kinds) and all("ARM" in kinds for kinds in entry_kinds.values())
 
 
 def lease_renewal(token: str) -> tuple[str, str]:
@@ -131,8 +131,8 @@ def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
 
 def resumable_requests(session: Session) -> set[int]:
     """The requests that run, or may be run again before they expire: what they have drawn is kept."""
-    found = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
-    states = {request.id: requests.state_of(session, request.id) for request in found}
+    unexpired = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
+    states = {request.id: requests.state_of(session, request.id) for request in unexpired}
     waiting = {number for number, state in states.items() if state in UNRUN_STATES}
     return waiting | {lease.request_id for lease in running_leases(session)}
 

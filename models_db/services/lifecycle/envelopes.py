@@ -87,17 +87,17 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
         RoleRequired: the actor is no steward.
     """
     principals.require_role(session, actor, "steward")
-    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
+    envelope = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
                    created_by=actor.id, reason=reason)  # fmt: skip
     try:
-        insert_row(session, made)
+        insert_row(session, envelope)
     except AlreadyRecorded:
         raise EnvelopeExists(name) from None
     except RuleViolated as refusal:
         if refusal.facts["rule"] != "the envelope does not fit what is left":
             raise
         raise EnvelopeTooLarge(dataset.name, name, cap) from None
-    return session.get_one(Account, made.id)  # with the counters that the database gave it
+    return session.get_one(Account, envelope.id)  # with the counters that the database gave it
 
 
 def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
@@ -126,10 +126,10 @@ def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
     Raises:
         EnvelopeUnknown: there is none.
     """
-    known = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
-    if name not in known:
-        raise EnvelopeUnknown(name, sorted(known))
-    return known[name]
+    envelopes = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
+    if name not in envelopes:
+        raise EnvelopeUnknown(name, sorted(envelopes))
+    return envelopes[name]
 
 
 def require_envelope_open(session: Session, account_id: int) -> Account:
@@ -165,19 +165,19 @@ def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list
     Raises:
         EnvelopeClosed: the envelope was closed since the request was made.
     """
-    found = []
+    narrowing = []
     if request.scope_id is not None:
         scope = require_envelope_open(session, request.scope_id)
-        found.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
+        narrowing.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
     policy = session.get_one(PolicyVersion, request.policy_id)
     if policy.pacing_period is not None:
         window = _open_window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
-        found.append(
+        narrowing.append(
             NarrowingAccount(
                 window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", remaining_amount(window)
             )
         )
-    return found
+    return narrowing
 
 
 def share_of_cap(root: Account, permille: int) -> Amount:

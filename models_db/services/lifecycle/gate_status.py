@@ -150,10 +150,10 @@ class GateStatus:
     @classmethod
     def load(cls, session: Session, decidables: Collection[Decidable]) -> "GateStatus":
         """Read it from the ledger."""
-        accounts = {one.account_id for one in decidables}
+        accounts = {decidable.account_id for decidable in decidables}
         return cls(
             _deciding_people(session),
-            load_approval_rules(session, {one.policy_id for one in decidables}, accounts),
+            load_approval_rules(session, {decidable.policy_id for decidable in decidables}, accounts),
             _possible_decisions(session, decidables),
             internal_views.list_viewers(session, accounts),
         )
@@ -165,20 +165,20 @@ class GateStatus:
     def counting(self, subject: Decidable) -> list[Approval]:
         """The decisions that count: rejections, and approvals that are unexpired, not withdrawn, by a steward still."""
         return [
-            one
-            for one in self.decisions
-            if subject.is_subject_of(one)
-            and (one.decision == "reject" or self.people.may_count(one, subject.dataset_id))
+            decision
+            for decision in self.decisions
+            if subject.is_subject_of(decision)
+            and (decision.decision == "reject" or self.people.may_count(decision, subject.dataset_id))
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:
         """The people whose approvals count: whoever acts for somebody is that somebody."""
-        given = (one for one in self.counting(subject) if one.decision == "approve")
-        return frozenset(one.on_behalf_of or one.approver_id for one in given)
+        approvals = (decision for decision in self.counting(subject) if decision.decision == "approve")
+        return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
 
     def is_rejected(self, subject: Decidable) -> bool:
         """Whether somebody has rejected it; one rejection is enough."""
-        return any(one.decision == "reject" for one in self.counting(subject))
+        return any(decision.decision == "reject" for decision in self.counting(subject))
 
     def is_passed(self, subject: Decidable) -> bool:
         """Whether the gate is open."""
@@ -188,8 +188,8 @@ class GateStatus:
         """Who could give one more approval now."""
         if self.is_rejected(subject):
             return frozenset()
-        given = [one for one in self.decisions if subject.is_subject_of(one)]
-        excluded = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
+        decisions = [decision for decision in self.decisions if subject.is_subject_of(decision)]
+        excluded = {person for decision in decisions for person in (decision.approver_id, decision.on_behalf_of)}
         if self.rules.bars_viewers(subject.policy_id, subject.account_id):
             excluded |= self.viewers.get(subject.account_id, frozenset())
         if not self.rules.policies[subject.policy_id].several_roles:
@@ -212,22 +212,22 @@ def _deciding_people(session: Session) -> DecidingPeople:
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
     )
-    given = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
+    delegations = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
         Delegation.valid_from <= now,
         Delegation.valid_to > now,
         Delegation.id.not_in(select(DelegationEnd.delegation_id)),
     )
-    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(given))
-    held: dict[str, set[int]] = {"steward": set(), "admin": set()}
+    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(delegations))
+    holders: dict[str, set[int]] = {"steward": set(), "admin": set()}
     for role, principal in session.execute(granted):
-        held[role].add(principal)
-    return DecidingPeople(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
+        holders[role].add(principal)
+    return DecidingPeople(frozenset(holders["steward"]), frozenset(holders["admin"]), delegated)
 
 
 def _possible_decisions(session: Session, decidables: Collection[Decidable]) -> list[Approval]:
     """The decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
-    proposal_ids = {one.number for one in decidables if one.gate is Gate.PROPOSAL}
-    request_ids = {one.number for one in decidables if one.gate is not Gate.PROPOSAL}
+    proposal_ids = {decidable.number for decidable in decidables if decidable.gate is Gate.PROPOSAL}
+    request_ids = {decidable.number for decidable in decidables if decidable.gate is not Gate.PROPOSAL}
     query = select(Approval).where(
         or_(Approval.request_id.in_(request_ids), Approval.proposal_id.in_(proposal_ids)),
         or_(Approval.decision == "reject", Approval.expires_at > utc_now()),

@@ -113,8 +113,8 @@ class AttemptClosed(Refused):
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
     """The budget of a root account, over all its blocks or the given ones."""
     under, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
-    wanted = [each for each in under if each.block is not None and (among is None or each.block in among)]
-    return _balance_of_rows(wanted, _reserved_by_envelopes(under))
+    block_accounts = [row for row in under if row.block is not None and (among is None or row.block in among)]
+    return _balance_of_rows(block_accounts, _reserved_by_envelopes(under))
 
 
 def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
@@ -159,25 +159,25 @@ def hold(
     """
     mechanisms = [_invocation_row(attempt, number, each, provenance) for number, each in enumerate(plan)]
     parts = [_unpaid_instalments(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
-    asked = total_amount([amount for each in parts for _, amount in each])
+    requested = total_amount([amount for each in parts for _, amount in each])
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
         every = [PlannedHold(m, _hold_rows(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
         if reserve_in_one_statement(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
             return
-    given = {"root": attempt.account_id, "request_id": attempt.request_id}
-    found = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, given)
-    under, among = [_AccountCounters(*row) for row in found], frozenset(attempt.blocks)
+    parameters = {"root": attempt.account_id, "request_id": attempt.request_id}
+    accounts_under = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, parameters)
+    under, among = [_AccountCounters(*row) for row in accounts_under], frozenset(attempt.blocks)
     accounts = [each for each in under if each.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
     request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
     narrower = envelopes.narrowing_accounts(session, actor, request) if request else []
-    left = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
+    remaining = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
     rooms = [(each.label, each.remaining) for each in narrower]
-    for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
-        if not asked.fits(room):
-            raise BudgetExceeded(attempt.dataset, asked, room, label)
+    for label, room in rooms if request and request.scope_id else [("", remaining), *rooms]:
+        if not requested.fits(room):
+            raise BudgetExceeded(attempt.dataset, requested, room, label)
     ids = [account.id for account in accounts] + [each.account_id for each in narrower]
     try:
         reserve(
@@ -186,7 +186,7 @@ def hold(
             [PlannedHold(m, _hold_rows(each, ids)) for m, each in zip(mechanisms, parts, strict=True)],
         )
     except CapExceeded:
-        raise BudgetExceeded(attempt.dataset, asked, left) from None
+        raise BudgetExceeded(attempt.dataset, requested, remaining) from None
 
 
 def _invocation_row(attempt: Attempt, sequence: int, planned: InvocationPlan, provenance: Provenance) -> dict[str, Any]:
@@ -229,18 +229,18 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     """
     if whole:
         which = attempt.request_id, attempt.number, sequence, instalment
-        known = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
-        if known is not None:
-            return known
+        step = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
+        if step is not None:
+            return step
     if lease and not renew_lease(session, attempt.request_id, *lease):
         raise AttemptClosed
     holds = _holds_by_account(session, _HOLDS_OF_INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
         raise RuleViolated("nothing is held")
-    if any(each.entries != {"HOLD"} for each in holds):
+    if any(hold.entries != {"HOLD"} for hold in holds):
         raise AttemptClosed
     spent = holds[0].amount
-    record_entries(session, actor.id, [(each.id, "ARM") for each in holds])
+    record_entries(session, actor.id, [(hold.id, "ARM") for hold in holds])
     return spent
 
 
@@ -251,13 +251,13 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
         AttemptClosed: it has been settled already.
     """
     holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
-    armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
-    untouched = [each.id for each in holds if each.entries == {"HOLD"}]
+    armed = [hold.id for hold in holds if hold.entries == {"HOLD", "ARM"}]
+    untouched = [hold.id for hold in holds if hold.entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
         raise AttemptClosed
     if holds:
         record_entries(
-            session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched]
+            session, actor.id, [(hold, outcome) for hold in armed] + [(hold, "RELEASE") for hold in untouched]
         )
 
 
@@ -316,13 +316,13 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
     """Holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
-    given = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
-    found: dict[int, _AttemptHold] = {}
-    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, given):
-        if number not in found:
-            found[number] = _AttemptHold(number, Amount(rho, delta), set())
-        found[number].entries.add(kind)
-    return list(found.values())
+    parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
+    holds: dict[int, _AttemptHold] = {}
+    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, parameters):
+        if number not in holds:
+            holds[number] = _AttemptHold(number, Amount(rho, delta), set())
+        holds[number].entries.add(kind)
+    return list(holds.values())
 
 
 def differing_counters(session: Session) -> list[tuple[int, str]]:
@@ -373,10 +373,10 @@ def armed_instalments(session: Session, request_id: int, attempts: Collection[in
         .where(Invocation.request_id == request_id, Invocation.attempt.in_(attempts))
         .distinct()
     )
-    found: dict[int, set[int]] = {}
+    instalments: dict[int, set[int]] = {}
     for sequence, instalment in rows:
-        found.setdefault(sequence, set()).add(instalment)
-    return found
+        instalments.setdefault(sequence, set()).add(instalment)
+    return instalments
 
 
 def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:

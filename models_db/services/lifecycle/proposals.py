@@ -142,10 +142,11 @@ def propose_cap(
         RoleDenied: the actor is neither analyst nor steward.
     """
     require_room(session, dataset, claim.cap)
-    made = _new_proposal(actor, dataset, policy, "cap", reason, valid)
-    made.epsilon, made.delta = claim.epsilon, claim.delta
-    made.delta_conversion, made.rho, made.delta_fail = claim.delta_conversion, claim.cap.rho, claim.cap.delta
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "cap", reason, valid)
+    proposal.epsilon, proposal.delta = claim.epsilon, claim.delta
+    proposal.delta_conversion = claim.delta_conversion
+    proposal.rho, proposal.delta_fail = claim.cap.rho, claim.cap.delta
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def propose_standing(
@@ -162,10 +163,11 @@ def propose_standing(
     Raises:
         RoleDenied: the actor is neither analyst nor steward.
     """
-    made = _new_proposal(actor, dataset, policy, "standing", reason, valid)
-    made.rho, made.delta_fail, made.runs, made.until = terms.rho, terms.delta, terms.runs, terms.until
-    made.config_digest, made.configuration = digest(terms.configuration), encode_canonical(terms.configuration).decode()
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "standing", reason, valid)
+    proposal.rho, proposal.delta_fail, proposal.runs, proposal.until = terms.rho, terms.delta, terms.runs, terms.until
+    proposal.config_digest = digest(terms.configuration)
+    proposal.configuration = encode_canonical(terms.configuration).decode()
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def propose_retraction(
@@ -182,9 +184,9 @@ def propose_retraction(
     if publication is None or requests.state_of(session, request_id) != RequestState.PUBLISHED:
         raise NotPublished(request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
-    made = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
-    made.publication_id = publication.id
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
+    proposal.publication_id = publication.id
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def _new_proposal(
@@ -211,10 +213,10 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
     Raises:
         CapTooLow: it does not.
     """
-    found = ledger.balance(session, dataset.account_id)
-    taken = found.cap - found.remaining
-    if not taken.fits(cap):
-        raise CapTooLow(dataset.name, cap, taken)
+    balance = ledger.balance(session, dataset.account_id)
+    committed = balance.cap - balance.remaining
+    if not committed.fits(cap):
+        raise CapTooLow(dataset.name, cap, committed)
 
 
 def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
@@ -242,10 +244,10 @@ def find_proposal(session: Session, number: int) -> Proposal:
     Raises:
         ProposalUnknown: there is none.
     """
-    found = session.get(Proposal, number)
-    if found is None:
+    proposal = session.get(Proposal, number)
+    if proposal is None:
         raise ProposalUnknown(number)
-    return found
+    return proposal
 
 
 def list_all(session: Session) -> Sequence[Proposal]:
@@ -329,9 +331,9 @@ def find_authorisation(
     """
     proposal = find_proposal(session, number)
     _require_in_force(session, proposal)
-    asked = requests.configuration(body)
-    if proposal.config_digest != digest(asked):
-        differs = differing_fields(configuration_of(proposal), asked)
+    configuration = requests.configuration(body)
+    if proposal.config_digest != digest(configuration):
+        differs = differing_fields(configuration_of(proposal), configuration)
         raise AuthorisationExhausted(number, describe_differences(differs), differs)
     _require_covered(proposal, cost_of(body))
     if requester is not None:
@@ -352,8 +354,8 @@ def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) ->
     """As the check of a bundle will: who approved took no part."""
     if session.get_one(PolicyVersion, proposal.policy_id).several_roles:
         return
-    given = session.scalars(select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve"))
-    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in given):
+    query = select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve")
+    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in session.scalars(query)):
         raise OwnAuthorisation(proposal.id)
 
 
@@ -397,11 +399,11 @@ def count_uses(session: Session, proposal: Proposal) -> int:
 def _require_in_force(session: Session, proposal: Proposal) -> None:
     state, used = state_of(session, proposal), count_uses(session, proposal)
     if proposal.kind != "standing" or state != "carried":
-        told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
+        reason = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
         raise AuthorisationExhausted(
-            proposal.id, told if proposal.kind == "standing" else f"proposal {proposal.id} is none"
+            proposal.id, reason if proposal.kind == "standing" else f"proposal {proposal.id} is none"
         )
     if str(proposal.until) <= utc_now():
         raise AuthorisationExhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")

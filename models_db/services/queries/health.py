@@ -44,8 +44,8 @@ def _check_chain(session: Session) -> Finding:
     report = verify_chain.verify_chain(session)
     if not report.holds:
         return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
-    said = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
-    wrong = "; ".join(f"{what} link {', '.join(map(str, links))}" for what, links in said if links)
+    problems = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
+    wrong = "; ".join(f"{what} link {', '.join(map(str, links))}" for what, links in problems if links)
     return Finding("audit chain", not wrong, wrong or f"{report.links} links, head {report.head.hash[:12]}")
 
 
@@ -86,5 +86,5 @@ def _check_references(session: Session) -> Finding:
 
 def _check_storage(session: Session) -> Finding:
     """The file is sound, and no row breaks a CHECK: on SQLite a connection can write without checking those."""
-    said = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
-    return Finding("storage", said == ["ok"], "; ".join(said[:3]))
+    messages = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+    return Finding("storage", messages == ["ok"], "; ".join(messages[:3]))

@@ -78,9 +78,9 @@ def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
     """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
     query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    kept = _reserved_in_envelopes(session, accounts)
+    reserved = _reserved_in_envelopes(session, accounts)
     return {
-        int(root or 0): _balance_of_figures(figures, kept.get(root, Amount()))
+        int(root or 0): _balance_of_figures(figures, reserved.get(root, Amount()))
         for root, *figures in session.execute(query.group_by(Account.parent_id))
     }
 
@@ -88,14 +88,15 @@ def account_balances(session: Session, accounts: Collection[int]) -> dict[int, B
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
     """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
     query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
-    kept = _reserved_in_envelopes(session, accounts)
-    found: dict[int, dict[int, Balance]] = {}
+    reserved = _reserved_in_envelopes(session, accounts)
+    balances: dict[int, dict[int, Balance]] = {}
     rows = session.execute(
         query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT_NUMBER)
     )
     for root, cohort, *figures in rows:
-        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance_of_figures(figures, kept.get(root, Amount()))
-    return {root: dict(sorted(each.items())) for root, each in found.items()}
+        balance = _balance_of_figures(figures, reserved.get(root, Amount()))
+        balances.setdefault(int(root or 0), {})[int(cohort or 0)] = balance
+    return {root: dict(sorted(by_cohort.items())) for root, by_cohort in balances.items()}
 
 
 def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
@@ -110,11 +111,11 @@ def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int
         Account.rho_cap - Account.rho_held - Account.rho_spent,
         Account.delta_cap - Account.delta_held - Account.delta_spent,
     ).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    reserved, found = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
+    reserved, remaining = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
     for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
         kept = reserved.get(root, Amount())
-        found.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
-    return found
+        remaining.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
+    return remaining
 
 
 def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
@@ -126,7 +127,7 @@ def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[
 
 def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
     """The open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
-    return {one.id: one for one in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
+    return {envelope.id: envelope for envelope in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
 
 
 def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:

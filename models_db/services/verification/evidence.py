@@ -28,16 +28,16 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         LedgerAltered: with every difference.
     """
     dataset = session.get_one(Dataset, request.dataset_id)
-    given = {"request": request.id, "account": dataset.account_id}
+    parameters = {"request": request.id, "account": dataset.account_id}
     sharing = frozenset(
-        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": given["account"]})
+        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": parameters["account"]})
     )
     comparison = Comparison(session)
     links = _intact_links(session, comparison)
     comparison.compare(link for link in links if _is_needed(link, request.id, sharing))
     for table, condition in _NEEDED_TABLES.items():
         query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
-        values = {name: value for name, value in given.items() if f":{name}" in condition}
+        values = {name: value for name, value in parameters.items() if f":{name}" in condition}
         for number in comparison.covered[table].lacks(session.scalars(query, values)):
             comparison.add_difference(f"{table} {number} has no link")
     verify_rows.add_derived_differences(

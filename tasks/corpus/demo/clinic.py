@@ -73,7 +73,7 @@ def _patients(teller: random.Random) -> list[Patient]:
     people = [(first, last, woman) for first, woman in firsts for last in phrases.SURNAMES]
     lines = [(area, line) for area in range(201, 990) for line in range(100, 200)]
     numbers = teller.sample(range(100_000, 1_000_000), DEMO_PATIENTS)
-    drawn = zip(teller.sample(people, DEMO_PATIENTS), teller.sample(lines, DEMO_PATIENTS), numbers, strict=True)
+    entries = zip(teller.sample(people, DEMO_PATIENTS), teller.sample(lines, DEMO_PATIENTS), numbers, strict=True)
     return [
         Patient(
             patient_id=f"patient-{index:03}",
@@ -86,7 +86,7 @@ def _patients(teller: random.Random) -> list[Patient]:
             email=f"{first}.{last}@{teller.choice(phrases.MAIL_HOSTS)}".lower(),
             record=f"MRN-{number}",
         )
-        for index, ((first, last, woman), (area, line), number) in enumerate(drawn, 1)
+        for index, ((first, last, woman), (area, line), number) in enumerate(entries, 1)
     ]
 
 

@@ -91,9 +91,9 @@ class StoredSource:
     def state(self) -> tuple[int, bytes]:
         """Bytes in all and a stamp of all tags, as they are now."""
         size, stamp = 0, hashlib.sha256()
-        found = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
-        for one in found:
-            if one._entry is not None:
-                size += one.size
-                stamp.update(repr((one._address.key, one.size, one._entry.tag)).encode())
+        sources = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
+        for source in sources:
+            if source._entry is not None:
+                size += source.size
+                stamp.update(repr((source._address.key, source.size, source._entry.tag)).encode())
         return size, stamp.digest()

@@ -193,15 +193,15 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
-def _columns(found: Sequence[str], fields: Fields, source: Source) -> list[str]:
-    """The columns to read: text, unit, label and, where there is one, document id; each exactly once in `found`."""
-    wanted = {fields.text, fields.unit or fields.text, fields.label or fields.text}
-    if fields.document_id in found:
-        wanted.add(fields.document_id)
-    for name in sorted(wanted):
-        if found.count(name) != 1:
+def _columns(header: Sequence[str], fields: Fields, source: Source) -> list[str]:
+    """The columns to read: text, unit, label and, where there is one, document id; each exactly once in `header`."""
+    required = {fields.text, fields.unit or fields.text, fields.label or fields.text}
+    if fields.document_id in header:
+        required.add(fields.document_id)
+    for name in sorted(required):
+        if header.count(name) != 1:
             raise ColumnMissing(source, name)
-    return sorted(wanted)
+    return sorted(required)
 
 
 def _read_folder(source: Source, fields: Fields) -> Documents:

@@ -29,7 +29,7 @@ from tasks.workers.backend_settings import (
     THREADS,
     RunnerNotInstalled,
     WorkerBackend,
-    opened,
+    open_runner,
 )
 from tasks.workers.pool import Runner, WorkerDied
 from tests import bodies
@@ -48,7 +48,7 @@ def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
     @cache
     def open_kind(kind: str) -> Runner:
-        opening.append(opened(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
+        opening.append(open_runner(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
         made = opening[-1].__enter__()
         assert made is not None
         return made
@@ -141,7 +141,7 @@ def test_a_cluster_of_this_machine_lets_nobody_else_in(
 
 def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
     """Seen at the end of the module, by the fixture of all of them: here of one that is not needed at all."""
-    with opened(HERE, 1, tmp_path) as runner:
+    with open_runner(HERE, 1, tmp_path) as runner:
         assert runner is None
     assert list(tmp_path.iterdir()) == []
 
@@ -316,7 +316,10 @@ def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, mo
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
     monkeypatch.setitem(sys.modules, f"tasks.workers.{kind}_backend", None)
-    with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(WorkerBackend(kind), 1, tmp_path):
+    with (
+        pytest.raises(RunnerNotInstalled, match="not installed") as missing,
+        open_runner(WorkerBackend(kind), 1, tmp_path),
+    ):
         raise AssertionError
     assert f"almoner[{kind}]" in missing.value.advice
 
