@@ -56,7 +56,7 @@ class InvalidLogin(UsageError):
 
 
 def may_upgrade(database: Database) -> bool:
-    """Whether this session makes or upgrades the ledger, or only works with what its owner has made.
+    """Return whether this session makes or upgrades the ledger, or only works with what its owner has made.
 
     Raises:
         LedgerForbidden: there is no ledger yet, and this role may not make one.
@@ -230,7 +230,7 @@ SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
 
 
 def _revoke_statements(connection: Connection) -> Iterator[str]:
-    """What takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
+    """Yield what takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
     granted_tables = {"ledger": list(LEDGER_TABLES)}
     for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), granted_tables).all():
         kind = "SEQUENCE" if is_sequence else "TABLE"
@@ -242,7 +242,7 @@ def _revoke_statements(connection: Connection) -> Iterator[str]:
 
 
 def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]:
-    """What lets the groups in: reading for both, the doors for writers."""
+    """Yield what lets the groups in: reading for both, the doors for writers."""
     views = connection.scalars(text(_LEDGER_VIEWS)).all()
     tables = ", ".join(_quote_identifier(name) for name in (*LEDGER_TABLES, *views))
     yield from (f"GRANT SELECT ON TABLE {tables} TO {_quote_identifier(name)}" for name in there)

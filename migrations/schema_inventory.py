@@ -43,7 +43,7 @@ def schema_items(connection: Connection) -> frozenset[SchemaItem]:
 
 
 def expected_items(connection: Connection, revision: str = "head") -> frozenset[SchemaItem]:
-    """What the migrations make of an empty database of the same kind.
+    """Return what the migrations make of an empty database of the same kind.
 
     Raises:
         ScratchSchemaForbidden: the role may not create the schema this needs on PostgreSQL.
@@ -77,7 +77,7 @@ def compare_items(actual: frozenset[SchemaItem], expected: frozenset[SchemaItem]
 
 
 def _sqlite_items(connection: Connection) -> frozenset[SchemaItem]:
-    """The statements that made each table (its columns and constraints are in there), index and trigger."""
+    """Return the statements that made each table (its columns and constraints are in there), index and trigger."""
     rows = connection.execute(text("SELECT tbl_name, type, name, sql FROM sqlite_master"))
     return frozenset(SchemaItem(table, kind, name, " ".join((sql or "").split())) for table, kind, name, sql in rows)
 
@@ -174,7 +174,7 @@ _WORD_LIST = re.compile(rf"\(ARRAY\[({_QUOTED_WORD}(?:, {_QUOTED_WORD})*)\]\)::t
 
 
 def _normalise_word_list(wording: str) -> str:
-    """The same list of words, whether the server read it as it was written or from a dump of itself.
+    """Return the same list of words, whether the server read it as it was written or from a dump of itself.
 
     `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
     """

@@ -41,7 +41,7 @@ class AlmonerError(Exception):
         return type(self).__name__
 
     def diagnostics(self) -> str:
-        """The message and the advice, as a person reads them."""
+        """Return the message and the advice, as a person reads them."""
         return f"{self.message}\n{self.advice}" if self.advice else self.message
 
 

@@ -48,7 +48,7 @@ BY_ENTRY = (
 
 
 def newest_cap(column: str) -> str:
-    """The newest cap that was carried for the account's root."""
+    """Return the newest cap that was carried for the account's root."""
     return (
         f"(SELECT m.{column} FROM carried c JOIN proposal m ON m.id = c.proposal_id"
         " JOIN dataset d ON d.id = m.dataset_id WHERE m.kind = 'cap'"
@@ -107,7 +107,7 @@ WINDOW_LENGTH = Both(
 
 
 def within(limit: str, counter: str) -> str:
-    """All holds of the attempt on the account, and this one, stay within a limit, if there is one.
+    """Return all holds of the attempt on the account, and this one, stay within a limit, if there is one.
 
     SQLite takes a CROSS JOIN in the order in which it is written; otherwise it would read every hold of the account.
     """
@@ -119,7 +119,7 @@ def within(limit: str, counter: str) -> str:
 
 
 def bound(counter: str) -> str:
-    """The most that the policy allows request `r`."""
+    """Return the most that the policy allows request `r`."""
     return (
         f"coalesce((SELECT q.{counter}_max FROM policy_rule q JOIN dataset y ON y.name = q.dataset"
         f" WHERE q.policy_id = p.id AND y.id = r.dataset_id), p.{counter}_max)"
@@ -127,7 +127,7 @@ def bound(counter: str) -> str:
 
 
 def granted(counter: str) -> str:
-    """The most that its standing authorisation allows request `r`."""
+    """Return the most that its standing authorisation allows request `r`."""
     column = {"rho": "rho", "delta": "delta_fail"}[counter]
     return f"(SELECT m.{column} FROM proposal m WHERE m.id = r.standing_id)"
 

@@ -46,7 +46,7 @@ def later_than(time: str, at: str, days: str) -> Both:
 
 
 def state(request: str) -> str:
-    """The state of a request."""
+    """Return the state of a request."""
     return (
         f"coalesce((SELECT t.to_state FROM transition t WHERE t.request_id = {request}"
         " ORDER BY t.number DESC LIMIT 1), 'draft')"
@@ -54,12 +54,12 @@ def state(request: str) -> str:
 
 
 def attempts(request: str) -> str:
-    """How often a request was started."""
+    """Return how often a request was started."""
     return f"(SELECT count(*) FROM transition t WHERE t.request_id = {request} AND t.to_state = 'running')"
 
 
 def latest_artifact(request: str) -> str:
-    """The digest of what the last attempt has produced."""
+    """Return the digest of what the last attempt has produced."""
     return f"(SELECT f.digest FROM artifact f WHERE f.request_id = {request} ORDER BY f.attempt DESC LIMIT 1)"
 
 
@@ -179,7 +179,7 @@ def drawn(attempt: str) -> str:
 
 
 def reserved(counter: str, root: str, *, other: str = "", account: str = "x") -> str:
-    """What open envelopes under a root account still keep free, but for those that `other` leaves out."""
+    """Return what open envelopes under a root account still keep free, but for those that `other` leaves out."""
     x = account
     return (
         f"coalesce((SELECT sum({x}.{counter}_cap - {x}.{counter}_held - {x}.{counter}_spent) FROM account {x}"
@@ -189,5 +189,5 @@ def reserved(counter: str, root: str, *, other: str = "", account: str = "x") ->
 
 
 def later_cohorts(account: str) -> str:
-    """How many cohorts an account has behind the first one."""
+    """Return how many cohorts an account has behind the first one."""
     return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"

@@ -12,7 +12,7 @@ class Both(NamedTuple):
     postgresql: str
 
     def within(self, template: str) -> "Both":
-        """The same inside other SQL, in place of each `@`."""
+        """Return the same inside other SQL, in place of each `@`."""
         return Both(template.replace("@", self.sqlite), template.replace("@", self.postgresql))
 
 

@@ -112,7 +112,7 @@ _FORM = "-".join((_DIGIT * 4, _DIGIT * 2, _DIGIT * 2)) + f"T{':'.join([_DIGIT * 
 
 
 def sqlite_guards(tables: Iterable[Table]) -> Iterator[Guard]:
-    """The guards of times and types."""
+    """Yield the guards of times and types."""
     for table in tables:
         if table.times:
             untimely = " OR ".join(_untimely(f"NEW.{column}") for column in table.times)

@@ -24,7 +24,7 @@ def execute(connection: Connection, statement: str) -> None:
 
 
 def wording(sql: Sql, dialect: str) -> str:
-    """What one of the databases reads, on one line."""
+    """Return what one of the databases reads, on one line."""
     text = getattr(sql, dialect) if isinstance(sql, Both) else sql
     if dialect == "sqlite":
         text = text.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
@@ -71,7 +71,7 @@ def _type(kind: str, dialect: str) -> str:
 
 
 def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
-    """What keeps the rows of a table as they are."""
+    """Yield what keeps the rows of a table as they are."""
     name, message = table.name, f"{table.name} is append-only"
     if table.no_update:
         yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")
@@ -110,7 +110,7 @@ def create_guard(connection: Connection, guard: Guard) -> None:
 
 
 def sqlite_guard(guard: Guard) -> str:
-    """The trigger of one guard."""
+    """Return the trigger of one guard."""
     denied = wording(guard.denied, "sqlite")
     condition = f"{guard.only} AND ({denied})" if guard.only else denied
     return (
@@ -120,7 +120,7 @@ def sqlite_guard(guard: Guard) -> str:
 
 
 def deny(message: str) -> str:
-    """The statement with which a function of PostgreSQL refuses."""
+    """Return the statement with which a function of PostgreSQL refuses."""
     return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
 
 

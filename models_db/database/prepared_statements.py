@@ -37,7 +37,7 @@ class PreparedStatement:
         self._texts = {"sqlite": sql, "postgresql": _PARAMETER.sub(r"%(\1)s", sql)}
 
     def fetch_rows(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """What it finds, as plain tuples.
+        """Return what it finds, as plain tuples.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -51,7 +51,7 @@ class PreparedStatement:
         preceding_parameters: Mapping[str, Any],
         parameters: Mapping[str, Any],
     ) -> list[Any]:
-        """What it finds when another statement has been carried out; PostgreSQL is told both in one message.
+        """Return what it finds when another statement has been carried out; PostgreSQL is told both in one message.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -69,7 +69,7 @@ class PreparedStatement:
             raise _database_error(session, wire, self._texts["postgresql"], problem) from problem
 
     def execute_as_transaction(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """What it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
+        """Return what it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
 
         Returns: one row, and the transaction is over and durable. Or nothing was done and the transaction goes on: on
             SQLite, where something was done before, where the database refuses the statement, and where it finds no row
@@ -139,7 +139,7 @@ def _driver_connection(session: Session) -> _DriverConnection:
 
 
 def _has_unwritten_rows(session: Session) -> bool:
-    """Whether the session still has rows to write."""
+    """Return whether the session still has rows to write."""
     return bool(session.new or session.dirty or session.deleted)
 
 
@@ -149,7 +149,7 @@ def forget_connection(session: Session) -> None:
 
 
 def _database_error(session: Session, wire: _DriverConnection, text: str, problem: Any) -> Any:
-    """The driver's error as SQLAlchemy's; a connection that is lost is not used again."""
+    """Return the driver's error as SQLAlchemy's; a connection that is lost is not used again."""
     base = wire.dialect.loaded_dbapi.Error
     lost = wire.dialect.is_disconnect(problem, wire.connection, None)
     if lost:

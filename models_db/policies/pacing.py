@@ -12,7 +12,7 @@ class CalendarWindow(NamedTuple):
 
 
 def pacing_window(period: str, at: datetime) -> CalendarWindow:
-    """The window that `at` lies in. Windows of one period follow each other without gap or overlap.
+    """Return the window that `at` lies in. Windows of one period follow each other without gap or overlap.
 
     Raises:
         ValueError: `at` has no time zone, or the period is neither 'week' nor 'month'.

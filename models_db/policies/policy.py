@@ -26,7 +26,7 @@ MetricValue = Annotated[ExactDecimal, Field(max_digits=30, decimal_places=12)]
 
 
 def _format_number(value: object) -> object:
-    """The number of a format; a bool or text that only looks like one is a mistake."""
+    """Return the number of a format; a bool or text that only looks like one is a mistake."""
     if type(value) is not int or value != 1:
         raise ValueError("this almoner reads format 1")
     return value
@@ -88,7 +88,7 @@ class MetricBound(_RuleModel):
         return self
 
     def admits(self, value: Decimal) -> bool:
-        """Whether `value` lies inside, the ends included."""
+        """Return whether `value` lies inside, the ends included."""
         return (self.min is None or self.min <= value) and (self.max is None or value <= self.max)
 
     def __str__(self) -> str:
@@ -204,7 +204,7 @@ class Policy(_RuleModel):
     """What is different for a dataset, by its name."""
 
     def rules_for(self, dataset: str) -> EffectiveRules:
-        """What this policy demands of releases of `dataset`."""
+        """Return what this policy demands of releases of `dataset`."""
         dataset_rules, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
         evaluation = self.evaluation if dataset_rules.evaluation is None else dataset_rules.evaluation
         return EffectiveRules(

@@ -245,7 +245,7 @@ def stored_text(stored: bytes) -> str:
 
 
 def _file_identity(path: str | None) -> tuple[int, int] | None:
-    """Which file the path names now."""
+    """Return which file the path names now."""
     try:
         status = os.stat(path or "")
     except OSError:

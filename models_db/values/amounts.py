@@ -36,11 +36,11 @@ class Amount:
         return Amount(self.rho * times, self.delta * times)
 
     def fits(self, limit: "Amount") -> bool:
-        """Whether this amount is affordable out of `limit`."""
+        """Return whether this amount is affordable out of `limit`."""
         return self.rho <= limit.rho and self.delta <= limit.delta
 
     def count_in(self, limit: "Amount") -> int | None:
-        """How often this amount is affordable out of `limit`; None if it is nothing."""
+        """Return how often this amount is affordable out of `limit`; None if it is nothing."""
         fits = [whole // cost for whole, cost in ((limit.rho, self.rho), (limit.delta, self.delta)) if cost]
         return min(fits) if fits else None
 
@@ -56,7 +56,7 @@ class Amount:
 
 
 def total_amount(amounts: "list[Amount]") -> Amount:
-    """The sum of `amounts`."""
+    """Return the sum of `amounts`."""
     return Amount(sum(a.rho for a in amounts), sum(a.delta for a in amounts))
 
 

@@ -95,7 +95,7 @@ class RequestModel(BaseModel):
 
     @classmethod
     def written_name(cls, name: str) -> str:
-        """What a field is called in files: its alias, where pydantic keeps the name for itself."""
+        """Return what a field is called in files: its alias, where pydantic keeps the name for itself."""
         return cls.model_fields[name].alias or name
 
 
@@ -131,7 +131,7 @@ def _require_calendar_day(day: str) -> str:
 
 
 def normalise_spelling(name: str | int) -> str:
-    """The one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
+    """Return the one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
     return unicodedata.normalize("NFC", str(name)).strip()
 
 
@@ -162,7 +162,7 @@ class PublicGroup(RequestModel):
 
 
 def require_distinct_groups(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
-    """The groups, each with an id of its own."""
+    """Return the groups, each with an id of its own."""
     if len({group.id for group in groups}) != len(groups):
         raise ValueError("each group once")
     return groups
@@ -191,7 +191,7 @@ class PublicMetadata(RequestModel):
 
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
-        """What the ledger keeps with a dataset; nothing is declared where it keeps no text.
+        """Return what the ledger keeps with a dataset; nothing is declared where it keeps no text.
 
         Raises:
             MetadataAltered: the text is not in its format.
@@ -207,7 +207,7 @@ class PublicMetadata(RequestModel):
         return type(self).model_validate(self.model_dump() | later_fields)
 
     def without_groups(self) -> "PublicMetadata":
-        """All of it that is about the dataset as a whole."""
+        """Return all of it that is about the dataset as a whole."""
         return self.model_copy(update={"groups": ()})
 
 
@@ -299,7 +299,7 @@ _FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
 def describe_problem(message: str) -> str:
-    """What pydantic says of a field, as a part of a sentence."""
+    """Return what pydantic says of a field, as a part of a sentence."""
     return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
 
 
@@ -325,5 +325,5 @@ def model_to_json(value: object) -> Json:
 
 
 def format_decimal(value: Decimal) -> str:
-    """The shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
+    """Return the shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
     return format(value.normalize(), "f")

@@ -34,7 +34,7 @@ def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) -> list[str]:
-    """The names of the fields in which two configurations differ."""
+    """Return the names of the fields in which two configurations differ."""
     absent = object()  # a field that is null is not one that is not there
     return sorted(name for name in {*previous, *current} if previous.get(name, absent) != current.get(name, absent))
 
@@ -49,7 +49,7 @@ def describe_differences(differs: Sequence[str]) -> str:
 
 
 def cost_of(body: Mapping[str, Json]) -> Amount:
-    """What the plan of a canonical request costs every block that it may read."""
+    """Return what the plan of a canonical request costs every block that it may read."""
     plan = cast("dict[str, Any]", body["plan"])
     parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
     return total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in parts])

@@ -93,7 +93,7 @@ _INSERT_ENTRY = PreparedStatement(
 
 
 def encode_plan(plan: Sequence[PlannedHold]) -> Values:
-    """What the door to holds is told of a plan: its invocations, and its holds as parallel arrays."""
+    """Return what the door to holds is told of a plan: its invocations, and its holds as parallel arrays."""
     holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
     places, accounts, instalments, rhos, deltas = map(encode_array, zip(*holds, strict=True)) if holds else ["{}"] * 5
     plans = json.dumps([dict(planned.invocation) for planned in plan])

@@ -61,7 +61,7 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
 
 
 def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
-    """The blocks that the database has opened with a cohort."""
+    """Return the blocks that the database has opened with a cohort."""
     return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS_OF_COHORT, {"cohort": cohort_id})]
 
 
@@ -120,7 +120,7 @@ _INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS js
 
 
 def _row_values(table: Table, row: Base) -> Values:
-    """What the row says; what it leaves open is the database's."""
+    """Return what the row says; what it leaves open is the database's."""
     return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
 
@@ -133,7 +133,7 @@ def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
 def query_locked(
     session: Session, root: int, blocks: Sequence[int], query: PreparedStatement, parameters: Values
 ) -> list[Any]:
-    """What is found once these accounts are locked (`lock_accounts`)."""
+    """Return what is found once these accounts are locked (`lock_accounts`)."""
     if on_postgresql(session):
         return query.fetch_rows_after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, parameters)
     return query.fetch_rows(session, parameters)
@@ -189,5 +189,5 @@ def _lease_values(lease: Lease) -> Mapping[str, Any]:
 
 
 def on_postgresql(session: Session) -> bool:
-    """Whether this ledger is on PostgreSQL."""
+    """Return whether this ledger is on PostgreSQL."""
     return session.get_bind().dialect.name == "postgresql"

@@ -73,7 +73,7 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
 
 @cache
 def _column_types(table: str) -> Mapping[str, type]:
-    """Which columns of a table are bool or int; all others are text."""
+    """Return which columns of a table are bool or int; all others are text."""
     kinds = {column.name: column.type for column in Base.metadata.tables[table].columns}
     typed = {name: bool if isinstance(kind, Boolean) else int for name, kind in kinds.items()
              if isinstance(kind, Boolean | Integer)}  # fmt: skip
@@ -99,7 +99,7 @@ def as_text(value: Any) -> Any:
 
 
 def digest_of_contents(contents: Iterable[str]) -> str:
-    """The digest of rows that are spelled out, in the order of their ids."""
+    """Return the digest of rows that are spelled out, in the order of their ids."""
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
@@ -115,7 +115,7 @@ def encode_ranges(ids: Iterable[int]) -> str:
 
 
 def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
-    """What a link says of some rows of one table, by id."""
+    """Return what a link says of some rows of one table, by id."""
     return {
         "table": table,
         "ids": encode_ranges(rows),
@@ -124,7 +124,7 @@ def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
 
 
 def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
-    """The body of a link: what its view tells, without what is empty, and its rows."""
+    """Return the body of a link: what its view tells, without what is empty, and its rows."""
     body: dict[str, Json] = {
         name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
     }

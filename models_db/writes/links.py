@@ -54,7 +54,7 @@ def _append_group(session: Session, group: Sequence[PendingRow]) -> int:
 
 
 def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
-    """What links of some rows of a table tell, by id."""
+    """Return what links of some rows of a table tell, by id."""
     query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_id_list(ids)})"  # noqa: S608  (names and integers)
     rows = session.connection().exec_driver_sql(query).mappings()
     return {row["row_id"]: _with_request_fields(dict(row)) for row in rows}
@@ -156,7 +156,7 @@ def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
 
 
 def kind_of(entries: set[str]) -> str:
-    """The kind of a step by the kinds of its entries."""
+    """Return the kind of a step by the kinds of its entries."""
     for kinds, name in ((("ARM",), "arm"), (("HOLD",), "hold"), (("RELEASE",), "release"),
                         (("COMMIT", "RELEASE"), "commit"), (("FORFEIT", "RELEASE"), "forfeit")):  # fmt: skip
         if entries <= set(kinds):
@@ -167,7 +167,7 @@ def kind_of(entries: set[str]) -> str:
 def hold_view(
     invocations: Sequence[Mapping[str, Any]], holds: Sequence[Mapping[str, Any]], blocks: Mapping[int, int]
 ) -> dict[str, Json]:
-    """What is told of a reservation; amounts are those of one block.
+    """Return what is told of a reservation; amounts are those of one block.
 
     Args:
         blocks: the numbers of the blocks among the accounts of the holds, by account.
@@ -185,12 +185,12 @@ def hold_view(
 
 
 def arm_view(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
-    """What is told of an instalment that is spent."""
+    """Return what is told of an instalment that is spent."""
     return {"attempt": attempt, "sequence": sequence, "instalment": instalment, "rho": str(rho), "delta": str(delta)}
 
 
 def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
-    """What is told of an attempt whose holds are closed."""
+    """Return what is told of an attempt whose holds are closed."""
     released = sum(kind == "RELEASE" for kind in entries)
     return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
 

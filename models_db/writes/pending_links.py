@@ -47,13 +47,13 @@ def _row_rank(table: str, row: Mapping[str, Any]) -> int:
 
 
 def take_pending(session: Session) -> list[PendingRow]:
-    """What was recorded, once."""
+    """Return what was recorded, once."""
     pending: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
     return pending
 
 
 def group_by_link(pending: Sequence[PendingRow]) -> list[list[PendingRow]]:
-    """The rows of each link, in each the one that it is about first."""
+    """Return the rows of each link, in each the one that it is about first."""
     top = min((row.rank for row in pending), default=0)
     groups: list[list[PendingRow]] = []
     before: list[PendingRow] = []

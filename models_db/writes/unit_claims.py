@@ -63,7 +63,7 @@ _CLAIM_FUNCTION = text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]
 
 
 def _open_claim(session: Session, account_id: int, by: int | None) -> int:
-    """The claim of this transaction for an account, on SQLite."""
+    """Return the claim of this transaction for an account, on SQLite."""
     claims: dict[int, tuple[int, int | None]] = session.info.setdefault(_OPEN_CLAIMS_KEY, {})
     if account_id not in claims:
         newest = session.scalar(text("SELECT max(id) FROM unit_claim")) or 0
@@ -89,7 +89,7 @@ def _digest_claim(session: Session, claim: int, salt: str) -> str:
 
 
 def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, str | None]:
-    """The digest of each claim; None of one whose salt or marks have other types than their columns.
+    """Return the digest of each claim; None of one whose salt or marks have other types than their columns.
 
     Args:
         marks: claim, mark, account and cohort of every unit, in the order of the marks; those of no claim are left out.

@@ -12,7 +12,7 @@ from tasks.accounting import rounding, zcdp
 
 
 def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
-    """The integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
+    """Return the integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
 
     rho_max is the largest rho with delta(rho, epsilon_max) <= delta_max, as for a lifetime cap (PRIVACY §2): whatever
     epsilon and delta within the limits a release claims, it charges no more.
@@ -33,7 +33,7 @@ def window_of(pacing: PacingRule, cap: Amount) -> Amount:
 
 
 def terms_of(policy: Policy) -> PolicyTerms:
-    """What the ledger keeps of a policy.
+    """Return what the ledger keeps of a policy.
 
     Raises:
         InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.

@@ -25,5 +25,5 @@ def code_digest() -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """The libraries that decide what a run computes."""
+    """Return the libraries that decide what a run computes."""
     return {name: version(name) for name in LIBRARIES}

@@ -66,7 +66,7 @@ def file_facts(data: bytes) -> dict[str, str | int]:
 
 
 def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
-    """The whole of a plain file of moderate size, at most so many bytes."""
+    """Return the whole of a plain file of moderate size, at most so many bytes."""
     with open_regular_file(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -80,7 +80,7 @@ def encode_json(value: Json) -> bytes:
 
 
 def decode_json(data: bytes, name: str) -> Json:
-    """The value whose `encode_json` is `data`.
+    """Return the value whose `encode_json` is `data`.
 
     Raises:
         FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).

@@ -42,7 +42,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     if host == "localhost":
         return True
     try:
@@ -52,5 +52,5 @@ def is_loopback(host: str) -> bool:
 
 
 def is_external(model: str) -> bool:
-    """Whether a request's `model` names an endpoint."""
+    """Return whether a request's `model` names an endpoint."""
     return model.startswith(PREFIX)

@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def read_as(model: type[Model], value: Json, name: str) -> Model:
-    """The content `value` of the file `name`, as a `model`.
+    """Return the content `value` of the file `name`, as a `model`.
 
     Raises:
         FileUnfit: with the first field that does not fit.

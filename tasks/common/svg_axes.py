@@ -31,7 +31,7 @@ class Axis:
         return cls(start * step, step, last - start, begin, end)
 
     def place(self, value: object) -> float:
-        """Where a figure goes."""
+        """Return where a figure goes."""
         share = (float(str(value)) - self.start) / (self.step * self.count)
         return tenth(self.begin + (self.end - self.begin) * share)
 

@@ -23,7 +23,7 @@ _SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_st
 
 
 def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool, without: str | None = None) -> str:
-    """The keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
+    """Return the keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
 
     Args:
         named: whether its units are named by a field; ids that were drawn are not part of the content.
@@ -40,7 +40,7 @@ def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool
 
 
 def documents_of(home: ProjectHome, uid: str, unit: str | None = None) -> int:
-    """How many documents a version has, or one unit in it. Private: for the person at the keyboard alone.
+    """Return how many documents a version has, or one unit in it. Private: for the person at the keyboard alone.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.

@@ -134,7 +134,7 @@ class _Kept:
 
 
 def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:
-    """The same documents, reporting as they pass."""
+    """Yield the same documents, reporting as they pass."""
     progress(0, total)
     for count, document in enumerate(documents, 1):
         yield document

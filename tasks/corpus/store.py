@@ -74,13 +74,13 @@ class Corpus:
     database: Path
 
     def unit_count(self) -> int:
-        """How many units there are. Private: for mechanisms and internal metrics, never a denominator."""
+        """Return how many units there are. Private: for mechanisms and internal metrics, never a denominator."""
         with _reading(self.database) as connection:
             (count,) = connection.execute("SELECT count(*) FROM units").fetchone()
             return int(count)
 
     def texts(self, label: str | None = None) -> Iterator[str]:
-        """Every document's text in the order of the source; for internal metrics (PRIVACY §7).
+        """Yield every document's text in the order of the source; for internal metrics (PRIVACY §7).
 
         Args:
             label: only documents that carry it.
@@ -136,7 +136,7 @@ class Corpus:
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
-        """The rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
+        """Return the rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
 
         Which rows a batch has, and in which order, depends on the units in it alone. With labels, a unit is read under
         at most `most` of those that its documents carry (`PartitionScheme.labels_of`), with a row for each: its
@@ -178,7 +178,7 @@ class Corpus:
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
-        """Every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
+        """Yield every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
 
         With labels, a unit is read as in `batches`: under one of those that its documents carry, or not at all. Units
         come in the order of the source, so that whoever uses this must not let the order matter; no more than one of
@@ -212,11 +212,11 @@ class PartOfCorpus(Corpus):
 
     @classmethod
     def of(cls, corpus: Corpus, part: SomeBlocks) -> "PartOfCorpus":
-        """The part of a version that lies in some blocks."""
+        """Return the part of a version that lies in some blocks."""
         return cls(corpus.uid, corpus.database, part)
 
     def unit_count(self) -> int:
-        """How many units those blocks have. Private, as `Corpus.unit_count`."""
+        """Return how many units those blocks have. Private, as `Corpus.unit_count`."""
         with _reading(self.database) as connection:
             return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
@@ -258,7 +258,7 @@ class WholeAsked(ValueError):
 
 
 def open_corpus(home: ProjectHome, uid: str) -> Corpus:
-    """The version `uid` of the home, for reading.
+    """Return the version `uid` of the home, for reading.
 
     Raises:
         VersionMissing: the home holds no such version.
@@ -295,7 +295,7 @@ def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None,
 
 
 def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, int, list[str]]]:
-    """Every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
+    """Yield every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
 
     Without labels that is every unit; with labels, those that carry at least one of them.
     """

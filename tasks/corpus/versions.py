@@ -22,12 +22,12 @@ _UID = re.compile(r"[0-9a-f]{32}")
 
 
 def version_uids(home: ProjectHome) -> list[str]:
-    """The uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
+    """Return the uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
     return sorted(entry.name for entry in home.require().corpora.iterdir() if _UID.fullmatch(entry.name))
 
 
 def version_folder(home: ProjectHome, uid: str) -> Path:
-    """The folder of a complete version.
+    """Return the folder of a complete version.
 
     Raises:
         VersionMissing: the home holds no version of that uid.
@@ -140,7 +140,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_live(folder: Path) -> bool:
-    """Whether an ingest still holds the folder (or has just renamed or removed it)."""
+    """Return whether an ingest still holds the folder (or has just renamed or removed it)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

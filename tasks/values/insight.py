@@ -80,7 +80,7 @@ class StageBudget(Protocol):
     def release(
         self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """What a mechanism releases: armed, prepared, drawn and written down, in this order, once.
+        """Return what a mechanism releases: armed, prepared, drawn and written down, in this order, once.
 
         What an earlier attempt has written down is returned, and neither `prepare` nor `draw` is called. An attempt
         that died while it prepared has paid, and nothing was drawn: the next one draws with what is paid. One that

@@ -118,7 +118,7 @@ class Generator(Protocol[Work]):
     charges: bool
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """The request with everything that it names and that only this machine could look up.
+        """Return the request with everything that it names and that only this machine could look up.
 
         What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
 
@@ -130,7 +130,7 @@ class Generator(Protocol[Work]):
         """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """The plan for these public facts.
+        """Return the plan for these public facts.
 
         Raises:
             Refused: the amount is too small, or the data must not be read this way.

@@ -35,7 +35,7 @@ class ChainPosition:
 
 
 def read_chain_head(session: Session) -> ChainPosition:
-    """The newest link's number and hash."""
+    """Return the newest link's number and hash."""
     row = session.scalars(select(AuditHead).where(AuditHead.id == 1)).one_or_none()
     return ChainPosition(row.seq, row.hash) if row else ChainPosition(0, "")  # of no chain, if somebody has removed it
 

@@ -10,7 +10,7 @@ MOST_BODY_BYTES = 1_000_000
 
 
 def parse_body(text: object) -> dict[str, Any] | None:
-    """The JSON object in `text`; None if it is unreadable: no object, too long, too deep, or a number too long.
+    """Return the JSON object in `text`; None if it is unreadable: no object, too long, too deep, or a number too long.
 
     Also unreadable are what is no text (SQLite keeps bytes in a column of text), an object with a key twice, and text
     that no file can hold, such as half of a surrogate pair.

@@ -89,7 +89,7 @@ class LogPage:
 
 
 def read_page(session: Session, log_filter: LogFilter, limit: int, before: int | None = None) -> LogPage:
-    """The newest `limit` links that fit, or the newest of those with a number below `before`."""
+    """Return the newest `limit` links that fit, or the newest of those with a number below `before`."""
     # What a body says is decided here, not in SQL, so then more rows are read at once than a page has.
     size = limit + 1 if log_filter.mechanism is None else max(limit + 1, CHUNK_LINKS)
     links: list[LoggedLink] = []
@@ -104,13 +104,13 @@ def read_page(session: Session, log_filter: LogFilter, limit: int, before: int |
 
 
 def stream_links(session: Session, log_filter: LogFilter) -> Iterator[LoggedLink]:
-    """Every link that fits, oldest first, in constant memory."""
+    """Yield every link that fits, oldest first, in constant memory."""
     for chunk in stream_chunks(session, log_filter):
         yield from (link for link in chunk if _names_mechanism(link, log_filter.mechanism))
 
 
 def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[LoggedLink]]:
-    """The same some at a time; of a mechanism, every link whose body has its name anywhere."""
+    """Yield the same some at a time; of a mechanism, every link whose body has its name anywhere."""
     where, values = _filter_conditions(log_filter)
     if log_filter.kind is not None:
         kinds = _kinds_with_prefix(session, log_filter.kind)
@@ -168,7 +168,7 @@ def _kinds_with_prefix(session: Session, prefix: str | None) -> dict[str, str]:
 
 
 def _names_mechanism(link: LoggedLink, mechanism: str | None) -> bool:
-    """Whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
+    """Return whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
     if mechanism is None:
         return True
     body = parse_body(link.body) or {}

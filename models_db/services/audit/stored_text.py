@@ -21,7 +21,7 @@ _SUM_TOO_LARGE = "integer overflow"
 
 
 def is_unreadable(problem: Exception) -> bool:
-    """Whether a reader raised this because a row has a value that its column cannot have.
+    """Return whether a reader raised this because a row has a value that its column cannot have.
 
     SQLite keeps values of any type in any column. A database that cannot be asked is another problem.
     """
@@ -44,7 +44,7 @@ class LedgerAltered(Refused):
 
 
 def request_body(request: Request) -> dict[str, Any]:
-    """What a request asks for.
+    """Return what a request asks for.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -53,7 +53,7 @@ def request_body(request: Request) -> dict[str, Any]:
 
 
 def configuration_of(proposal: Proposal) -> dict[str, Any]:
-    """The configuration that a standing authorisation is for.
+    """Return the configuration that a standing authorisation is for.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -62,7 +62,7 @@ def configuration_of(proposal: Proposal) -> dict[str, Any]:
 
 
 def files_of(artifact: Artifact) -> dict[str, Any]:
-    """The digests of an artifact's files, by name.
+    """Return the digests of an artifact's files, by name.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -71,7 +71,7 @@ def files_of(artifact: Artifact) -> dict[str, Any]:
 
 
 def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
-    """What an evaluation found.
+    """Return what an evaluation found.
 
     Raises:
         LedgerAltered: it is no object.
@@ -80,7 +80,7 @@ def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
 
 
 def stored_object(text: object, location: str, digest: str | None = None) -> dict[str, Any]:
-    """The JSON object in a text of a row.
+    """Return the JSON object in a text of a row.
 
     Args:
         location: the column and the row, for the error.

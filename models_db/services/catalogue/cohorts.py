@@ -92,17 +92,17 @@ class CohortUnknown(UsageError):
 
 
 def count_cohorts(session: Session, account_id: int) -> int:
-    """How many cohorts a root account has."""
+    """Return how many cohorts a root account has."""
     return FIRST_COHORT + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
 
 
 def list_opened(session: Session, account_id: int) -> Sequence[Cohort]:
-    """The cohorts that were opened after the first one, oldest first."""
+    """Return the cohorts that were opened after the first one, oldest first."""
     return session.scalars(select(Cohort).where(Cohort.account_id == account_id).order_by(Cohort.number)).all()
 
 
 def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequence[int] | None") -> tuple[int, ...]:
-    """The cohorts that a request reads which is made now.
+    """Return the cohorts that a request reads which is made now.
 
     Args:
         requested: some of them in ascending order, 'newest', or None for all there are.
@@ -120,18 +120,18 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
 
 
 def all_blocks(session: Session, account_id: int) -> range:
-    """The numbers of all blocks of a root account."""
+    """Return the numbers of all blocks of a root account."""
     return range(_blocks_per_cohort(session, account_id) * count_cohorts(session, account_id))
 
 
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
-    """The declared number of units of a dataset in some cohorts; None where one of them has none declared."""
+    """Return the declared number of units of a dataset in some cohorts; None where one of them has none declared."""
     declared = {FIRST_COHORT: dataset.population}
     for cohort in list_opened(session, dataset.account_id):
         of_dataset = session.get_one(DatasetVersion, cohort.version_id).dataset_id == dataset.id
         declared[cohort.number] = cohort.population if of_dataset else None
-    numbers = [declared[number] for number in read]
-    return None if None in numbers else sum(filter(None, numbers))
+    populations = [declared[number] for number in read]
+    return None if None in populations else sum(filter(None, populations))
 
 
 def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
@@ -143,7 +143,7 @@ def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -
 def plan_cohorts(
     session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
 ) -> CohortPlan:
-    """What is known of the account now, before a version is written.
+    """Return what is known of the account now, before a version is written.
 
     Args:
         opens: the version shall open a cohort.

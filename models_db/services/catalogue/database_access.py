@@ -33,7 +33,7 @@ OWNER_QUERY = "(SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('aud
 
 
 def group_name(database: str, kind: str) -> str:
-    """The group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
+    """Return the group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
     name = f"almoner_{database}_{kind}"
     if len(name.encode()) <= MOST_ROLE_BYTES:
         return name
@@ -41,13 +41,13 @@ def group_name(database: str, kind: str) -> str:
 
 
 def group_names(asks: SqlConnection) -> tuple[str, str]:
-    """The names of this database's readers and writers."""
+    """Return the names of this database's readers and writers."""
     database = str(asks.scalar(text("SELECT current_database()")))
     return group_name(database, "reader"), group_name(database, "writer")
 
 
 def session_login(session: Session) -> str | None:
-    """The role this session has logged in as; None on SQLite."""
+    """Return the role this session has logged in as; None on SQLite."""
     return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
 
 
@@ -149,7 +149,7 @@ SELECT p.login FROM principal p WHERE p.login IS NOT NULL AND NOT EXISTS (SELECT
 
 
 def check_access(session: Session) -> list[Finding]:
-    """What the rights of all roles of the server say about this ledger; nothing on SQLite."""
+    """Return what the rights of all roles of the server say about this ledger; nothing on SQLite."""
     if not on_postgresql(session):
         return []
     findings = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
@@ -247,7 +247,7 @@ def _check_superusers(session: Session) -> Finding:
 
 
 def _query_rows(session: Session, query: str, **values: object) -> Sequence[Any]:
-    """The rows of one of the questions above; parts may name parts."""
+    """Return the rows of one of the questions above; parts may name parts."""
     return session.execute(text(query.format_map(_QUERY_PARTS).format_map(_QUERY_PARTS)), values).all()
 
 

@@ -224,7 +224,7 @@ def require_name_free(session: Session, name: str) -> None:
 
 
 def find_dataset(session: Session, name: str) -> Dataset:
-    """The dataset of that name.
+    """Return the dataset of that name.
 
     Raises:
         DatasetUnknown: there is none.
@@ -237,12 +237,12 @@ def find_dataset(session: Session, name: str) -> Dataset:
 
 
 def list_all(session: Session) -> Sequence[Dataset]:
-    """All datasets, by name."""
+    """Return all datasets, by name."""
     return session.scalars(select(Dataset).order_by(Dataset.name)).all()
 
 
 def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
-    """The lifetime claim of the dataset's root account, as it is now."""
+    """Return the lifetime claim of the dataset's root account, as it is now."""
     return list_claims(session, dataset)[-1]
 
 
@@ -272,7 +272,7 @@ def distinct_caps(session: Session, account_id: int) -> list[Amount]:
 
 
 def claim_of(proposal: Proposal) -> LifetimeClaim:
-    """The lifetime claim that a cap proposal asks for; the database has it whole."""
+    """Return the lifetime claim that a cap proposal asks for; the database has it whole."""
     cap = Amount(proposal.rho or 0, proposal.delta_fail or 0)
     return LifetimeClaim(str(proposal.epsilon), str(proposal.delta), proposal.delta_conversion or 0, cap)
 
@@ -283,18 +283,18 @@ def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:
 
 
 def list_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
-    """The dataset's versions, oldest first."""
+    """Return the dataset's versions, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
     return session.scalars(query).all()
 
 
 def has_version(session: Session, uid: str) -> bool:
-    """Whether the ledger knows a version of that id."""
+    """Return whether the ledger knows a version of that id."""
     return session.scalar(select(func.count()).where(DatasetVersion.uid == uid)) == 1
 
 
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
-    """The version a new request reads: of those that were not erased.
+    """Return the version a new request reads: of those that were not erased.
 
     Raises:
         NothingIngested: there is none yet, or none left.

@@ -77,36 +77,36 @@ def end_erasure(session: Session, actor: Actor, erasure: Erasure) -> None:
 
 
 def list_all(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:
-    """All erasures, or those of one dataset, oldest first."""
+    """Return all erasures, or those of one dataset, oldest first."""
     query = select(Erasure).order_by(Erasure.id)
     return session.scalars(query if dataset is None else query.where(Erasure.dataset_id == dataset.id)).all()
 
 
 def ended_erasures(session: Session) -> frozenset[int]:
-    """The numbers of the erasures that were carried out."""
+    """Return the numbers of the erasures that were carried out."""
     return frozenset(session.scalars(select(ErasureEnd.erasure_id)))
 
 
 def erased_versions(session: Session) -> frozenset[int]:
-    """The rows of all versions of which nothing is left."""
+    """Return the rows of all versions of which nothing is left."""
     return frozenset(session.scalars(select(ErasedVersion.version_id).where(ErasedVersion.manifest_mark.is_(None))))
 
 
 def remaining_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
-    """The versions of a dataset that were not erased, oldest first."""
+    """Return the versions of a dataset that were not erased, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
     erased = erased_versions(session)
     return [version for version in session.scalars(query) if version.id not in erased]
 
 
 def manifest_mark(session: Session, version: DatasetVersion) -> str:
-    """The keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
+    """Return the keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
     query = select(ErasedVersion.manifest_mark).where(ErasedVersion.version_id == version.id)
     return session.scalars(query.order_by(ErasedVersion.id.desc()).limit(1)).one_or_none() or version.manifest_mark
 
 
 def erased_units(session: Session, dataset: Dataset) -> frozenset[str]:
-    """The keyed marks of the units that were erased of a dataset, in hexadecimal digits."""
+    """Return the keyed marks of the units that were erased of a dataset, in hexadecimal digits."""
     query = select(Erasure.unit_mark).where(Erasure.dataset_id == dataset.id, Erasure.unit_mark.is_not(None))
     return frozenset(mark for mark in session.scalars(query) if mark is not None)
 

@@ -51,7 +51,7 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKi
 
 
 def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
-    """Since when unprotected figures of an account were seen, and by whom; None where nobody has."""
+    """Return since when unprotected figures of an account were seen, and by whom; None where nobody has."""
     first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
     if first is None:
         return None
@@ -61,7 +61,7 @@ def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
 
 
 def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
-    """Whether somebody has seen unprotected figures of an account."""
+    """Return whether somebody has seen unprotected figures of an account."""
     query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
     return bool(session.scalar(query))
 

@@ -16,18 +16,18 @@ from models_db.writes.insert import insert_row, insert_rows
 
 
 def policy_in_force(session: Session) -> PolicyVersion | None:
-    """The policy that was adopted last; None in a ledger that has none yet."""
+    """Return the policy that was adopted last; None in a ledger that has none yet."""
     query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
     return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
 
 
 def list_all(session: Session) -> Sequence[PolicyVersion]:
-    """All policies that were ever adopted, oldest first."""
+    """Return all policies that were ever adopted, oldest first."""
     return session.scalars(select(PolicyVersion).order_by(PolicyVersion.id)).all()
 
 
 def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
-    """What the ledger enforces of a policy: its columns and rules, as rows say."""
+    """Return what the ledger enforces of a policy: its columns and rules, as rows say."""
     columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
     names = [field.name for field in fields(DatasetTerms)]
@@ -101,11 +101,11 @@ class ApprovalRules:
     """Names of the datasets of an account."""
 
     def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
-        """How many stewards a policy asks for at a gate: the most for any dataset of the account."""
+        """Return how many stewards a policy asks for at a gate: the most for any dataset of the account."""
         return max(map(int, self._values(policy_id, account_id, f"{gate}_approvals")))
 
     def bars_viewers(self, policy_id: int, account_id: int) -> bool:
-        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
+        """Return whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
         return any(map(bool, self._values(policy_id, account_id, "bars_viewers")))
 
     def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
@@ -116,7 +116,7 @@ class ApprovalRules:
 
 
 def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
-    """What some policies ask of the datasets of some accounts."""
+    """Return what some policies ask of the datasets of some accounts."""
     versions = set(policy_ids)
     policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(versions)))
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(versions)))

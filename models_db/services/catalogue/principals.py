@@ -106,7 +106,7 @@ class Mandate:
     reason: str
 
     def statement(self, giver: str) -> bytes:
-        """The canonical bytes that are signed."""
+        """Return the canonical bytes that are signed."""
         return encode_canonical(
             {
                 "delegation": self.dataset,
@@ -146,7 +146,7 @@ def found_ledger(session: Session, name: str, public_key: str, login: str | None
 
 
 def is_founded(session: Session) -> bool:
-    """Whether the ledger has a principal."""
+    """Return whether the ledger has a principal."""
     return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
 
 
@@ -201,7 +201,7 @@ def comparable_name(name: str) -> str:
 
 
 def identify(session: Session, public_key: str) -> Actor:
-    """The actor whose key this is.
+    """Return the actor whose key this is.
 
     Raises:
         PrincipalUnknown: nobody's.
@@ -231,7 +231,7 @@ def _by_key(session: Session, public_key: str) -> Principal | None:
 
 
 def find_principal(session: Session, name: str) -> Principal:
-    """The principal of that name.
+    """Return the principal of that name.
 
     Raises:
         PrincipalNotFound: there is none.
@@ -243,12 +243,12 @@ def find_principal(session: Session, name: str) -> Principal:
 
 
 def list_all(session: Session) -> Sequence[Principal]:
-    """All principals, in the order they came."""
+    """Return all principals, in the order they came."""
     return session.scalars(select(Principal).order_by(Principal.id)).all()
 
 
 def grants_at(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
-    """The grants that hold at a time (default: now)."""
+    """Return the grants that hold at a time (default: now)."""
     at = at or utc_now()
     ended = select(RoleRevocation.grant_id)
     query = select(RoleGrant).where(
@@ -261,7 +261,7 @@ def grants_at(session: Session, principal_id: int, at: str | None = None) -> Seq
 
 
 def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
-    """All grants that hold or will hold: not revoked, not past."""
+    """Return all grants that hold or will hold: not revoked, not past."""
     query = select(RoleGrant).where(
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > utc_now()),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
@@ -270,7 +270,7 @@ def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
 
 
 def roles_of(session: Session, principal_id: int) -> frozenset[str]:
-    """The roles somebody has now."""
+    """Return the roles somebody has now."""
     return frozenset(grant.role for grant in grants_at(session, principal_id))
 
 
@@ -386,7 +386,7 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
 
 
 def open_delegations(session: Session) -> Sequence[Delegation]:
-    """All delegations that have not ended, oldest first."""
+    """Return all delegations that have not ended, oldest first."""
     ended = select(DelegationEnd.delegation_id)
     query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > utc_now())
     return session.scalars(query.order_by(Delegation.id)).all()

@@ -31,7 +31,7 @@ def require_plan_intact(session: Session, request: Request) -> None:
 
 
 def altered_plans(session: Session) -> list[int]:
-    """The numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
+    """Return the numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
     query = select(Request.id, Request.canonical).order_by(Request.id).execution_options(yield_per=_REQUEST_BATCH)
     altered: list[int] = []
     for some in session.execute(query).partitions():
@@ -44,7 +44,7 @@ def altered_plans(session: Session) -> list[int]:
 
 
 def _plan_matches(text: str, rows: PlanFacts) -> bool:
-    """Whether rows are the plan in a text."""
+    """Return whether rows are the plan in a text."""
     try:
         return rows == set(_facts_of_plan(json.loads(text)["plan"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

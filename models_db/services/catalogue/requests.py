@@ -116,14 +116,14 @@ def submit(
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """What a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
+    """Return what a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
     dataset = body.get("dataset")
     plain = {name: value for name, value in without_rotation(body).items() if name not in ("nonce", "dataset")}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 
 def find_request(session: Session, request_id: int) -> Request:
-    """The request with that number.
+    """Return the request with that number.
 
     Raises:
         RequestUnknown: there is none.
@@ -135,18 +135,18 @@ def find_request(session: Session, request_id: int) -> Request:
 
 
 def list_all(session: Session) -> Sequence[Request]:
-    """All requests, oldest first."""
+    """Return all requests, oldest first."""
     return session.scalars(select(Request).order_by(Request.id)).all()
 
 
 def state_of(session: Session, request_id: int) -> str:
-    """Where the request is now."""
+    """Return where the request is now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)
     return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
 
 
 def history(session: Session, request_id: int) -> Sequence[Transition]:
-    """Every step the request took."""
+    """Return every step the request took."""
     return session.scalars(
         select(Transition).where(Transition.request_id == request_id).order_by(Transition.number)
     ).all()
@@ -195,7 +195,7 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
 
 
 def planned_blocks(request: Request) -> tuple[int, ...]:
-    """The blocks the approved plan is eligible to read."""
+    """Return the blocks the approved plan is eligible to read."""
     return tuple(request_body(request)["plan"]["blocks"])
 
 
@@ -205,5 +205,5 @@ def principal_name(session: Session, principal_id: int) -> str:
 
 
 def model_of(request: Request) -> str:
-    """The model the approved request names."""
+    """Return the model the approved request names."""
     return str(request_body(request)["model"]["name"])

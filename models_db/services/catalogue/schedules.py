@@ -91,7 +91,7 @@ def create(
 
 
 def find_schedule(session: Session, number: int) -> Schedule:
-    """The schedule with that number.
+    """Return the schedule with that number.
 
     Raises:
         ScheduleUnknown: there is none.
@@ -103,7 +103,7 @@ def find_schedule(session: Session, number: int) -> Schedule:
 
 
 def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
-    """All schedules, or those of one dataset, oldest first."""
+    """Return all schedules, or those of one dataset, oldest first."""
     query = select(Schedule).order_by(Schedule.id)
     if dataset is not None:
         query = query.join(Dataset, Dataset.id == Schedule.dataset_id).where(Dataset.name == dataset)
@@ -111,13 +111,13 @@ def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]
 
 
 def list_changes(session: Session, number: int) -> Sequence[ScheduleChange]:
-    """Every change of a schedule, oldest first."""
+    """Return every change of a schedule, oldest first."""
     query = select(ScheduleChange).where(ScheduleChange.schedule_id == number)
     return session.scalars(query.order_by(ScheduleChange.number)).all()
 
 
 def state_of(session: Session, number: int) -> str:
-    """Where a schedule is: active, paused or ended."""
+    """Return where a schedule is: active, paused or ended."""
     changes = list_changes(session, number)
     return STATE_AFTER_CHANGE[changes[-1].kind] if changes else "active"
 
@@ -154,13 +154,13 @@ def lock_schedule(session: Session, number: int) -> None:
 
 
 def newest_slot(session: Session, number: int) -> ScheduleSlot | None:
-    """The last slot of a schedule that was decided."""
+    """Return the last slot of a schedule that was decided."""
     query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(1)).one_or_none()
 
 
 def newest_slots(session: Session, number: int, limit: int = 20) -> Sequence[ScheduleSlot]:
-    """The newest slots of a schedule, newest first."""
+    """Return the newest slots of a schedule, newest first."""
     query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(limit)).all()
 
@@ -212,7 +212,7 @@ def record_slot(
 
 
 def find_slot_end(session: Session, slot_id: int) -> SlotEnd | None:
-    """Why the run of a slot was given up, if it was."""
+    """Return why the run of a slot was given up, if it was."""
     return session.scalars(select(SlotEnd).where(SlotEnd.slot_id == slot_id)).one_or_none()
 
 

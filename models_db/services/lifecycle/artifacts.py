@@ -104,19 +104,19 @@ def _invocation_ids(session: Session, artifact: Artifact) -> dict[int, int]:
 
 
 def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluation]:
-    """The stored evaluations of an artifact."""
+    """Return the stored evaluations of an artifact."""
     return session.scalars(
         select(StoredEvaluation).where(StoredEvaluation.artifact_id == artifact.id).order_by(StoredEvaluation.id)
     ).all()
 
 
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
-    """What the request's last successful attempt produced."""
+    """Return what the request's last successful attempt produced."""
     return artifacts_by_request(session, [request_id]).get(request_id)
 
 
 def values_of(session: Session, artifact: Artifact) -> str | None:
-    """The digest of the values that an artifact was made of; None where it was made of none that are kept.
+    """Return the digest of the values that an artifact was made of; None where it was made of none that are kept.
 
     A release that was produced before artifacts kept it has it in its link.
     """
@@ -129,19 +129,19 @@ def values_of(session: Session, artifact: Artifact) -> str | None:
 
 
 def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
-    """What this very attempt produced; a transaction of its that still works is waited for."""
+    """Return what this very attempt produced; a transaction of its that still works is waited for."""
     lock_accounts(session, attempt.account_id, attempt.blocks)
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
 
 
 def list_all(session: Session) -> Sequence[Artifact]:
-    """Every artifact ever produced."""
+    """Return every artifact ever produced."""
     return session.scalars(select(Artifact).order_by(Artifact.id)).all()
 
 
 def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
-    """The request and its artifact, if it may be published (again).
+    """Return the request and its artifact, if it may be published (again).
 
     Raises:
         releases.WrongState: nothing was produced.
@@ -175,7 +175,7 @@ def record_publication(session: Session, actor: Actor, request_id: int) -> Publi
 
 
 def deliveries(session: Session, request_id: int) -> Sequence[str]:
-    """Where bundles of a release arrived, each place once, oldest first."""
+    """Return where bundles of a release arrived, each place once, oldest first."""
     query = (
         select(Delivery.destination)
         .join(Publication, Publication.id == Delivery.publication_id)

@@ -38,7 +38,7 @@ class StillRunning(Refused):
 
 
 def require_startable(session: Session, request_id: int) -> Request:
-    """The request, if it may be run now.
+    """Return the request, if it may be run now.
 
     Raises:
         StillRunning: another process holds it.
@@ -92,7 +92,7 @@ def find_started_attempt(session: Session, request_id: int, token: str) -> int |
 
 
 def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
-    """Whether one instalment is armed; a transaction that still arms it is waited for.
+    """Return whether one instalment is armed; a transaction that still arms it is waited for.
 
     Raises:
         AttemptClosed: the attempt was settled meanwhile.
@@ -114,12 +114,12 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
 
 
 def lease_renewal(token: str) -> tuple[str, str]:
-    """The token of a lease, and when it ends if it is prolonged now."""
+    """Return the token of a lease, and when it ends if it is prolonged now."""
     return token, utc_now(datetime.now(UTC) + LEASE_DURATION)
 
 
 def running_leases(session: Session) -> Sequence[Lease]:
-    """The leases of requests that are in the state 'running'."""
+    """Return the leases of requests that are in the state 'running'."""
     leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
     return [lease for lease in leases if requests.state_of(session, lease.request_id) == RequestState.RUNNING]
 
@@ -130,7 +130,7 @@ def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
 
 
 def resumable_requests(session: Session) -> set[int]:
-    """The requests that run, or may be run again before they expire: what they have drawn is kept."""
+    """Return the requests that run, or may be run again before they expire: what they have drawn is kept."""
     unexpired = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
     states = {request.id: requests.state_of(session, request.id) for request in unexpired}
     waiting = {number for number, state in states.items() if state in UNRUN_STATES}

@@ -113,7 +113,7 @@ def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, 
 
 
 def open_envelopes(session: Session, account_id: int) -> Sequence[Account]:
-    """The open envelopes under a root account."""
+    """Return the open envelopes under a root account."""
     query = select(Account).where(
         Account.parent_id == account_id, Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
     )
@@ -121,7 +121,7 @@ def open_envelopes(session: Session, account_id: int) -> Sequence[Account]:
 
 
 def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
-    """The open envelope of that name.
+    """Return the open envelope of that name.
 
     Raises:
         EnvelopeUnknown: there is none.
@@ -133,7 +133,7 @@ def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
 
 
 def require_envelope_open(session: Session, account_id: int) -> Account:
-    """The envelope of that number, if something may be held in it.
+    """Return the envelope of that number, if something may be held in it.
 
     Raises:
         EnvelopeClosed: it was closed.
@@ -145,14 +145,14 @@ def require_envelope_open(session: Session, account_id: int) -> Account:
 
 
 def list_windows(session: Session, account_id: int) -> Sequence[Account]:
-    """The windows of time that were opened under a root account, oldest first."""
+    """Return the windows of time that were opened under a root account, oldest first."""
     began = Account.opens_at >= ""  # of every window and of nothing else, so blocks need not be looked through
     query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing", began)
     return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
 
 
 def remaining_amount(account: Account) -> Amount:
-    """What an account still affords."""
+    """Return what an account still affords."""
     return Amount(
         account.rho_cap - account.rho_held - account.rho_spent,
         account.delta_cap - account.delta_held - account.delta_spent,
@@ -199,13 +199,13 @@ def _open_window(session: Session, actor: Actor, dataset: Dataset, policy: Polic
 
 
 def current_window(session: Session, account_id: int) -> Account | None:
-    """The window that is open now under a root account, if any."""
+    """Return the window that is open now under a root account, if any."""
     now = utc_now()
     return next((w for w in list_windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
 
 
 def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
-    """The window of the calendar.
+    """Return the window of the calendar.
 
     Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
     it a full length, so that a change of the period never gives more, and later windows follow the calendar again.

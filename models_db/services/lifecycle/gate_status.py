@@ -80,13 +80,13 @@ class Decidable:
                    state, frozenset({proposal.proposer_id}), revocable)  # fmt: skip
 
     def is_subject_of(self, approval: Approval) -> bool:
-        """Whether a decision was taken on exactly this."""
+        """Return whether a decision was taken on exactly this."""
         number = approval.proposal_id if self.gate is Gate.PROPOSAL else approval.request_id
         return (number, approval.gate, approval.subject_digest) == (self.number, self.gate, self.subject_digest)
 
 
 def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """The request or proposal with that number at a gate.
+    """Return the request or proposal with that number at a gate.
 
     Raises:
         RequestUnknown, ProposalUnknown: there is none.
@@ -102,7 +102,7 @@ def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
 
 
 def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
-    """What the last successful attempt of each request produced."""
+    """Return what the last successful attempt of each request produced."""
     query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
     return {artifact.request_id: artifact for artifact in session.scalars(query)}
 
@@ -123,7 +123,7 @@ class DecidingPeople:
     """(giver, taker, dataset)"""
 
     def may_count(self, approval: Approval, dataset_id: int) -> bool:
-        """Whether an approval's giver may still give it."""
+        """Return whether an approval's giver may still give it."""
         giver, taker = approval.on_behalf_of, approval.approver_id
         if giver is None:
             return taker in self.stewards
@@ -159,7 +159,7 @@ class GateStatus:
         )
 
     def needed(self, subject: Decidable) -> int:
-        """How many stewards must approve."""
+        """Return how many stewards must approve."""
         return self.rules.required_approvals(subject.policy_id, subject.account_id, subject.gate)
 
     def counting(self, subject: Decidable) -> list[Approval]:
@@ -172,16 +172,16 @@ class GateStatus:
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:
-        """The people whose approvals count: whoever acts for somebody is that somebody."""
+        """Return the people whose approvals count: whoever acts for somebody is that somebody."""
         approvals = (decision for decision in self.counting(subject) if decision.decision == "approve")
         return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
 
     def is_rejected(self, subject: Decidable) -> bool:
-        """Whether somebody has rejected it; one rejection is enough."""
+        """Return whether somebody has rejected it; one rejection is enough."""
         return any(decision.decision == "reject" for decision in self.counting(subject))
 
     def is_passed(self, subject: Decidable) -> bool:
-        """Whether the gate is open."""
+        """Return whether the gate is open."""
         return len(self.approvers(subject)) >= self.needed(subject) and not self.is_rejected(subject)
 
     def deciders(self, subject: Decidable) -> frozenset[int]:
@@ -225,7 +225,7 @@ def _deciding_people(session: Session) -> DecidingPeople:
 
 
 def _possible_decisions(session: Session, decidables: Collection[Decidable]) -> list[Approval]:
-    """The decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
+    """Return the decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
     proposal_ids = {decidable.number for decidable in decidables if decidable.gate is Gate.PROPOSAL}
     request_ids = {decidable.number for decidable in decidables if decidable.gate is not Gate.PROPOSAL}
     query = select(Approval).where(

@@ -67,7 +67,7 @@ class GateDecision:
     on_behalf_of: str | None = None
 
     def statement(self, approver: str) -> bytes:
-        """The canonical bytes a steward signs."""
+        """Return the canonical bytes a steward signs."""
         stated: dict[str, Json] = {
             Gate(self.gate).subject: self.number,
             "gate": self.gate,
@@ -81,7 +81,7 @@ class GateDecision:
 
 
 def withdrawal_statement(number: int, gate: str, subject_digest: str, reason: str, approver: str) -> bytes:
-    """The canonical bytes a steward signs to take an approval back."""
+    """Return the canonical bytes a steward signs to take an approval back."""
     return encode_canonical(
         {
             "withdrawal": number,
@@ -134,7 +134,7 @@ def record_decision(
 
 
 def _lock_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """What waits at a gate, while nobody else decides on it: two stewards at once must see both decisions."""
+    """Return what waits at a gate, while nobody else decides on it: two stewards at once must see both decisions."""
     (lock_proposal if gate is Gate.PROPOSAL else lock_request)(session, number)
     return find_decidable(session, number, gate)
 
@@ -211,7 +211,7 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
 
 
 def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[Approval, Principal]]:
-    """The decisions on a request or a proposal with who took them, oldest first, whether they count or not.
+    """Return the decisions on a request or a proposal with who took them, oldest first, whether they count or not.
 
     Args:
         at: the gate of a proposal, or those of a request that are looked at.

@@ -111,14 +111,14 @@ class AttemptClosed(Refused):
 
 
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
-    """The budget of a root account, over all its blocks or the given ones."""
+    """Return the budget of a root account, over all its blocks or the given ones."""
     under, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
     block_accounts = [row for row in under if row.block is not None and (among is None or row.block in among)]
     return _balance_of_rows(block_accounts, _reserved_by_envelopes(under))
 
 
 def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
-    """What the envelopes among these accounts still keep from all others."""
+    """Return what the envelopes among these accounts still keep from all others."""
     return total_amount([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
                   for r in rows if r.block is None])  # fmt: skip
 
@@ -288,7 +288,7 @@ OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_i
 
 
 def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
-    """The blocks and open envelopes under a root account."""
+    """Return the blocks and open envelopes under a root account."""
     return [
         _AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root, "request_id": None})
     ]
@@ -353,7 +353,7 @@ WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in COU
 
 
 def spent_by(session: Session, request_id: int) -> Amount:
-    """What one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
+    """Return what one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
     rows = session.execute(
         select(Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
@@ -365,7 +365,7 @@ def spent_by(session: Session, request_id: int) -> Amount:
 
 
 def armed_instalments(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:
-    """The instalments that some attempts of a request have armed, for each of their invocations."""
+    """Return the instalments that some attempts of a request have armed, for each of their invocations."""
     rows = session.execute(
         select(Invocation.sequence, Hold.instalment)
         .join(Hold, Hold.invocation_id == Invocation.id)
@@ -380,7 +380,7 @@ def armed_instalments(session: Session, request_id: int, attempts: Collection[in
 
 
 def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
-    """The value the functions above take, from a request's id."""
+    """Return the value the functions above take, from a request's id."""
     request = session.get_one(Request, request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
     return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)

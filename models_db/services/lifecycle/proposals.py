@@ -220,7 +220,7 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
 
 
 def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
-    """All that a proposal says, as its digest covers it."""
+    """Return all that a proposal says, as its digest covers it."""
     amounts = {"rho": proposal.rho, "delta_fail": proposal.delta_fail, "delta_conversion": proposal.delta_conversion}
     return {
         "proposal": proposal.kind,
@@ -239,7 +239,7 @@ def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
 
 
 def find_proposal(session: Session, number: int) -> Proposal:
-    """The proposal with that number.
+    """Return the proposal with that number.
 
     Raises:
         ProposalUnknown: there is none.
@@ -251,7 +251,7 @@ def find_proposal(session: Session, number: int) -> Proposal:
 
 
 def list_all(session: Session) -> Sequence[Proposal]:
-    """All proposals, oldest first."""
+    """Return all proposals, oldest first."""
     return session.scalars(select(Proposal).order_by(Proposal.id)).all()
 
 
@@ -297,7 +297,7 @@ def apply_proposal(session: Session, actor: Actor, proposal: Proposal, amount_ch
 
 
 def retracted_request(session: Session, proposal: Proposal) -> int:
-    """The request whose release a retraction is about."""
+    """Return the request whose release a retraction is about."""
     query = select(Artifact.request_id).join(Publication, Publication.artifact_id == Artifact.id)
     return session.scalars(query.where(Publication.id == proposal.publication_id)).one()
 
@@ -308,7 +308,7 @@ def _find_publication(session: Session, request_id: int) -> Publication | None:
 
 
 def retracted_artifacts(session: Session) -> tuple[str, ...]:
-    """The digests of all artifacts that were called back, sorted: what later bundles carry."""
+    """Return the digests of all artifacts that were called back, sorted: what later bundles carry."""
     query = (
         select(Artifact.digest)
         .join(Publication, Publication.artifact_id == Artifact.id)
@@ -322,7 +322,7 @@ def retracted_artifacts(session: Session) -> tuple[str, ...]:
 def find_authorisation(
     session: Session, number: int, body: dict[str, Json], requester: Actor | None = None
 ) -> Proposal:
-    """The standing authorisation of that number, if it covers this request now.
+    """Return the standing authorisation of that number, if it covers this request now.
 
     Raises:
         ProposalUnknown: there is none.
@@ -392,7 +392,7 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
 
 
 def count_uses(session: Session, proposal: Proposal) -> int:
-    """How many runs of a standing authorisation are used."""
+    """Return how many runs of a standing authorisation are used."""
     return session.scalar(select(func.count()).where(StandingUse.proposal_id == proposal.id)) or 0
 
 

@@ -14,7 +14,7 @@ from models_db.services.verification import verify_rows
 
 
 def check_health(session: Session) -> list[Finding]:
-    """Every check, in one snapshot of the ledger; the time grows with its length."""
+    """Return every check, in one snapshot of the ledger; the time grows with its length."""
     checks = {"counters": _check_counters, "audit chain": _check_chain, "told": _check_rows_against_chain,
               "plans": _check_plans}  # fmt: skip
     if session.get_bind().dialect.name == "sqlite":

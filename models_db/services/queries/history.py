@@ -47,7 +47,7 @@ def first_registered(session: Session, account_id: int) -> str:
 
 
 def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentBlock]:
-    """The fullest block of each cohort of a root account, by cohort, in order."""
+    """Return the fullest block of each cohort of a root account, by cohort, in order."""
     columns = (COHORT_NUMBER, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
     query = select(*columns).join(PartitionScheme, PARTITION_OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
     rows = session.execute(query.where(Account.parent_id == account_id, Account.kind == "block"))
@@ -58,7 +58,7 @@ def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentB
 
 
 def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-    """What was armed on each of some blocks that has any, in units of rho by UTC day, oldest first."""
+    """Return what was armed on each of some blocks that has any, in units of rho by UTC day, oldest first."""
     day = func.substr(Entry.at, 1, 10)
     query = (
         select(Hold.account_id, day, func.sum(Hold.rho))

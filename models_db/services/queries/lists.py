@@ -71,12 +71,12 @@ def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]
 
 
 def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
-    """The names of the datasets on a root account, in order."""
+    """Return the names of the datasets on a root account, in order."""
     return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
 
 
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
-    """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
+    """Return the budgets of root accounts, each over all its blocks; see `ledger.balance`."""
     query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
     reserved = _reserved_in_envelopes(session, accounts)
     return {
@@ -86,7 +86,7 @@ def account_balances(session: Session, accounts: Collection[int]) -> dict[int, B
 
 
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
-    """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
+    """Return the budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
     query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
     reserved = _reserved_in_envelopes(session, accounts)
     balances: dict[int, dict[int, Balance]] = {}
@@ -126,7 +126,7 @@ def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[
 
 
 def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """The open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
+    """Return the open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
     return {envelope.id: envelope for envelope in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
 
 
@@ -136,7 +136,7 @@ def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
 
 
 def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
-    """The lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
+    """Return the lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
     first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))
     claims = {
         cap.account_id: LifetimeClaim(
@@ -155,25 +155,25 @@ def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, Li
 
 
 def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many blocks the partitions of root accounts have; see `datasets.find_partition`."""
+    """Return how many blocks the partitions of root accounts have; see `datasets.find_partition`."""
     query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query)}
 
 
 def cohort_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many cohorts each root account has that has more than the first one; see `cohorts.count_cohorts`."""
+    """Return how many cohorts each root account has that has more than the first one; see `cohorts.count_cohorts`."""
     query = select(Cohort.account_id, FIRST_COHORT + func.count()).where(Cohort.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
 
 
 def version_counts(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
-    """How many versions each dataset has that has one; see `datasets.list_versions`."""
+    """Return how many versions each dataset has that has one; see `datasets.list_versions`."""
     query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
 
 def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """The windows of time that are open now under root accounts."""
+    """Return the windows of time that are open now under root accounts."""
     now = utc_now()
     query = select(Account).where(
         Account.parent_id.in_(accounts), Account.kind == "pacing", Account.opens_at <= now, Account.closes_at > now
@@ -220,7 +220,7 @@ def request_page(
 
 
 def state_counts(session: Session, dataset_ids: Collection[int], states: Collection[str]) -> dict[tuple[int, str], int]:
-    """How many requests of each dataset are in each of some states."""
+    """Return how many requests of each dataset are in each of some states."""
     counted = requests_with_states().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
     query = counted.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
     rows = session.execute(query.group_by(Request.dataset_id, Transition.to_state))
@@ -228,13 +228,13 @@ def state_counts(session: Session, dataset_ids: Collection[int], states: Collect
 
 
 def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int, Request]:
-    """The newest request of each dataset that has one."""
+    """Return the newest request of each dataset that has one."""
     newest = select(func.max(Request.id)).where(Request.dataset_id.in_(dataset_ids)).group_by(Request.dataset_id)
     return {request.dataset_id: request for request in session.scalars(select(Request).where(Request.id.in_(newest)))}
 
 
 def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
-    """What each request has spent so far; see `ledger.spent_by`."""
+    """Return what each request has spent so far; see `ledger.spent_by`."""
     rows = session.execute(
         select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Hold, Hold.invocation_id == Invocation.id)
@@ -265,12 +265,12 @@ def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Pro
 
 
 def use_counts(session: Session, proposal_ids: Collection[int]) -> dict[int, int]:
-    """How many runs of each standing authorisation are used; see `proposals.count_uses`."""
+    """Return how many runs of each standing authorisation are used; see `proposals.count_uses`."""
     query = select(StandingUse.proposal_id, func.count()).where(StandingUse.proposal_id.in_(proposal_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.proposal_id))}
 
 
 def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:
-    """The request behind each publication; see `proposals.retracted_request`."""
+    """Return the request behind each publication; see `proposals.retracted_request`."""
     query = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)
     return {row[0]: row[1] for row in session.execute(query.where(Publication.id.in_(publication_ids)))}

@@ -60,7 +60,7 @@ class CoveredIds:
         return True
 
     def lacks(self, numbers: Iterable[int]) -> Iterator[int]:
-        """Which of some ascending numbers were not named."""
+        """Yield which of some ascending numbers were not named."""
         remaining_ranges = iter(self.ranges)
         now = next(remaining_ranges, None)
         for number in numbers:
@@ -157,7 +157,7 @@ class Comparison:
                 self.add_difference(f"link {link.seq} does not say what its rows say")
 
     def _spell_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> dict[str, dict[int, str]]:
-        """All rows of links that name few, by table and id."""
+        """Return all rows of links that name few, by table and id."""
         ids_by_table: dict[str, list[int]] = {}
         for _, rows in batch:
             for named_rows in rows:
@@ -205,7 +205,7 @@ class Comparison:
         return number, content_hash.hexdigest()
 
     def _last_of(self, table: str) -> int:
-        """The number of a table's last row."""
+        """Return the number of a table's last row."""
         if table not in self._newest:
             query = text(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  (the name of a table)
             self._newest[table] = int(self.session.scalar(query) or 0)
@@ -214,7 +214,7 @@ class Comparison:
     def _views_of_rows(
         self, whole: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
-        """What the rows that links are about would have them tell."""
+        """Return what the rows that links are about would have them tell."""
         ids_by_table: dict[str, list[int]] = {}
         for link, rows in whole:
             if link.kind not in BUDGET_STEP_KINDS and rows[0].size == 1:
@@ -237,13 +237,13 @@ def _expected_link_fields(view: Mapping[str, Any], rows: Sequence[NamedRows]) ->
 
 
 def _rows_named_by(rows_json: Any) -> tuple[NamedRows, ...]:
-    """The rows that a link names; none if it is not written as almoner writes it."""
+    """Return the rows that a link names; none if it is not written as almoner writes it."""
     named_rows = [_named_once(row) for row in rows_json] if isinstance(rows_json, list) else []
     return () if None in named_rows or len(named_rows) > _MOST else tuple(row for row in named_rows if row is not None)
 
 
 def _named_once(row: Any) -> NamedRows | None:
-    """The rows of one table that a link names; None if that is not written as almoner writes it."""
+    """Return the rows of one table that a link names; None if that is not written as almoner writes it."""
     if not isinstance(row, dict) or set(row) != {"table", "ids", "content"}:
         return None
     table, ids, digest = row["table"], row["ids"], row["content"]
@@ -273,7 +273,7 @@ class _BudgetSteps:
         return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
 
     def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
-        """What the link of a step would tell; None if it cannot be."""
+        """Return what the link of a step would tell; None if it cannot be."""
         ids = {named.table: named.numbers for named in rows}
         entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
         mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]

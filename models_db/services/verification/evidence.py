@@ -52,7 +52,7 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
 
 
 def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLink]:
-    """All links of the chain; those that are missing, or do not fit, are added to the differences."""
+    """Yield all links of the chain; those that are missing, or do not fit, are added to the differences."""
     number, expected = 0, GENESIS
     for chunk in stream_chunks(session, LogFilter()):
         for link in chunk:
@@ -68,7 +68,7 @@ def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLi
 
 
 def _is_needed(link: LoggedLink, request_id: int, sharing: Collection[str]) -> bool:
-    """Whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
+    """Return whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
     kind = str(link.kind)
     beginning = kind.partition(".")[0]
     if beginning in _SHARED_KINDS or (link.request_id == request_id and beginning != "ledger"):

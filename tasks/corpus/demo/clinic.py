@@ -50,12 +50,12 @@ def write_demo_corpus(path: Path, seed: int = DEMO_SEED) -> list[str]:
 
 
 def planted_secrets(seed: int = DEMO_SEED) -> list[str]:
-    """Every secret of `write_demo_corpus(..., seed)`: all different, each to be found in at least one note."""
+    """Return every secret of `write_demo_corpus(..., seed)`: all different, each to be found in at least one note."""
     return [secret for patient in _patients(_teller(seed)) for secret in patient.secrets]
 
 
 def demo_notes(seed: int = DEMO_SEED) -> Iterator[dict[str, str]]:
-    """The notes, as the clinic would have written them: patients in turn and out of turn."""
+    """Yield the notes, as the clinic would have written them: patients in turn and out of turn."""
     teller = _teller(seed)
     notes = [note for patient in _patients(teller) for note in _notes_of(teller, patient)]
     teller.shuffle(notes)

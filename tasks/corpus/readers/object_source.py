@@ -51,7 +51,7 @@ class StoredSource:
         return 0 if self._entry is None else self._entry.size
 
     def exists(self) -> bool:
-        """Whether there is an object, or something below it."""
+        """Return whether there is an object, or something below it."""
         return self._entry is not None or self.is_dir()
 
     def is_symlink(self) -> bool:
@@ -59,7 +59,7 @@ class StoredSource:
         return False
 
     def is_dir(self) -> bool:
-        """Whether it is no object, and there are objects below it."""
+        """Return whether it is no object, and there are objects below it."""
         return self._entry is None and self._has_more
 
     @cached_property
@@ -67,7 +67,7 @@ class StoredSource:
         return next(self._store.list_below(self._address), None) is not None
 
     def open(self, mode: str) -> BufferedReader:
-        """The content, pinned to the state in which it was found; only for reading bytes.
+        """Return the content, pinned to the state in which it was found; only for reading bytes.
 
         Raises:
             ObjectChanged, FileNotFoundError.
@@ -83,7 +83,7 @@ class StoredSource:
         return PurePosixPath(self._address.key.removeprefix(folder._address.key).lstrip("/"))
 
     def texts(self) -> Iterator["StoredSource"]:
-        """Every *.txt below it, in byte order of the whole path, as a local folder has them."""
+        """Yield every *.txt below it, in byte order of the whole path, as a local folder has them."""
         for entry in self._store.list_below(self._address):
             if entry.address.key.lower().endswith(".txt"):
                 yield StoredSource(self._store, entry.address, entry, self._address)

@@ -48,7 +48,7 @@ def read_documents(
     id_field: str = "id",
     label_field: str | None = None,
 ) -> Documents:
-    """Every document of the source, in order. Whoever stops early closes the iterator, and with it the file.
+    """Return every document of the source, in order. Whoever stops early closes the iterator, and with it the file.
 
     Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
     CSV has a header and commas. In a text folder every *.txt below it is a document, in byte order of the
@@ -179,12 +179,12 @@ def _read_parquet(source: Source, fields: Fields) -> Documents:
 
 
 def _seekable(source: Source) -> AbstractContextManager[Any]:
-    """What pyarrow reads: it opens a path on its own."""
+    """Return what pyarrow reads: it opens a path on its own."""
     return source.open("rb") if isinstance(source, StoredSource) else nullcontext(source)
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a Parquet column holds strings or integers; others count as missing and are never converted."""
+    """Return whether a Parquet column holds strings or integers; others count as missing and are never converted."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
