@@ -29,7 +29,7 @@ LOGIN_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
 
 @dataclass(frozen=True)
 class RoleChanges:
-    """What was done to roles and their rights.
+    """Changes of roles and their rights.
 
     Attributes:
         applied: statements that were executed.
@@ -230,7 +230,7 @@ SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
 
 
 def _revoke_statements(connection: Connection) -> Iterator[str]:
-    """Yield what takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
+    """Yield the REVOKE statements: every right but reading from all but the owner, and all rights from PUBLIC."""
     granted_tables = {"ledger": list(LEDGER_TABLES)}
     for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), granted_tables).all():
         kind = "SEQUENCE" if is_sequence else "TABLE"
@@ -242,7 +242,7 @@ def _revoke_statements(connection: Connection) -> Iterator[str]:
 
 
 def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]:
-    """Yield what lets the groups in: reading for both, the doors for writers."""
+    """Yield the statements that grant the groups access: reading for both, the doors for writers."""
     views = connection.scalars(text(_LEDGER_VIEWS)).all()
     tables = ", ".join(_quote_identifier(name) for name in (*LEDGER_TABLES, *views))
     yield from (f"GRANT SELECT ON TABLE {tables} TO {_quote_identifier(name)}" for name in there)

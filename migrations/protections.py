@@ -42,7 +42,7 @@ class ProtectionGuard:
 
 
 def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
-    """Return the names of all that refuses something; on SQLite the constraints stand in the text of their table."""
+    """Return the names of all items that refuse something; on SQLite constraints stand in the text of their table."""
     names: set[str] = set()
     for item in items:
         if item.kind == "table":
@@ -53,7 +53,7 @@ def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
 
 
 def declared_removals(revision: object) -> tuple[str, ...]:
-    """Return what a version file says it drops for good."""
+    """Return the protections that a version file declares as dropped for good."""
     return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
 
 

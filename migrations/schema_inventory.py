@@ -43,7 +43,7 @@ def schema_items(connection: Connection) -> frozenset[SchemaItem]:
 
 
 def expected_items(connection: Connection, revision: str = "head") -> frozenset[SchemaItem]:
-    """Return what the migrations make of an empty database of the same kind.
+    """Return the items that the migrations create in an empty database of the same kind.
 
     Raises:
         ScratchSchemaForbidden: the role may not create the schema this needs on PostgreSQL.
@@ -56,7 +56,7 @@ def expected_items(connection: Connection, revision: str = "head") -> frozenset[
 
 
 def schema_differences(connection: Connection, revision: str = "head") -> list[str]:
-    """Where the schema departs from the migrations, one line each; other tables beside the ledger do not matter.
+    """Return the differences between schema and migrations, one line each; tables beside the ledger are ignored.
 
     Raises:
         ScratchSchemaForbidden: see `expected_items`.
@@ -65,7 +65,7 @@ def schema_differences(connection: Connection, revision: str = "head") -> list[s
 
 
 def compare_items(actual: frozenset[SchemaItem], expected: frozenset[SchemaItem]) -> list[str]:
-    """Where `actual` departs from `expected_items`, in lines such as 'trigger entry_no_update on entry is missing'."""
+    """Return the differences from `expected_items`, such as 'trigger entry_no_update on entry is missing'."""
     ledger = {item.table for item in expected}
     ours = {(item.table, item.kind, item.name): item for item in actual if item.table in ledger}
     theirs = {(item.table, item.kind, item.name): item for item in expected}

@@ -107,7 +107,7 @@ WINDOW_LENGTH = Both(
 
 
 def within(limit: str, counter: str) -> str:
-    """Return all holds of the attempt on the account, and this one, stay within a limit, if there is one.
+    """Return the condition that all holds of the attempt on the account, with this one, stay within a limit, if any.
 
     SQLite takes a CROSS JOIN in the order in which it is written; otherwise it would read every hold of the account.
     """

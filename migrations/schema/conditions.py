@@ -179,7 +179,7 @@ def drawn(attempt: str) -> str:
 
 
 def reserved(counter: str, root: str, *, other: str = "", account: str = "x") -> str:
-    """Return what open envelopes under a root account still keep free, but for those that `other` leaves out."""
+    """Return the amount that open envelopes under a root account keep free, but for those that `other` leaves out."""
     x = account
     return (
         f"coalesce((SELECT sum({x}.{counter}_cap - {x}.{counter}_held - {x}.{counter}_spent) FROM account {x}"

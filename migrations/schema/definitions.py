@@ -12,7 +12,7 @@ class Both(NamedTuple):
     postgresql: str
 
     def within(self, template: str) -> "Both":
-        """Return the same inside other SQL, in place of each `@`."""
+        """Return both texts inside other SQL, in place of each `@`."""
         return Both(template.replace("@", self.sqlite), template.replace("@", self.postgresql))
 
 
@@ -112,7 +112,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Action:
-    """What the database itself writes after a row is added.
+    """Statements that the database itself runs after a row is added.
 
     SQLite runs the statements of a trigger under the conflict rule of the outer one: after a CHECK refuses one of them,
     `INSERT OR IGNORE` would go on without it, and `INSERT OR FAIL` would stop with the outer row in place. So it is

@@ -26,7 +26,7 @@ NOBODY = "'unknown'"
 
 def view(table: str, kind: str, actor: str | None, dataset: str = "NULL", request: str = "NULL", told: str = "",
          joined: str = "") -> str:  # fmt: skip
-    """Return the query of a view; row `x` is the one that is told of, `p` who acts."""
+    """Return the query of a view; row `x` is the subject, `p` the principal who acts."""
     name = "p.name" if actor else NOBODY
     who = f" LEFT JOIN principal p ON p.id = {actor}" if actor else ""
     return (

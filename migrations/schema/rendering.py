@@ -14,7 +14,7 @@ TYPES = {
     "postgresql": {"{key}": "BIGSERIAL NOT NULL", "{number}": "BIGINT", "{bytes}": "BYTEA"},
 }
 BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
-"""What a guard asks is looked up by keys: one plan serves every row, and a row is not worth reading a table for."""
+"""Conditions of guards look rows up by keys: one plan serves every row, and a row is not worth reading a table for."""
 READS_TIME = re.compile(r"timestamp|time zone|::date|to_char", re.IGNORECASE)
 
 
@@ -24,7 +24,7 @@ def execute(connection: Connection, statement: str) -> None:
 
 
 def wording(sql: Sql, dialect: str) -> str:
-    """Return what one of the databases reads, on one line."""
+    """Return the SQL text for one of the databases, on one line."""
     text = getattr(sql, dialect) if isinstance(sql, Both) else sql
     if dialect == "sqlite":
         text = text.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
@@ -71,7 +71,7 @@ def _type(kind: str, dialect: str) -> str:
 
 
 def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
-    """Yield what keeps the rows of a table as they are."""
+    """Yield the guards that keep the rows of a table unchanged."""
     name, message = table.name, f"{table.name} is append-only"
     if table.no_update:
         yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")

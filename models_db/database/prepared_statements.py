@@ -37,7 +37,7 @@ class PreparedStatement:
         self._texts = {"sqlite": sql, "postgresql": _PARAMETER.sub(r"%(\1)s", sql)}
 
     def fetch_rows(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return what it finds, as plain tuples.
+        """Return the rows of the statement, as plain tuples.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -51,7 +51,7 @@ class PreparedStatement:
         preceding_parameters: Mapping[str, Any],
         parameters: Mapping[str, Any],
     ) -> list[Any]:
-        """Return what it finds when another statement has been carried out; PostgreSQL is told both in one message.
+        """Return the rows after another statement has been executed; PostgreSQL gets both in one message.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -69,7 +69,7 @@ class PreparedStatement:
             raise _database_error(session, wire, self._texts["postgresql"], problem) from problem
 
     def execute_as_transaction(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return what it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
+        """Return the row of a whole transaction, which PostgreSQL begins, commits and answers in one message.
 
         Returns: one row, and the transaction is over and durable. Or nothing was done and the transaction goes on: on
             SQLite, where something was done before, where the database refuses the statement, and where it finds no row

@@ -1,4 +1,4 @@
-"""Whether a policy allows a request. There is no answer to be overlooked: a check returns nothing or raises."""
+"""Checks of a request against the policy. A check returns nothing or raises, so no answer can be overlooked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class PolicyBounds:
 
 @dataclass(frozen=True)
 class PolicySubject:
-    """What a policy looks at in a request."""
+    """Parts of a request that a policy restricts."""
 
     dataset: str
     mechanism: str
@@ -43,7 +43,7 @@ class PolicySubject:
 
     @classmethod
     def from_request(cls, body: Mapping[str, Any]) -> "PolicySubject":
-        """Read it from a canonical request: the same words before it is submitted and when it is about to run."""
+        """Read the subject from a canonical request; submission and run read the same body."""
         parts = [part for invocation in body["plan"]["invocations"] for part in invocation["instalments"]]
         return cls(
             dataset=body["dataset"]["name"],
@@ -67,7 +67,7 @@ class BrokenRule:
     advice: str
 
     def to_json(self) -> dict[str, str]:
-        """As programs read it."""
+        """Return the rule for `--json`."""
         return {"rule": self.rule, "asked": self.asked, "allowed": self.allowed, "advice": self.advice}
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class CalendarWindow(NamedTuple):
-    """From `opens_at`, included, to `closes_at`, excluded; both in UTC."""
+    """Window of time from `opens_at`, included, to `closes_at`, excluded; both in UTC."""
 
     opens_at: datetime
     closes_at: datetime

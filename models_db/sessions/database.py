@@ -240,7 +240,7 @@ def _sqlite_engine(url: str) -> Engine:
 
 
 def stored_text(stored: bytes) -> str:
-    """What a column of text holds: bytes that are no UTF-8, which only another program writes, stop no reader."""
+    """Decode a column of text; bytes that are no UTF-8, which only another program writes, stop no reader."""
     return stored.decode("utf-8", "replace")
 
 

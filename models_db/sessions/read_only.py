@@ -96,7 +96,7 @@ def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
 
 
 def _file_state(file: Path | None) -> tuple[int, ...]:
-    """Changes whenever the file does."""
+    """Return a value that changes whenever the file does."""
     if file is None or not os.path.lexists(file):
         return ()
     status = file.stat()

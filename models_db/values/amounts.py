@@ -62,7 +62,7 @@ def total_amount(amounts: "list[Amount]") -> Amount:
 
 @dataclass(frozen=True)
 class Envelope:
-    """What is reserved for the requests that name it (`scope`)."""
+    """Amount that is reserved for the requests that name it (`scope`)."""
 
     name: str
     cap: Amount
@@ -71,5 +71,5 @@ class Envelope:
 
     @property
     def held(self) -> Amount:
-        """What running releases have reserved in it."""
+        """Amount that running releases have reserved in it."""
         return self.cap - self.spent - self.left

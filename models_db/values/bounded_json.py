@@ -21,7 +21,7 @@ class InvalidJson(ValueError):
 
 
 def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, halves: bool = False) -> Any:
-    """Return the value that `source` is.
+    """Parse a JSON text within bounds.
 
     Args:
         halves: whether text may hold half of a surrogate pair, which no file can hold; the caller looks for it then.

@@ -95,12 +95,12 @@ class RequestModel(BaseModel):
 
     @classmethod
     def written_name(cls, name: str) -> str:
-        """Return what a field is called in files: its alias, where pydantic keeps the name for itself."""
+        """Return the name of a field in files: its alias, where pydantic keeps the name for itself."""
         return cls.model_fields[name].alias or name
 
 
 class Prompt(RequestModel):
-    """What the model is told. Public by declaration: it appears on the card.
+    """Wording of the model's prompt. Public by declaration: it appears on the card.
 
     Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`).
     """
@@ -191,7 +191,7 @@ class PublicMetadata(RequestModel):
 
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
-        """Return what the ledger keeps with a dataset; nothing is declared where it keeps no text.
+        """Return the metadata that the ledger stores with a dataset; empty where it stores none.
 
         Raises:
             MetadataAltered: the text is not in its format.
@@ -202,12 +202,12 @@ class PublicMetadata(RequestModel):
             raise MetadataAltered from None
 
     def merged_over(self, later: "PublicMetadata | None") -> "PublicMetadata":
-        """This, with what `later` says otherwise or besides."""
+        """Return this metadata with the fields of `later` over it."""
         later_fields = later.model_dump() if later is not None else {}
         return type(self).model_validate(self.model_dump() | later_fields)
 
     def without_groups(self) -> "PublicMetadata":
-        """Return all of it that is about the dataset as a whole."""
+        """Return the fields that are about the dataset as a whole."""
         return self.model_copy(update={"groups": ()})
 
 
@@ -299,12 +299,12 @@ _FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
 def describe_problem(message: str) -> str:
-    """Return what pydantic says of a field, as a part of a sentence."""
+    """Return pydantic's message about a field, as a part of a sentence."""
     return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
 
 
 def model_to_json(value: object) -> Json:
-    """A validated model's content with decimals as text, fit for canonical JSON."""
+    """Return a validated model's content with decimals as text, fit for canonical JSON."""
     match value:
         case RequestModel():
             return {value.written_name(name): model_to_json(getattr(value, name)) for name in value.stored_fields}

@@ -40,7 +40,7 @@ def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) 
 
 
 def describe_differences(differs: Sequence[str]) -> str:
-    """Why a request does not come under a standing authorisation, in words."""
+    """Describe why a standing authorisation does not cover a request."""
     plain = ", ".join(f"`{name}`" for name in differs if name not in _DIFFERENCE_REASONS)
     reasons = [_DIFFERENCE_REASONS[name] for name in differs if name in _DIFFERENCE_REASONS]
     if plain:
@@ -49,7 +49,7 @@ def describe_differences(differs: Sequence[str]) -> str:
 
 
 def cost_of(body: Mapping[str, Json]) -> Amount:
-    """Return what the plan of a canonical request costs every block that it may read."""
+    """Return the cost of a canonical request's plan to every block that it may read."""
     plan = cast("dict[str, Any]", body["plan"])
     parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
     return total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in parts])

@@ -93,7 +93,7 @@ _INSERT_ENTRY = PreparedStatement(
 
 
 def encode_plan(plan: Sequence[PlannedHold]) -> Values:
-    """Return what the door to holds is told of a plan: its invocations, and its holds as parallel arrays."""
+    """Return a plan as arguments of the hold function: its invocations, and its holds as parallel arrays."""
     holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
     places, accounts, instalments, rhos, deltas = map(encode_array, zip(*holds, strict=True)) if holds else ["{}"] * 5
     plans = json.dumps([dict(planned.invocation) for planned in plan])
@@ -102,7 +102,7 @@ def encode_plan(plan: Sequence[PlannedHold]) -> Values:
 
 
 def encode_array(values: Iterable[int | str]) -> str:
-    """Numbers or plain words as PostgreSQL writes an array."""
+    """Encode numbers or plain words as an array literal of PostgreSQL."""
     return f"{{{','.join(map(str, values))}}}"
 
 

@@ -12,7 +12,7 @@ from models_db.writes.pending_links import add_pending
 
 
 def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
-    """Insert rows of one table, through the door and past the guards that `insert.insert_row` knows.
+    """Insert rows of one table, with the same function and guards as `insert.insert_row`.
 
     Args:
         kind: the table.

@@ -18,7 +18,7 @@ _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
 _CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
-"""What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
+"""Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
 _PLAN_GUARD = "a request says its plan"
 _DELEGATION_GUARD = "a delegation ends as the policy says"
 _DUPLICATE_GUARD = "has recorded this already"

@@ -120,12 +120,12 @@ _INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS js
 
 
 def _row_values(table: Table, row: Base) -> Values:
-    """Return what the row says; what it leaves open is the database's."""
+    """Return the values that the row sets; the database fills in the others."""
     return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
 
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
-    """Until the transaction ends nobody else moves these accounts, nor the envelopes and windows of their root."""
+    """Lock these accounts, and the envelopes and windows of their root, until the transaction ends."""
     if on_postgresql(session):
         _LOCK_ACCOUNTS.fetch_rows(session, {"root": root, "blocks": list(blocks)})
 
@@ -133,7 +133,7 @@ def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
 def query_locked(
     session: Session, root: int, blocks: Sequence[int], query: PreparedStatement, parameters: Values
 ) -> list[Any]:
-    """Return what is found once these accounts are locked (`lock_accounts`)."""
+    """Return the rows of a query after locking these accounts (`lock_accounts`)."""
     if on_postgresql(session):
         return query.fetch_rows_after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, parameters)
     return query.fetch_rows(session, parameters)
@@ -143,25 +143,25 @@ _LOCK_ACCOUNTS = PreparedStatement("SELECT almoner_lock_accounts(:root, :blocks)
 
 
 def lock_head(session: Session) -> None:
-    """Until the transaction ends nobody else adds a link; for the owner of the tables alone."""
+    """Lock the head of the chain until the transaction ends; for the owner of the tables alone."""
     if on_postgresql(session):
         session.execute(text("SELECT seq FROM audit_head FOR UPDATE"))
 
 
 def lock_request(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else decides on this request."""
+    """Lock the decisions on this request until the transaction ends."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_request(:number)"), {"number": number})
 
 
 def lock_proposal(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else decides on this proposal."""
+    """Lock the decisions on this proposal until the transaction ends."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_proposal(:number)"), {"number": number})
 
 
 def take_lease(session: Session, lease: Lease) -> None:
-    """Put down who runs an attempt, in place of the attempt before."""
+    """Record the lease of an attempt, in place of the attempt before."""
     if on_postgresql(session):
         statement = text("SELECT almoner_lease(:request_id, :attempt, :token, :owner, :expires_at)")
         with translate_database_errors():
@@ -172,7 +172,7 @@ def take_lease(session: Session, lease: Lease) -> None:
 
 
 def renew_lease(session: Session, request_id: int, token: str, expires_at: str) -> bool:
-    """Prolong a lease; False if it is somebody else's now."""
+    """Prolong a lease; return False if another attempt has taken it."""
     statement = _RENEW_FUNCTION if on_postgresql(session) else _RENEW_LEASE
     rows = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
     return any(bool(renewed) for (renewed,) in rows)

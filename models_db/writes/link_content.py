@@ -104,7 +104,7 @@ def digest_of_contents(contents: Iterable[str]) -> str:
 
 
 def encode_ranges(ids: Iterable[int]) -> str:
-    """Numbers as ranges: '3-7,9'."""
+    """Encode numbers as ranges: '3-7,9'."""
     ranges: list[list[int]] = []
     for number in sorted(ids):
         if ranges and ranges[-1][1] == number - 1:
@@ -115,7 +115,7 @@ def encode_ranges(ids: Iterable[int]) -> str:
 
 
 def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
-    """Return what a link says of some rows of one table, by id."""
+    """Return the entry of a link for some rows of one table, by id."""
     return {
         "table": table,
         "ids": encode_ranges(rows),

@@ -27,7 +27,7 @@ ID_BATCH = 5_000
 
 
 def record_links(session: Session) -> int | None:
-    """Tell what the transaction has recorded and not told. Returns the number of its last link, None without one.
+    """Add links for the recorded rows of the transaction. Returns the number of the last link, None without one.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -54,14 +54,14 @@ def _append_group(session: Session, group: Sequence[PendingRow]) -> int:
 
 
 def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
-    """Return what links of some rows of a table tell, by id."""
+    """Return the views of some rows of a table for their links, by id."""
     query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_id_list(ids)})"  # noqa: S608  (names and integers)
     rows = session.connection().exec_driver_sql(query).mappings()
     return {row["row_id"]: _with_request_fields(dict(row)) for row in rows}
 
 
 def _with_request_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Three fields of a request, which the view of PostgreSQL reads by itself."""
+    """Add three fields of a request, which the view of PostgreSQL reads by itself."""
     if "asked" not in row:
         return row
     fields = {name: value for name, value in row.items() if name != "asked"}
@@ -78,7 +78,7 @@ def _value_text(value: Any) -> str:
 
 
 def row_contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
-    """Some rows of a table, spelled out, by id."""
+    """Return the contents of some rows of a table, by id."""
     contents: dict[int, str] = {}
     for first in range(0, len(ids), ID_BATCH):
         query = f"SELECT * FROM {table} WHERE id IN ({_id_list(ids[first : first + ID_BATCH])})"  # noqa: S608  (as above)
@@ -92,7 +92,7 @@ def _id_list(ids: Sequence[int]) -> str:
 
 
 def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
-    """Add a link on SQLite; nobody else calls this.
+    """Add a link, on SQLite only.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -126,7 +126,7 @@ class BudgetStep:
 
 
 def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
-    """The link of a step, as `almoner_step` makes it.
+    """Add the link of a step, as `almoner_step` does on PostgreSQL.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -167,7 +167,7 @@ def kind_of(entries: set[str]) -> str:
 def hold_view(
     invocations: Sequence[Mapping[str, Any]], holds: Sequence[Mapping[str, Any]], blocks: Mapping[int, int]
 ) -> dict[str, Json]:
-    """Return what is told of a reservation; amounts are those of one block.
+    """Return the view of a reservation; amounts are those of one block.
 
     Args:
         blocks: the numbers of the blocks among the accounts of the holds, by account.
@@ -185,12 +185,12 @@ def hold_view(
 
 
 def arm_view(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
-    """Return what is told of an instalment that is spent."""
+    """Return the view of an armed instalment."""
     return {"attempt": attempt, "sequence": sequence, "instalment": instalment, "rho": str(rho), "delta": str(delta)}
 
 
 def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
-    """Return what is told of an attempt whose holds are closed."""
+    """Return the view of an attempt whose holds are closed."""
     released = sum(kind == "RELEASE" for kind in entries)
     return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
 

@@ -25,7 +25,7 @@ _MARK_BATCH = 10_000
 
 @event.listens_for(Session, "after_rollback")
 def _forget_claims(session: Session) -> None:
-    """What was taken back is not claimed."""
+    """Forget the claims of a transaction that was rolled back."""
     session.info.pop(_OPEN_CLAIMS_KEY, None)
 
 
@@ -106,7 +106,7 @@ def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, s
 
 
 def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:
-    """A mark as its claim's digest covers it.
+    """Return a mark as its claim's digest covers it.
 
     Raises:
         AttributeError, OverflowError, TypeError: a value that the columns of a unit cannot have.
@@ -115,7 +115,7 @@ def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:
 
 
 def _sorted_batches(items: Iterable[ClaimedUnit]) -> Iterator[list[ClaimedUnit]]:
-    """In batches of _MARKS; of every _SORTED of them in order, because neighbours lie on one page of the index."""
+    """Yield batches of _MARKS, every _SORTED marks in order, because neighbours lie on one page of the index."""
     coming = iter(items)
     while near := sorted(islice(coming, _SORT_BATCH)):
         yield from (near[first : first + _INSERT_BATCH] for first in range(0, len(near), _INSERT_BATCH))

@@ -18,7 +18,7 @@ class BudgetFacts:
 
     @property
     def spent(self) -> Amount:
-        """What never comes back."""
+        """Amount that is spent for good."""
         return self.balance.spent
 
     @property

@@ -85,7 +85,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
 
 
 def dp_event_from_json(stored: Json) -> DpEvent:
-    """Return the event that nested JSON without floats says (see `tasks.accounting.dp_events`).
+    """Return the event in nested JSON without floats (see `tasks.accounting.dp_events`).
 
     Raises:
         NotReportable: it is not an event of dp-accounting's vocabulary.

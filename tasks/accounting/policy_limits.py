@@ -28,12 +28,12 @@ def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
 
 
 def window_of(pacing: PacingRule, cap: Amount) -> Amount:
-    """What one window may reserve of a lifetime cap; divided first, as the database does: integers stay small."""
+    """Return the share of a lifetime cap for one window; divided first, as the database does: integers stay small."""
     return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
 
 
 def terms_of(policy: Policy) -> PolicyTerms:
-    """Return what the ledger keeps of a policy.
+    """Return the terms of a policy that the ledger stores.
 
     Raises:
         InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.

@@ -87,7 +87,7 @@ def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_
 
 
 def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amount:
-    """Return what one release may charge under an (epsilon, delta) claim.
+    """Return the amount that one release may charge under an (epsilon, delta) claim.
 
     Args:
         fail_share: the part of delta, in [0, 1), that its mechanisms need for failing; the rest is for the conversion.

@@ -10,7 +10,7 @@ Stored = Literal["<f4", "<f8", "<i8"]
 
 
 def text_of(array: NDArray[Any], stored: Stored) -> str:
-    """Return the numbers of an array, row by row; its shape is told elsewhere."""
+    """Return the numbers of an array, row by row; its shape is stored elsewhere."""
     return b64encode(array.astype(stored).tobytes()).decode("ascii")
 
 

@@ -66,7 +66,7 @@ def file_facts(data: bytes) -> dict[str, str | int]:
 
 
 def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
-    """Return the whole of a plain file of moderate size, at most so many bytes."""
+    """Read a plain file of moderate size, up to a limit of bytes."""
     with open_regular_file(path) as file:
         data = file.read(most + 1)
     if len(data) > most:

@@ -21,7 +21,7 @@ class TaskFailed(EnvironmentProblem):
 
     @classmethod
     def of(cls, task: str, problem: BaseException) -> "TaskFailed":
-        """Return what may be said of `problem`."""
+        """Return the error that describes `problem` without its text."""
         return cls(task, type(problem).__name__, _place(problem))
 
 

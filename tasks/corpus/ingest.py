@@ -35,7 +35,7 @@ _COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM units)
 
 @dataclass(frozen=True)
 class IngestedVersion:
-    """What the ledger records of a new version. The counts and marks are private (PRIVACY §7).
+    """Facts of a new version that the ledger records. The counts and marks are private (PRIVACY §7).
 
     Attributes:
         uid: random, 32 hexadecimal digits; says nothing about the content.

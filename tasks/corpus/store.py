@@ -202,7 +202,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class PartOfCorpus(Corpus):
-    """What of a version is in some blocks: no method of it reads a unit of another.
+    """Part of a version in some blocks: no method of it reads a unit of another block.
 
     Attributes:
         part: those blocks; the only partition that it can be read by.
@@ -237,14 +237,14 @@ class PartOfCorpus(Corpus):
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
-        """As `Corpus.batches`, of those blocks."""
+        """Return the same as `Corpus.batches`, of those blocks."""
         self._require(scheme)
         return super().batches(scheme, scheme_id, batches_per_block, places, labels, most)
 
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
-        """As `Corpus.each`, of those blocks."""
+        """Yield the same as `Corpus.each`, of those blocks."""
         self._require(scheme)
         return super().each(scheme, scheme_id, labels)
 
@@ -254,7 +254,7 @@ class PartOfCorpus(Corpus):
 
 
 class WholeAsked(ValueError):
-    """Somebody would read more of a version than the blocks that a release is charged for."""
+    """Access to more of a version than the blocks that a release is charged for."""
 
 
 def open_corpus(home: ProjectHome, uid: str) -> Corpus:

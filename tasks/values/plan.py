@@ -40,7 +40,7 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a release will do, fixed before it begins.
+    """Plan of a release, fixed before it begins.
 
     Attributes:
         invocations: mechanisms that make the texts, in order, with their instalments, charged on each of `blocks`.
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def loss(self) -> Amount:
-        """What the plan charges to every block."""
+        """Loss that the plan charges to every block."""
         return total_amount([part for invocation in self.all_invocations for part in invocation.instalments])
 
 
@@ -127,7 +127,7 @@ class Generator(Protocol[Work]):
         """
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
+        """Return the share of the release's delta for failures of its mechanisms; 0 where none may fail."""
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Return the plan for these public facts.
@@ -137,18 +137,18 @@ class Generator(Protocol[Work]):
         """
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Work) -> Generated:
-        """Carry the plan out."""
+        """Generate the texts of a plan."""
 
 
 class GeneratorDefaults:
-    """What most systems say: a request is whole as it is, and none of its mechanisms fails."""
+    """Defaults of most systems: a request names nothing to look up, and none of its mechanisms fails."""
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
+        """Return the request unchanged: nothing has to be looked up."""
         return request
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """None."""
+        """Return 0: no mechanism fails."""
         return Fraction(0)
 
 

@@ -20,7 +20,7 @@ GENESIS = "0" * 64
 
 @dataclass(frozen=True)
 class Actor:
-    """Who does something: a principal's id and name."""
+    """Principal who acts: id and name."""
 
     id: int
     name: str
@@ -41,7 +41,7 @@ def read_chain_head(session: Session) -> ChainPosition:
 
 
 def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
-    """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
+    """Record a signed checkpoint of the link with that hash; `verify` compares it with the chain from then on."""
     seq = session.scalars(select(AuditLink.seq).where(AuditLink.row_hash == link)).one_or_none() or 0
     by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
     checkpoint = RecordedCheckpoint(

@@ -1,4 +1,4 @@
-"""Reading the record: a page of links from the newest back, or all of them in a stream.
+"""Reader of the audit log: a page of links from the newest back, or a stream of all links.
 
 Rows come as plain tuples, because a page must cost little more than its bare SELECT. Times never go back along the
 chain (`verify_chain` shows where a clock did), so a span of time is a span of numbers: its two ends are looked up in
@@ -62,7 +62,7 @@ def as_link(row: Sequence[Any]) -> LoggedLink:
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which links are wanted; every field narrows, None leaves it open.
+    """Filter of links; every field narrows, None leaves it open.
 
     Attributes:
         kind: how the kind begins, such as `ledger.`.
@@ -110,7 +110,7 @@ def stream_links(session: Session, log_filter: LogFilter) -> Iterator[LoggedLink
 
 
 def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[LoggedLink]]:
-    """Yield the same some at a time; of a mechanism, every link whose body has its name anywhere."""
+    """Yield the links in chunks; with a mechanism, every link whose body has its name anywhere."""
     where, values = _filter_conditions(log_filter)
     if log_filter.kind is not None:
         kinds = _kinds_with_prefix(session, log_filter.kind)
@@ -160,7 +160,7 @@ def _filter_conditions(log_filter: LogFilter) -> tuple[tuple[str, ...], dict[str
 
 
 def _kinds_with_prefix(session: Session, prefix: str | None) -> dict[str, str]:
-    """The kinds in the record that begin so, by the name of a parameter; one look-up each in their index finds them."""
+    """Return the kinds with a prefix, by parameter name; each takes one look-up in their index."""
     if prefix is None:
         return {}
     kinds = (kind for (kind,) in session.connection().execute(_KINDS_WITH_PREFIX) if str(kind).startswith(prefix))

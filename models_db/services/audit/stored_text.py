@@ -16,7 +16,7 @@ from models_db.errors import Refused
 from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
 
 UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What code raises that is given a value of another type or range than its column's."""
+"""Errors that code raises on a value of another type or range than its column's."""
 _SUM_TOO_LARGE = "integer overflow"
 
 
@@ -44,7 +44,7 @@ class LedgerAltered(Refused):
 
 
 def request_body(request: Request) -> dict[str, Any]:
-    """Return what a request asks for.
+    """Return the canonical body of a request.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -71,7 +71,7 @@ def files_of(artifact: Artifact) -> dict[str, Any]:
 
 
 def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
-    """Return what an evaluation found.
+    """Return the result of an evaluation.
 
     Raises:
         LedgerAltered: it is no object.

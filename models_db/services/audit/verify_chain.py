@@ -1,4 +1,4 @@
-"""Walking the chain: every link, every checkpoint the ledger keeps, and every anchor that others kept.
+"""Verification of the chain: every link, every checkpoint the ledger keeps, and every anchor that others kept.
 
 A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at the end or replaced by an
 older copy shows only against an anchor: a signed head that lies elsewhere, in a bundle or a checkpoint file. Whether
@@ -47,7 +47,7 @@ class ChainAnchor:
 
 @dataclass(frozen=True)
 class AnchorPlacement:
-    """Where an anchor lies.
+    """Position of an anchor relative to the chain.
 
     Attributes:
         link: the number of its link, None when it does not lie on the chain.
@@ -95,7 +95,7 @@ class ChainReport:
 
 @dataclass
 class _ChainWalk:
-    """What a walk knows so far."""
+    """State of a walk along the chain."""
 
     points: dict[int, set[str]]
     anchored_hashes: frozenset[str]
@@ -139,7 +139,7 @@ class _ChainWalk:
 
 
 class _ChainBroken(Exception):
-    """Where a walk ended, and why."""
+    """End of a walk at a broken link, with the reason."""
 
     def __init__(self, link: int, reason: str) -> None:
         super().__init__(reason)

@@ -36,7 +36,7 @@ PARTITION_OF_ROOT = PartitionScheme.account_id == Account.parent_id
 
 @dataclass(frozen=True)
 class CohortPlan:
-    """What the cohorts of a version's units were decided with, all of it public.
+    """Public facts from which the cohorts of a version's units were decided.
 
     Attributes:
         cohorts: how many cohorts the account had.
@@ -102,7 +102,7 @@ def list_opened(session: Session, account_id: int) -> Sequence[Cohort]:
 
 
 def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequence[int] | None") -> tuple[int, ...]:
-    """Return the cohorts that a request reads which is made now.
+    """Return the cohorts that a request made now reads.
 
     Args:
         requested: some of them in ascending order, 'newest', or None for all there are.
@@ -135,7 +135,7 @@ def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int |
 
 
 def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
-    """The cohorts of those units that the account knows. Private, as marks are; ask for some thousands at a time."""
+    """Return the cohorts of known units. Private, as marks are; call it with some thousands at a time."""
     query = select(UnitMark.mark, UnitMark.cohort).where(UnitMark.account_id == account_id, UnitMark.mark.in_(marks))
     return {bytes(mark): cohort for mark, cohort in session.execute(query)}
 
@@ -143,7 +143,7 @@ def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -
 def plan_cohorts(
     session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
 ) -> CohortPlan:
-    """Return what is known of the account now, before a version is written.
+    """Return the public facts of the account now, before a version is written.
 
     Args:
         opens: the version shall open a cohort.
@@ -169,7 +169,7 @@ def plan_cohorts(
 
 
 def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> None:
-    """Check that the cohorts which were written down are the right ones still; nobody opens one from here on.
+    """Check that the written cohorts are still right; until the transaction ends nobody opens another one.
 
     Asked of public facts alone, so the answer says nothing about units. While no cohort is opened a unit that was new
     may have become known, but only in the newest one; so other versions matter only to who opens one.

@@ -1,4 +1,4 @@
-"""Who may do what to the ledger's tables on PostgreSQL, where identity is the login; nothing here is asked on SQLite.
+"""Access rights to the ledger's tables on PostgreSQL, where identity is the login; SQLite needs none of this.
 
 Two groups of roles belong to a database, without a login of their own: readers may SELECT every table of the ledger,
 writers may in addition call the functions through which all writing goes (`models_db.writes.insert`). Nobody but the
@@ -149,7 +149,7 @@ SELECT p.login FROM principal p WHERE p.login IS NOT NULL AND NOT EXISTS (SELECT
 
 
 def check_access(session: Session) -> list[Finding]:
-    """Return what the rights of all roles of the server say about this ledger; nothing on SQLite."""
+    """Return the findings about the rights of all roles of the server on this ledger; none on SQLite."""
     if not on_postgresql(session):
         return []
     findings = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
@@ -212,20 +212,20 @@ def _check_tables(session: Session) -> Finding:
 
 
 def _check_schema(session: Session) -> Finding:
-    """Who may put a function or an operator of their own into the schema could have the ledger's functions call it."""
+    """Find roles that may create objects in the schema: the ledger's functions could call these."""
     return _access_finding(
         "nobody else may add to the schema", "may create objects in", _query_rows(session, _MAY_CREATE_FUNCTIONS)
     )
 
 
 def _check_functions(session: Session) -> Finding:
-    """Only writers may call a function of the ledger, and all of them are the owner's."""
+    """Check that only writers may call functions of the ledger, and that the owner owns all functions."""
     rows = _query_rows(session, _MAY_CALL, writer=group_names(session)[1])
     return _access_finding("only writers may call the ledger's functions", "may call, or owns,", rows)
 
 
 def _check_unknown_writers(session: Session) -> Finding:
-    """A writer whom the ledger does not know can record nothing, and should not be one."""
+    """Find writers whom the ledger does not know: they can record nothing and should not be writers."""
     writer = group_names(session)[1]
     names = ", ".join(row[0] for row in _query_rows(session, _UNKNOWN_WRITERS, writer=writer))
     advice = f"{names}: `almoner user add NAME --login ROLE`, or `REVOKE {writer} FROM ROLE`" if names else ""
@@ -233,7 +233,7 @@ def _check_unknown_writers(session: Session) -> Finding:
 
 
 def _check_members(session: Session) -> Finding:
-    """Whom the ledger knows by a login can reach it."""
+    """Check that every login of a principal has access to the ledger."""
     reader, writer = group_names(session)
     names = ", ".join(row[0] for row in _query_rows(session, _MEMBERS_WITHOUT_ACCESS, reader=reader, writer=writer))
     advice = f"{names}: a database administrator lets them in, `GRANT {writer} TO ROLE`" if names else ""
@@ -241,13 +241,13 @@ def _check_members(session: Session) -> Finding:
 
 
 def _check_superusers(session: Session) -> Finding:
-    """Whom no guard can bind; what they do shows in the chain and against bundles only."""
+    """Name the superusers, whom no guard binds: their changes show in the chain and against bundles only."""
     rows = _query_rows(session, "SELECT r.rolname FROM pg_roles r WHERE r.rolcanlogin AND {above} ORDER BY r.rolname")
     return Finding("logins above the guards", True, ", ".join(row[0] for row in rows) or "none")
 
 
 def _query_rows(session: Session, query: str, **values: object) -> Sequence[Any]:
-    """Return the rows of one of the questions above; parts may name parts."""
+    """Return the rows of one of the queries above; parts may name parts."""
     return session.execute(text(query.format_map(_QUERY_PARTS).format_map(_QUERY_PARTS)), values).all()
 
 

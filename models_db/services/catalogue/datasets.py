@@ -48,7 +48,7 @@ class LifetimeClaim:
 
 @dataclass(frozen=True)
 class Registration:
-    """What `dataset register` declares; nothing here is read off the data.
+    """Declarations of `dataset register`; nothing here is read off the data.
 
     Raises:
         InvalidDatasetText: a name that could not be repeated in a request or on a card.
@@ -151,7 +151,7 @@ class UnitFieldRequired(Refused):
 def open_account(
     session: Session, claim: LifetimeClaim, blocks: int, key_name: str, by: Actor | None = None
 ) -> Account:
-    """A root account with one account per block, and the partition scheme that will never change."""
+    """Open a root account with one account per block and the partition scheme, which never changes."""
     opened_by = by.id if by else None
     root = insert_row(
         session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by)
@@ -247,7 +247,7 @@ def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
 
 
 def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
-    """Every lifetime claim the root account has had, the first one first; more than one, if stewards changed it."""
+    """Return all lifetime claims of the root account, oldest first; more than one if stewards changed it."""
     first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
     carried = session.scalars(
@@ -264,7 +264,7 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
-    """The different caps that a root account and its blocks have; they are one, unless somebody has changed them."""
+    """Return the distinct caps of a root account and its blocks: one, unless somebody has changed them."""
     query = select(Account.rho_cap, Account.delta_cap).where(
         or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
     )
@@ -278,7 +278,7 @@ def claim_of(proposal: Proposal) -> LifetimeClaim:
 
 
 def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:
-    """How the dataset's units fall into blocks."""
+    """Return the partition of the dataset's units into blocks."""
     return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
 
 

@@ -1,4 +1,4 @@
-"""Erasures: what of a dataset's text is gone for good, and what is left of each version (PRIVACY §10.9).
+"""Erasures of a dataset's text, and the remaining content of each version (PRIVACY §10.9).
 
 Budget, marks and record stay. The facts are recorded before anything is deleted, so an erasure that was cut short is
 known, and is carried out again; no erased text can be read, approved or run meanwhile.
@@ -21,12 +21,12 @@ from models_db.writes.insert import insert_row, insert_rows
 
 ErasureScope = Literal["unit", "version", "all"]
 ERASING_ROLES = ("steward", "admin")
-"""Who may erase."""
+"""Roles that may erase."""
 
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """What is to be erased of a dataset.
+    """Parts of a dataset to erase.
 
     Attributes:
         version: by its row, of the scope `version`.
@@ -70,7 +70,7 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
 
 
 def end_erasure(session: Session, actor: Actor, erasure: Erasure) -> None:
-    """Record that an erasure was carried out; of one that ended before, nothing."""
+    """Record that an erasure was carried out; record nothing if it had ended before."""
     if erasure.id in ended_erasures(session):
         return
     insert_row(session, ErasureEnd(erasure_id=erasure.id, actor_id=actor.id, at=utc_now()))

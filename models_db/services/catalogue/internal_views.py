@@ -1,4 +1,4 @@
-"""Who has seen unprotected figures of an account, as rows that are never removed (PRIVACY §10.3)."""
+"""Views of unprotected figures of an account by principals, as rows that are never removed (PRIVACY §10.3)."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal
@@ -51,7 +51,7 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKi
 
 
 def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
-    """Return since when unprotected figures of an account were seen, and by whom; None where nobody has."""
+    """Return the first day on which unprotected figures were seen, and the viewers; None where there are none."""
     first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
     if first is None:
         return None
@@ -61,13 +61,13 @@ def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
 
 
 def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
-    """Return whether somebody has seen unprotected figures of an account."""
+    """Return whether a principal has seen unprotected figures of an account."""
     query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
     return bool(session.scalar(query))
 
 
 def list_viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
-    """Who has seen unprotected figures of each of some accounts."""
+    """Return the principals who have seen unprotected figures, by account."""
     query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
     viewers: dict[int, set[int]] = {}
     for account, person in session.execute(query.distinct()):

@@ -27,7 +27,7 @@ def list_all(session: Session) -> Sequence[PolicyVersion]:
 
 
 def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
-    """Return what the ledger enforces of a policy: its columns and rules, as rows say."""
+    """Return the terms of a policy that the ledger enforces: its columns and rules, from the stored rows."""
     columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
     names = [field.name for field in fields(DatasetTerms)]
@@ -90,7 +90,7 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
 
 @dataclass(frozen=True)
 class ApprovalRules:
-    """What policies ask of the datasets of an account; the strictest rule holds, because they protect the same people.
+    """Approvals that policies demand for an account's datasets; the strictest rule holds, because they share people.
 
     The guards of the database apply the same rule (`migrations.schema.conditions`).
     """
@@ -116,7 +116,7 @@ class ApprovalRules:
 
 
 def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
-    """Return what some policies ask of the datasets of some accounts."""
+    """Return the approval rules of policies for the datasets of accounts."""
     versions = set(policy_ids)
     policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(versions)))
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(versions)))

@@ -183,7 +183,7 @@ def _insert_principal(session: Session, name: str, public_key: str, login: str |
 
 
 def normalise_name(name: str) -> str:
-    """A name as the ledger keeps it.
+    """Return a name in the spelling that the ledger stores.
 
     Raises:
         InvalidPersonName: it could not be told from another one.
@@ -195,7 +195,7 @@ def normalise_name(name: str) -> str:
 
 
 def comparable_name(name: str) -> str:
-    """`name` as it is compared: two names that look alike to a reader are one."""
+    """Return the form of a name for comparison: two names that look alike to a reader have one form."""
     visible = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
     return unicodedata.normalize("NFC", visible.strip().casefold())
 
@@ -213,7 +213,7 @@ def identify(session: Session, public_key: str) -> Actor:
 
 
 def acting_principal(session: Session, public_key: str) -> Actor:
-    """Who works in a home with this key; on PostgreSQL, under the login of this session.
+    """Return the actor who works in a home with this key; on PostgreSQL, under the login of this session.
 
     Raises:
         PrincipalUnknown: the key is nobody's.
@@ -342,7 +342,7 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
 
 
 def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, signature: str) -> Delegation:
-    """Let somebody decide in the actor's name, for one dataset and a time.
+    """Delegate the actor's decisions to another principal, for one dataset and a time.
 
     Args:
         dataset_id: of the dataset that the mandate names.

@@ -1,4 +1,4 @@
-"""What requests were approved for: the rows that guards look up, held against the requests' own texts.
+"""Approved plans of requests: the rows that guards look up, compared with the requests' own texts.
 
 The rows are written by the database when a request is recorded (`request_writes_plan`); nobody passes them.
 """
@@ -21,7 +21,7 @@ _PLAN_TABLES = (PlannedRelease, PlannedBlock, PlannedInvocation, PlannedInstalme
 
 
 def require_plan_intact(session: Session, request: Request) -> None:
-    """Check that the plan that guards hold a request to is the one that its text says.
+    """Check that the stored plan that guards enforce is the one in the request's text.
 
     Raises:
         PlanAltered: it is not.

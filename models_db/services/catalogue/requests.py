@@ -116,7 +116,7 @@ def submit(
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
+    """Return the configuration of a request: its body without the nonce, the data's version and the turn."""
     dataset = body.get("dataset")
     plain = {name: value for name, value in without_rotation(body).items() if name not in ("nonce", "dataset")}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
@@ -140,7 +140,7 @@ def list_all(session: Session) -> Sequence[Request]:
 
 
 def state_of(session: Session, request_id: int) -> str:
-    """Return where the request is now."""
+    """Return the state of the request now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)
     return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
 
@@ -155,7 +155,7 @@ def history(session: Session, request_id: int) -> Sequence[Transition]:
 def record_transition(
     session: Session, actor: Actor, request_id: int, from_state: str, to_state: str, detail: str = ""
 ) -> None:
-    """Take one step.
+    """Record one transition.
 
     Raises:
         WrongState: the request is elsewhere, or somebody else was first.
@@ -200,7 +200,7 @@ def planned_blocks(request: Request) -> tuple[int, ...]:
 
 
 def principal_name(session: Session, principal_id: int) -> str:
-    """A principal's name."""
+    """Return the name of a principal."""
     return session.get_one(Principal, principal_id).name
 
 

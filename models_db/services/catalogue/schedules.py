@@ -117,13 +117,13 @@ def list_changes(session: Session, number: int) -> Sequence[ScheduleChange]:
 
 
 def state_of(session: Session, number: int) -> str:
-    """Return where a schedule is: active, paused or ended."""
+    """Return the state of a schedule: active, paused or ended."""
     changes = list_changes(session, number)
     return STATE_AFTER_CHANGE[changes[-1].kind] if changes else "active"
 
 
 def due_from(session: Session, schedule: Schedule) -> str:
-    """Before this moment nothing is due: what passed while it was paused is not caught up."""
+    """Return the moment before which nothing is due: slots during a pause are not caught up."""
     resumed = [change.at for change in list_changes(session, schedule.id) if change.kind == "resumed"]
     return max([schedule.starts_at, *resumed])
 
@@ -148,7 +148,7 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
 
 
 def lock_schedule(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else changes this schedule or decides a slot of it; taken before all else."""
+    """Lock a schedule and its slots until the transaction ends; no other lock may be taken before."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_schedule(:number)"), {"number": number})
 
@@ -189,7 +189,7 @@ def record_slot(
     skipped: str | None = None,
     detail: str = "",
 ) -> ScheduleSlot:
-    """Record what became of a slot: a request, or the name of the refusal for which it was skipped.
+    """Record the decision on a slot: its request, or the name of the refusal for which it was skipped.
 
     Raises:
         SlotTaken: that slot or a later one is decided.

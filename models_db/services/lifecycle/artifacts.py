@@ -111,7 +111,7 @@ def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluati
 
 
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
-    """Return what the request's last successful attempt produced."""
+    """Return the artifact of the request's last successful attempt."""
     return artifacts_by_request(session, [request_id]).get(request_id)
 
 
@@ -129,7 +129,7 @@ def values_of(session: Session, artifact: Artifact) -> str | None:
 
 
 def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
-    """Return what this very attempt produced; a transaction of its that still works is waited for."""
+    """Return the artifact of exactly this attempt; wait for a transaction of it that is still open."""
     lock_accounts(session, attempt.account_id, attempt.blocks)
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
@@ -175,7 +175,7 @@ def record_publication(session: Session, actor: Actor, request_id: int) -> Publi
 
 
 def deliveries(session: Session, request_id: int) -> Sequence[str]:
-    """Return where bundles of a release arrived, each place once, oldest first."""
+    """Return the destinations of delivered bundles of a release, each once, oldest first."""
     query = (
         select(Delivery.destination)
         .join(Publication, Publication.id == Delivery.publication_id)

@@ -85,14 +85,14 @@ def start_attempt(
 
 
 def find_started_attempt(session: Session, request_id: int, token: str) -> int | None:
-    """The number of the attempt that was begun with this token, if it was; one that still begins is waited for."""
+    """Return the number of the attempt with this token, if any; wait for one that is still beginning."""
     lock_request(session, request_id)
     lease = session.get(Lease, request_id, populate_existing=True)
     return lease.attempt if lease is not None and lease.token == token else None
 
 
 def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
-    """Return whether one instalment is armed; a transaction that still arms it is waited for.
+    """Return whether one instalment is armed; wait for a transaction that is still arming it.
 
     Raises:
         AttemptClosed: the attempt was settled meanwhile.
@@ -125,7 +125,7 @@ def running_leases(session: Session) -> Sequence[Lease]:
 
 
 def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
-    """Prolong the lease of a run that lives; False if it is another attempt's now."""
+    """Prolong the lease of a running attempt; return False if another attempt has taken it."""
     return renew_lease(session, request_id, *lease_renewal(token))
 
 

@@ -152,7 +152,7 @@ def list_windows(session: Session, account_id: int) -> Sequence[Account]:
 
 
 def remaining_amount(account: Account) -> Amount:
-    """Return what an account still affords."""
+    """Return the remaining amount of an account."""
     return Amount(
         account.rho_cap - account.rho_held - account.rho_spent,
         account.delta_cap - account.delta_held - account.delta_spent,
@@ -160,7 +160,7 @@ def remaining_amount(account: Account) -> Amount:
 
 
 def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list[NarrowingAccount]:
-    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
+    """Return the request's envelope and its policy's pacing window, as they are now; a new window is opened.
 
     Raises:
         EnvelopeClosed: the envelope was closed since the request was made.
@@ -181,7 +181,7 @@ def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list
 
 
 def share_of_cap(root: Account, permille: int) -> Amount:
-    """A share of a lifetime cap, rounded down."""
+    """Return a share of a lifetime cap, rounded down."""
     return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
 
 
@@ -219,6 +219,6 @@ def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
 
 
 def priced_envelope(scope: Account) -> Envelope:
-    """An envelope's account as a quote knows it."""
+    """Return an envelope's account as a value for quotes."""
     cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
     return Envelope(str(scope.name), cap, spent, remaining_amount(scope))

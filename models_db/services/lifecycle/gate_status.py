@@ -102,20 +102,20 @@ def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
 
 
 def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
-    """Return what the last successful attempt of each request produced."""
+    """Return the artifact of the last successful attempt of each request."""
     query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
     return {artifact.request_id: artifact for artifact in session.scalars(query)}
 
 
 def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
-    """Who has run something of which request: (request, principal)."""
+    """Return the principals that have recorded invocations of requests, as pairs (request, principal)."""
     query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
     return {(row[0], row[1]) for row in session.execute(query.distinct())}
 
 
 @dataclass(frozen=True)
 class DecidingPeople:
-    """Who is a steward or an admin now, and who decides for whom on which dataset."""
+    """Stewards and admins of now, and the delegations between them, by dataset."""
 
     stewards: frozenset[int]
     admins: frozenset[int]
@@ -130,7 +130,7 @@ class DecidingPeople:
         return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
 
     def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
-        """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
+        """Return (decider, steward) for a dataset: stewards for themselves, others for one who delegated."""
         yield from ((steward, steward) for steward in self.stewards)
         for giver, taker, dataset in self.delegated:
             if dataset == dataset_id and giver in self.stewards:
@@ -149,7 +149,7 @@ class GateStatus:
 
     @classmethod
     def load(cls, session: Session, decidables: Collection[Decidable]) -> "GateStatus":
-        """Read it from the ledger."""
+        """Load the status of some decidables from the ledger."""
         accounts = {decidable.account_id for decidable in decidables}
         return cls(
             _deciding_people(session),
@@ -172,7 +172,7 @@ class GateStatus:
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:
-        """Return the people whose approvals count: whoever acts for somebody is that somebody."""
+        """Return the people whose approvals count; a delegate counts as the person who delegated."""
         approvals = (decision for decision in self.counting(subject) if decision.decision == "approve")
         return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
 
@@ -185,7 +185,7 @@ class GateStatus:
         return len(self.approvers(subject)) >= self.needed(subject) and not self.is_rejected(subject)
 
     def deciders(self, subject: Decidable) -> frozenset[int]:
-        """Who could give one more approval now."""
+        """Return the principals who could give one more approval now."""
         if self.is_rejected(subject):
             return frozenset()
         decisions = [decision for decision in self.decisions if subject.is_subject_of(decision)]
@@ -199,7 +199,7 @@ class GateStatus:
 
 
 def count_approvals(session: Session, subject: Decidable) -> tuple[int, int]:
-    """Approvals that count, and how many the policy needs."""
+    """Return the number of approvals that count, and the number that the policy needs."""
     status = GateStatus.load(session, [subject])
     return len(status.approvers(subject)), status.needed(subject)
 

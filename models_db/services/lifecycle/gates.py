@@ -103,7 +103,7 @@ def record_decision(
     approver: Actor | None = None,
     amount_check: AmountCheck | None = None,
 ) -> str:
-    """Record a decision; when the gate has what it needs, what waits there moves on. Returns its state.
+    """Record a decision and move its subject on when the gate has enough approvals. Returns its state.
 
     Args:
         actor: who brings the decision.
@@ -134,7 +134,7 @@ def record_decision(
 
 
 def _lock_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """Return what waits at a gate, while nobody else decides on it: two stewards at once must see both decisions."""
+    """Return the decidable at a gate, locked: of two stewards at once, the second must see both decisions."""
     (lock_proposal if gate is Gate.PROPOSAL else lock_request)(session, number)
     return find_decidable(session, number, gate)
 
@@ -188,7 +188,7 @@ def _apply_decision(
 
 
 def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, reason: str, signature: str) -> str:
-    """Take the actor's approval back before it is used; what lacks one then waits again. Returns its state.
+    """Take the actor's approval back before it is used; its subject may wait again. Returns its state.
 
     Raises:
         NothingToWithdraw: there is none that counts.
@@ -223,7 +223,7 @@ def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[App
 
 
 def decisions_for_bundle(session: Session, request_id: int) -> Sequence[tuple[Approval, Principal]]:
-    """What a bundle carries: decisions on a request, and the approvals of the standing authorisation it came under.
+    """Return the decisions for a bundle: those on a request, and the approvals of its standing authorisation.
 
     Those that expired after they were used are among them, those taken back are not; so it is the same at any time.
     """

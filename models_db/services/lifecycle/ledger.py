@@ -30,7 +30,7 @@ ZERO_AMOUNT = Amount()
 
 @dataclass(frozen=True)
 class Balance:
-    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3).
+    """Cap, spent and reserved amounts of a root account: the maximum over its blocks (PRIVACY §3).
 
     `reserved` is what open envelopes keep for the requests that name them; `remaining` is for all others.
     """
@@ -60,7 +60,7 @@ class InvocationPlan:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What ran: recorded with every invocation."""
+    """Code, libraries and device of a run, recorded with every invocation."""
 
     device: str
     code_digest: str
@@ -101,7 +101,7 @@ class BudgetExceeded(Refused):
 
 
 class AttemptClosed(Refused):
-    """This run's holds were closed by someone else (`almoner run sweep`); it must not go on."""
+    """Run whose holds were closed by another process (`almoner run sweep`); it must not go on."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ def balance(session: Session, account_id: int, blocks: Sequence[int] | None = No
 
 
 def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
-    """Return what the envelopes among these accounts still keep from all others."""
+    """Return the amount that the envelopes among these accounts reserve."""
     return total_amount([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
                   for r in rows if r.block is None])  # fmt: skip
 
@@ -206,7 +206,7 @@ def _invocation_row(attempt: Attempt, sequence: int, planned: InvocationPlan, pr
 
 
 def _unpaid_instalments(planned: InvocationPlan, paid: int) -> list[tuple[int, Amount]]:
-    """What is still to be paid, by instalment. A mechanism that is paid in part or whole costs nothing to begin."""
+    """Return the unpaid instalments by number. A mechanism that is paid in part or whole begins at no charge."""
     begun = [(0, ZERO_AMOUNT)] if paid else []
     return begun + [(number, part) for number, part in enumerate(planned.instalments) if number >= paid]
 
@@ -315,7 +315,7 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
+    """Return the holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
     parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
     holds: dict[int, _AttemptHold] = {}
     for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, parameters):
@@ -353,7 +353,7 @@ WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in COU
 
 
 def spent_by(session: Session, request_id: int) -> Amount:
-    """Return what one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
+    """Return the amount that a request has spent, in all its attempts: the maximum over blocks of its armed holds."""
     rows = session.execute(
         select(Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
@@ -380,7 +380,7 @@ def armed_instalments(session: Session, request_id: int, attempts: Collection[in
 
 
 def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
-    """Return the value the functions above take, from a request's id."""
+    """Return the `Attempt` of a request, which the functions above take."""
     request = session.get_one(Request, request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
     return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)

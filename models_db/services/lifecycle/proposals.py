@@ -105,7 +105,7 @@ class ProposalAltered(Refused):
 
 
 class NotPublished(Refused):
-    """Only what was published is retracted."""
+    """Retraction of a release that was never published."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(
@@ -117,7 +117,7 @@ class NotPublished(Refused):
 
 @dataclass(frozen=True)
 class AuthorisationTerms:
-    """What a standing authorisation would allow: at most `rho` and `delta` a run, `runs` times, until a moment."""
+    """Terms of a standing authorisation: at most `rho` and `delta` a run, `runs` times, until a moment."""
 
     configuration: dict[str, Json]
     rho: int
@@ -135,7 +135,7 @@ def propose_cap(
     reason: str,
     valid: timedelta,
 ) -> Proposal:
-    """Ask for another lifetime claim of the dataset's account.
+    """Propose another lifetime claim of the dataset's account.
 
     Raises:
         CapTooLow: more is spent or reserved already.
@@ -158,7 +158,7 @@ def propose_standing(
     reason: str,
     valid: timedelta,
 ) -> Proposal:
-    """Ask that one configuration may be run again and again without a decision each time.
+    """Propose a standing authorisation: further runs of one configuration without a decision each time.
 
     Raises:
         RoleDenied: the actor is neither analyst nor steward.
@@ -173,7 +173,7 @@ def propose_standing(
 def propose_retraction(
     session: Session, actor: Actor, request_id: int, policy: PolicyVersion, reason: str, valid: timedelta
 ) -> Proposal:
-    """Ask that a published release be called back; what it spent stays spent.
+    """Propose the retraction of a published release; its spent amount stays spent.
 
     Raises:
         NotPublished: there is nothing to retract.
@@ -256,7 +256,7 @@ def list_all(session: Session) -> Sequence[Proposal]:
 
 
 def state_of(session: Session, proposal: Proposal) -> str:
-    """Where a proposal is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
+    """Return the state: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
     carried = session.scalar(select(func.count()).where(AppliedProposal.proposal_id == proposal.id))
     if _is_rejected(session, proposal):
         return "ended" if carried else "rejected"
@@ -351,7 +351,7 @@ def _require_covered(proposal: Proposal, cost: Amount) -> None:
 
 
 def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) -> None:
-    """As the check of a bundle will: who approved took no part."""
+    """Check that the actor did not approve the authorisation; the check of a bundle demands the same."""
     if session.get_one(PolicyVersion, proposal.policy_id).several_roles:
         return
     query = select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve")

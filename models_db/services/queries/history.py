@@ -42,7 +42,7 @@ class MostSpentBlock:
 
 
 def first_registered(session: Session, account_id: int) -> str:
-    """When the first dataset of a root account was registered."""
+    """Return the time at which the first dataset of a root account was registered."""
     return session.scalars(select(func.min(Dataset.created_at)).where(Dataset.account_id == account_id)).one()
 
 
@@ -58,7 +58,7 @@ def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentB
 
 
 def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-    """Return what was armed on each of some blocks that has any, in units of rho by UTC day, oldest first."""
+    """Return the armed rho of blocks, in units by UTC day, oldest first; blocks without any are left out."""
     day = func.substr(Entry.at, 1, 10)
     query = (
         select(Hold.account_id, day, func.sum(Hold.rho))
@@ -74,7 +74,7 @@ def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tu
 
 
 def block_readers(session: Session, account_id: int) -> dict[int, BlockReaders]:
-    """Who has read each cohort of a root account that anybody has."""
+    """Return the readers of each cohort of a root account; cohorts without readers are left out."""
     request = Invocation.request_id
     query = (
         select(COHORT_NUMBER, func.count(request.distinct()), func.max(request))

@@ -39,7 +39,7 @@ from models_db.values.amounts import Amount
 
 
 def principal_names(session: Session) -> dict[int, str]:
-    """Everybody's name by id."""
+    """Return the names of all principals by id."""
     return {row.id: row.name for row in session.execute(select(Principal.id, Principal.name))}
 
 
@@ -50,7 +50,7 @@ _BALANCE_COLUMNS = (
     func.max(Account.rho_held), func.max(Account.delta_held),
     func.max(_USED_COLUMNS[0]), func.max(_USED_COLUMNS[1]),
 )  # fmt: skip
-"""Of some blocks: their cap, spent, held, and the fullest one's use, each in rho and delta."""
+"""Columns of the balance of blocks: cap, spent, held, and the most used block's use, each in rho and delta."""
 
 # --- datasets and accounts -----------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ def dataset_page(session: Session, limit: int, after: str | None = None, having:
 
 
 def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]:
-    """Some datasets by id."""
+    """Return datasets by id."""
     return {dataset.id: dataset for dataset in session.scalars(select(Dataset).where(Dataset.id.in_(ids)))}
 
 
@@ -105,7 +105,7 @@ def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
 
 
 def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
-    """What each block of root accounts has left beside what open envelopes keep, by its number; never less than 0."""
+    """Return what is left of each block outside open envelopes, in the order of its number; at least 0."""
     query = select(
         Account.parent_id,
         Account.rho_cap - Account.rho_held - Account.rho_spent,
@@ -161,13 +161,13 @@ def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
 
 
 def cohort_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """Return how many cohorts each root account has that has more than the first one; see `cohorts.count_cohorts`."""
+    """Return the number of cohorts of each root account with more than the first one; see `cohorts.count_cohorts`."""
     query = select(Cohort.account_id, FIRST_COHORT + func.count()).where(Cohort.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
 
 
 def version_counts(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
-    """Return how many versions each dataset has that has one; see `datasets.list_versions`."""
+    """Return the number of versions of each dataset that has one; see `datasets.list_versions`."""
     query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
@@ -234,7 +234,7 @@ def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int,
 
 
 def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
-    """Return what each request has spent so far; see `ledger.spent_by`."""
+    """Return the amount that each request has spent; see `ledger.spent_by`."""
     rows = session.execute(
         select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Hold, Hold.invocation_id == Invocation.id)

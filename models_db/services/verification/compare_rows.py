@@ -81,7 +81,7 @@ class NamedRows:
 
     @property
     def size(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return sum(last - first + 1 for first, last in self.ranges)
 
     @property
@@ -92,7 +92,7 @@ class NamedRows:
 
 @dataclass
 class Comparison:
-    """What is found on the way along the links."""
+    """Running comparison along the links of the chain."""
 
     session: Session
     differences: list[str] = field(default_factory=list)
@@ -100,12 +100,12 @@ class Comparison:
     _newest: dict[str, int] = field(default_factory=dict)
 
     def add_difference(self, difference: str) -> None:
-        """Keep a difference; the first ones are named."""
+        """Add a difference; only the first ones are named."""
         if len(self.differences) <= MOST_DIFFERENCES:
             self.differences.append(difference if len(self.differences) < MOST_DIFFERENCES else "and more")
 
     def compare(self, links: Iterable[LoggedLink]) -> None:
-        """Compare what links tell with the rows, some at a time."""
+        """Compare the contents of links with the rows, in batches."""
         batch: list[tuple[LoggedLink, tuple[NamedRows, ...]]] = []
         size = 0
         for link in links:
@@ -119,7 +119,7 @@ class Comparison:
         self._compare_batch(batch)
 
     def finish(self) -> None:
-        """After the last link of the chain: rows without links."""
+        """Add the rows without links, after the last link of the chain."""
         for table, covered in self.covered.items():
             query = text(f"SELECT id FROM {table} ORDER BY id")  # noqa: S608  (the name of a table)
             ids = self.session.connection().execute(query, execution_options={"yield_per": _ID_BATCH}).scalars()
@@ -214,7 +214,7 @@ class Comparison:
     def _views_of_rows(
         self, whole: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
-        """Return what the rows that links are about would have them tell."""
+        """Return the views of the rows that links are about."""
         ids_by_table: dict[str, list[int]] = {}
         for link, rows in whole:
             if link.kind not in BUDGET_STEP_KINDS and rows[0].size == 1:
@@ -230,7 +230,7 @@ def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
 
 
 def _expected_link_fields(view: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
-    """Actor, kind, dataset, request and body of the link that would tell this."""
+    """Return actor, kind, dataset, request and body of the link for a view."""
     rows_json = [{"table": each.table, "ids": each.ids, "content": each.content} for each in rows]
     body = link_body(view, rows_json)
     return view["link_actor"], view["link_kind"], view["link_dataset"], view["link_request"], body
@@ -259,21 +259,21 @@ def _named_once(row: Any) -> NamedRows | None:
 
 @dataclass(frozen=True)
 class _BudgetSteps:
-    """What the rows of some steps say: entries with their holds and mechanisms, and mechanisms without."""
+    """Rows of some steps: entries with their holds and mechanisms, and mechanisms without entries."""
 
     entries: Mapping[int, Any]
     invocations: Mapping[int, Any]
 
     @classmethod
     def load(cls, session: Session, steps: Sequence[Sequence[NamedRows]]) -> "_BudgetSteps":
-        """Of the steps that links name."""
+        """Load the rows of the steps that links name."""
         named_rows = [named for rows in steps for named in rows]
         entries = [number for named in named_rows if named.table == "entry" for number in named.numbers]
         invocations = [number for named in named_rows if named.table == "invocation" for number in named.numbers]
         return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
 
     def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
-        """Return what the link of a step would tell; None if it cannot be."""
+        """Return the fields of the link of a step; None if the rows are no step."""
         ids = {named.table: named.numbers for named in rows}
         entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
         mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]

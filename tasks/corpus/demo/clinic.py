@@ -34,7 +34,7 @@ class Patient:
 
     @property
     def secrets(self) -> tuple[str, str, str, str]:
-        """What must never be seen outside the corpus."""
+        """Secrets of the patient, which must never leave the corpus."""
         return (self.name, self.phone, self.email, self.record)
 
 

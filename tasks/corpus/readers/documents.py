@@ -100,7 +100,7 @@ class Fields:
 
 
 def place(source: Source, position: int) -> str:
-    """Return where a record stands, in words.
+    """Return the position of a record, in words.
 
     A file of a text folder is named by its number only, since its name may be the id of a person.
     """

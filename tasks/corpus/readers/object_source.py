@@ -27,7 +27,7 @@ class StoredSource:
 
     @cached_property
     def _entry(self) -> Entry | None:
-        """The object as it was when it was first looked at."""
+        """Entry of the object at the first look-up."""
         return self._found or (self._store.find(self._address) if self._address.key else None)
 
     @property
@@ -42,7 +42,7 @@ class StoredSource:
 
     @property
     def stem(self) -> str:
-        """Its name without the ending."""
+        """Name without the suffix."""
         return PurePosixPath(self.name).stem
 
     @property
@@ -59,7 +59,7 @@ class StoredSource:
         return False
 
     def is_dir(self) -> bool:
-        """Return whether it is no object, and there are objects below it."""
+        """Return whether the address is no object and has objects below it."""
         return self._entry is None and self._has_more
 
     @cached_property

@@ -48,7 +48,7 @@ def read_documents(
     id_field: str = "id",
     label_field: str | None = None,
 ) -> Documents:
-    """Return every document of the source, in order. Whoever stops early closes the iterator, and with it the file.
+    """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
     Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
     CSV has a header and commas. In a text folder every *.txt below it is a document, in byte order of the
@@ -179,7 +179,7 @@ def _read_parquet(source: Source, fields: Fields) -> Documents:
 
 
 def _seekable(source: Source) -> AbstractContextManager[Any]:
-    """Return what pyarrow reads: it opens a path on its own."""
+    """Return the file that pyarrow reads: it opens a path on its own."""
     return source.open("rb") if isinstance(source, StoredSource) else nullcontext(source)
 
 

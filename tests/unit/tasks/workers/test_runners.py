@@ -197,7 +197,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from tasks.workers import ray_backend
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
 class Actor:
@@ -214,7 +214,7 @@ ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
     for device in ("cuda", "cpu"):
-        with opened(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
+        with open_runner(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
             runner.start([bodies.exact, bodies.exact])
 """
 
@@ -269,10 +269,10 @@ LISTENING = """
 import sys
 from pathlib import Path
 import psutil
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
-with opened(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+with open_runner(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     for one in family:
         for each in one.net_connections():
@@ -294,11 +294,11 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
 import sys
 from pathlib import Path
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tasks.workers.errors import ClusterUnreachable
 
 try:
-    with opened(WorkerBackend("ray"), 1, Path(sys.argv[1])):
+    with open_runner(WorkerBackend("ray"), 1, Path(sys.argv[1])):
         print("opened")
 except ClusterUnreachable as refused:
     print(refused.facts["reason"], ray.is_initialized())
