@@ -83,7 +83,7 @@ def _dangling_references(connection: Connection) -> list[str]:
 
 
 def _acquire_upgrade_lock(connection: Connection) -> None:
-    """SQLite's writers are alone already."""
+    """Take the lock of upgrades on PostgreSQL; a writer of SQLite is alone already."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Both(NamedTuple):
-    """SQL that the two databases word differently."""
+    """SQL text with one form for each of the two databases."""
 
     sqlite: str
     postgresql: str
@@ -31,7 +31,7 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table, and which general guards it has.
+    """A table with its general guards.
 
     Attributes:
         name: of the table; constraints are named after it (`pk_`, `uq_`, `fk_`, `ck_`).
@@ -74,7 +74,7 @@ class Table:
 
     @property
     def numbered(self) -> bool:
-        """The database numbers its rows."""
+        """Whether the database numbers the rows."""
         return any(kind == "{key}" for _, kind, _ in self.lines)
 
     @property

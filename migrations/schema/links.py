@@ -37,7 +37,7 @@ def view(table: str, kind: str, actor: str | None, dataset: str = "NULL", reques
 
 
 def words(column: str, name: str = "") -> str:
-    """An amount as text."""
+    """Return the SQL of an amount as text."""
     return f"CAST({column} AS VARCHAR(40)) AS {name or column.split('.')[-1]}"
 
 

@@ -46,7 +46,7 @@ def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
 
 
 def table_statement(table: Table, dialect: str) -> str:
-    """CREATE TABLE with every constraint under its name."""
+    """Return the CREATE TABLE statement, with every constraint under its name."""
     definitions = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
     definitions += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({check})" for name, check in table.checks.items()]
     if dialect == "postgresql":
@@ -130,7 +130,7 @@ def _asked(guard: Guard) -> str:
 
 
 def _create_joint_guard(connection: Connection, table: str, guards: list[Guard]) -> None:
-    """One function: first what concerns every row, then what concerns some rows, each in the order of the guards."""
+    """Create one function for several guards: those of every row first, then those of some, in their order."""
     conditions = _refused([guard for guard in guards if not guard.only])
     for guard in guards:
         if guard.only:
@@ -166,7 +166,7 @@ def _create_statement_guards(connection: Connection, table: Table) -> None:
 
 
 def create_deferred_guard(connection: Connection, name: str, table: str, source: str) -> None:
-    """PostgreSQL: what is asked of each new row at the end of its transaction, with the rights of the owner."""
+    """Create a guard of PostgreSQL for the end of the transaction of each new row, with the rights of the owner."""
     properties = "LANGUAGE plpgsql SECURITY DEFINER"
     create_function(connection, Function(name, "", "trigger", properties, source))
     when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"

@@ -13,7 +13,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.ASCII)
 
 
 def split_url(url: str) -> SplitResult:
-    """An address in its parts. What is wrong with one is told without repeating it: it may hold a secret."""
+    """Split an address into its parts. Errors do not repeat the address: it may hold a secret."""
     if not url.isascii() or any(character.isspace() or not character.isprintable() for character in url):
         raise ValueError("an address has no spaces and ASCII characters alone")
     try:

@@ -22,7 +22,7 @@ Known: TypeAlias = Callable[[Sequence[bytes]], Mapping[bytes, int]]
 
 @dataclass(frozen=True)
 class Cohorts:
-    """What says of which cohort a unit is.
+    """Assignment of units to cohorts.
 
     Attributes:
         newest: the cohort of every unit that the account does not know.

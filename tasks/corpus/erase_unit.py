@@ -76,7 +76,7 @@ def remove_beside(home: ProjectHome, uid: str) -> None:
 
 
 def strangers(home: ProjectHome, uid: str) -> list[Path]:
-    """Files in a version's folder that are not its store."""
+    """Return the files in a version's folder that are not its store."""
     return sorted(path for path in version_folder(home, uid).iterdir() if path.name != DATABASE)
 
 

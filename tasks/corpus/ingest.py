@@ -124,7 +124,7 @@ class _Kept:
     left_out: int = 0
 
     def of(self, documents: Iterator[SourceDocument]) -> Iterator[SourceDocument]:
-        """Those that are kept."""
+        """Yield the documents of units that were not erased."""
         for document in documents:
             unit = document.unit
             if self.erased and unit is not None and mark_of(self.overlap_key, unit).hex() in self.erased:

@@ -272,7 +272,7 @@ def open_corpus(home: ProjectHome, uid: str) -> Corpus:
 
 
 def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
-    """The mark of every unit (32 bytes each) and its cohort, in no meaningful order. Private: for the ledger alone.
+    """Yield every unit's mark (32 bytes) and cohort, in no meaningful order. Private: for the ledger alone.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
@@ -282,7 +282,7 @@ def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
 
 
 def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None, str]]:
-    """(unit, document id, text) of every document in the order of the source: what a manifest mark is made of.
+    """Yield (unit, document id, text) of every document in the order of the source, as for a manifest mark.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
@@ -333,7 +333,7 @@ def _require_inside(places: Collection[Place], blocks: int, labels: int, batches
 
 @contextmanager
 def _reading(database: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection whose errors are named; SQLite's own may quote the text they stumble over."""
+    """Open a read-only connection with named errors; SQLite's own errors may quote the text."""
     try:
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:

@@ -40,7 +40,7 @@ def version_folder(home: ProjectHome, uid: str) -> Path:
 
 @contextmanager
 def incoming(home: ProjectHome) -> Iterator[Path]:
-    """A new locked folder for a version to come; whatever is left of it at the end of the block is removed.
+    """Create a locked folder for a new version; any rest of it is removed at the end of the block.
 
     Raises:
         StoreNotWritable: it cannot be made.
@@ -107,7 +107,7 @@ def sweep_unrecorded(home: ProjectHome, is_recorded: Callable[[str], bool]) -> i
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder on disk before going on."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

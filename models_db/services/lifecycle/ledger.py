@@ -157,33 +157,34 @@ def hold(
         RuleViolated: this attempt is not running (any more), or another rule of the ledger forbids it.
         ValueError: an eligible block has no account.
     """
-    mechanisms = [_invocation_row(attempt, number, each, provenance) for number, each in enumerate(plan)]
-    parts = [_unpaid_instalments(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
-    requested = total_amount([amount for each in parts for _, amount in each])
+    mechanisms = [_invocation_row(attempt, number, planned, provenance) for number, planned in enumerate(plan)]
+    paid_counts = paid or [0] * len(plan)
+    parts = [_unpaid_instalments(planned, count) for planned, count in zip(plan, paid_counts, strict=True)]
+    requested = total_amount([amount for unpaid in parts for _, amount in unpaid])
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
-        every = [PlannedHold(m, _hold_rows(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
+        every = [PlannedHold(m, _hold_rows(unpaid, spots)) for m, unpaid in zip(mechanisms, parts, strict=True)]
         if reserve_in_one_statement(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
             return
     parameters = {"root": attempt.account_id, "request_id": attempt.request_id}
     accounts_under = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, parameters)
     under, among = [_AccountCounters(*row) for row in accounts_under], frozenset(attempt.blocks)
-    accounts = [each for each in under if each.block in among]
+    accounts = [account for account in under if account.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
-    request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
+    request = session.get_one(Request, attempt.request_id) if any(account.narrowed for account in accounts) else None
     narrower = envelopes.narrowing_accounts(session, actor, request) if request else []
     remaining = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
-    rooms = [(each.label, each.remaining) for each in narrower]
+    rooms = [(account.label, account.remaining) for account in narrower]
     for label, room in rooms if request and request.scope_id else [("", remaining), *rooms]:
         if not requested.fits(room):
             raise BudgetExceeded(attempt.dataset, requested, room, label)
-    ids = [account.id for account in accounts] + [each.account_id for each in narrower]
+    ids = [account.id for account in accounts] + [account.account_id for account in narrower]
     try:
         reserve(
             session,
             actor.id,
-            [PlannedHold(m, _hold_rows(each, ids)) for m, each in zip(mechanisms, parts, strict=True)],
+            [PlannedHold(m, _hold_rows(unpaid, ids)) for m, unpaid in zip(mechanisms, parts, strict=True)],
         )
     except CapExceeded:
         raise BudgetExceeded(attempt.dataset, requested, remaining) from None

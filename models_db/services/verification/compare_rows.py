@@ -231,7 +231,7 @@ def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
 
 def _expected_link_fields(view: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
     """Return actor, kind, dataset, request and body of the link for a view."""
-    rows_json = [{"table": each.table, "ids": each.ids, "content": each.content} for each in rows]
+    rows_json = [{"table": named.table, "ids": named.ids, "content": named.content} for named in rows]
     body = link_body(view, rows_json)
     return view["link_actor"], view["link_kind"], view["link_dataset"], view["link_request"], body
 

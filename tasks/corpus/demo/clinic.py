@@ -91,7 +91,7 @@ def _patients(teller: random.Random) -> list[Patient]:
 
 
 def _notes_of(teller: random.Random, patient: Patient) -> Iterator[tuple[Patient, str, str]]:
-    """Notes that together hold all four of the patient's secrets."""
+    """Return notes that together hold all four of the patient's secrets."""
     kinds = teller.sample(list(phrases.IDENTITIES), len(phrases.IDENTITIES))
     count = teller.randint(*_NOTES_PER_PATIENT)
     for index, section in enumerate(teller.sample(list(phrases.SECTIONS), count)):
@@ -99,7 +99,7 @@ def _notes_of(teller: random.Random, patient: Patient) -> Iterator[tuple[Patient
 
 
 def _text(teller: random.Random, patient: Patient, section: str, kinds: list[str]) -> str:
-    """An opening, then sentences and identities in any order, until the note is long enough."""
+    """Write an opening, then sentences and identities in any order, until the note is long enough."""
     openings, others = phrases.SECTIONS[section]
     slots = _slots(teller, patient)
     body = [teller.choice(phrases.IDENTITIES[kind]).format(**slots) for kind in kinds]
@@ -114,7 +114,7 @@ def _text(teller: random.Random, patient: Patient, section: str, kinds: list[str
 
 
 def _slots(teller: random.Random, patient: Patient) -> dict[str, object]:
-    """A value for every slot of the sentences; those that come in pairs differ."""
+    """Return a value for every slot of the sentences; those that come in pairs differ."""
     condition = patient.condition
     complaint, complaint2 = teller.sample(condition.complaints, 2)
     trigger, trigger2 = teller.sample(condition.triggers, 2)

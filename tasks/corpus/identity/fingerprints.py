@@ -32,7 +32,7 @@ class ManifestMark:
         self._hmac = hmac.new(overlap_key, length_prefixed("manifest mark"), hashlib.sha256)
 
     def add(self, unit: str | None, document_id: str | None, text: str) -> None:
-        """Take the next document in."""
+        """Add the next document to the mark."""
         self._hmac.update(b"".join(map(length_prefixed, (unit or "", document_id or "", text))))
 
     def hexdigest(self) -> str:

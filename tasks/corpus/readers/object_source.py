@@ -15,7 +15,7 @@ from tasks.object_storage.bucket import Entry, Store
 
 
 class StoredSource:
-    """An object, or everything below an address that is none: then it is a folder."""
+    """Object in a store, or the folder of all objects below an address."""
 
     def __init__(
         self, store: Store, address: Address, entry: Entry | None = None, folder: Address | None = None
@@ -55,7 +55,7 @@ class StoredSource:
         return self._entry is not None or self.is_dir()
 
     def is_symlink(self) -> bool:
-        """Stores have no links."""
+        """Return False: stores have no links."""
         return False
 
     def is_dir(self) -> bool:
@@ -79,7 +79,7 @@ class StoredSource:
         return self._store.open(self._entry, self._told)
 
     def relative_to(self, folder: "StoredSource") -> PurePosixPath:
-        """Its path inside a folder that it was found in."""
+        """Return the path inside a folder in which the object was listed."""
         return PurePosixPath(self._address.key.removeprefix(folder._address.key).lstrip("/"))
 
     def texts(self) -> Iterator["StoredSource"]:
@@ -89,7 +89,7 @@ class StoredSource:
                 yield StoredSource(self._store, entry.address, entry, self._address)
 
     def state(self) -> tuple[int, bytes]:
-        """Bytes in all and a stamp of all tags, as they are now."""
+        """Return the bytes in all and a stamp of all tags, as they are now."""
         size, stamp = 0, hashlib.sha256()
         sources = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
         for source in sources:

@@ -194,7 +194,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _columns(header: Sequence[str], fields: Fields, source: Source) -> list[str]:
-    """The columns to read: text, unit, label and, where there is one, document id; each exactly once in `header`."""
+    """Return the columns to read: text, unit, label and any document id; each exactly once in `header`."""
     required = {fields.text, fields.unit or fields.text, fields.label or fields.text}
     if fields.document_id in header:
         required.add(fields.document_id)
@@ -258,7 +258,7 @@ class FolderWithoutLabels(UsageError):
 
 
 class LabelNowhere(UsageError):
-    """A label field that not one record has: a slip of the pen, most likely."""
+    """A label field that no record has: most likely a typing error."""
 
     def __init__(self, source: Source, label_field: str) -> None:
         super().__init__(
