@@ -13,7 +13,7 @@ from migrations.schema.conditions import (
     STANDING,
     WENT_BACK,
     attempts,
-    drawn,
+    has_drawn,
     has_entry,
     later_cohorts,
     reserved,
@@ -90,7 +90,7 @@ _LENGTH = (
 )
 
 
-def _written(column: str) -> str:
+def _is_well_formed(column: str) -> str:
     return f"(NEW.{column} ~ '{MOMENT}' AND pg_input_is_valid(left(NEW.{column}, 26), 'timestamp'))"
 
 
@@ -100,7 +100,7 @@ WINDOW_LENGTH = Both(
     ),
     postgresql=_LENGTH.format(
         monday="extract(isodow FROM left(NEW.closes_at, 10)::date) = 1",
-        days=f"CASE WHEN {_written('opens_at')} AND {_written('closes_at')} THEN"
+        days=f"CASE WHEN {_is_well_formed('opens_at')} AND {_is_well_formed('closes_at')} THEN"
         " extract(epoch FROM (left(NEW.closes_at, 26)::timestamp - left(NEW.opens_at, 26)::timestamp)) / 86400 END",
     ),
 )
@@ -436,7 +436,7 @@ GUARDS = (
         "entry_arm_approved",
         "entry",
         "the spend gate is not passed",
-        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {drawn('i.attempt')}))"
+        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')}))"
         f" AND (b.kind <> 'block' OR ({IN_SCOPE} AND {IN_WINDOW})))",
         only="NEW.kind = 'ARM'",
         usual=(

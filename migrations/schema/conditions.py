@@ -94,7 +94,7 @@ def delegated(giver: str, taker: str, dataset: str) -> str:
     )
 
 
-def seen(who: str, dataset: str) -> str:
+def has_seen(who: str, dataset: str) -> str:
     """One of some people has seen unprotected figures of the account of a dataset."""
     return (
         "EXISTS (SELECT 1 FROM internal_view v JOIN dataset o ON o.account_id = v.account_id"
@@ -170,7 +170,7 @@ STANDING = (
 """The standing authorisation of request `r` is in force."""
 
 
-def drawn(attempt: str) -> str:
+def has_drawn(attempt: str) -> str:
     """An attempt of request `r` has drawn on its standing authorisation."""
     return f"EXISTS (SELECT 1 FROM standing_use u WHERE u.request_id = r.id AND u.attempt = {attempt})"
 

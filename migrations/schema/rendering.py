@@ -105,7 +105,7 @@ def create_guard(connection: Connection, guard: Guard) -> None:
     else:
         when = f" WHEN ({guard.only})" if guard.only else ""
         row = "OLD" if guard.operation == "DELETE" else "NEW"
-        source = f"BEGIN {guard.waits} {_asked(guard)} RETURN {row}; END"
+        source = f"BEGIN {guard.waits} {_refusal_statements(guard)} RETURN {row}; END"
         _create_trigger(connection, guard.name, f"BEFORE {guard.operation} ON {guard.table} FOR EACH ROW{when}", source)
 
 
@@ -124,7 +124,7 @@ def deny(message: str) -> str:
     return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
 
 
-def _asked(guard: Guard) -> str:
+def _refusal_statements(guard: Guard) -> str:
     usual = f"IF ({wording(guard.usual, 'postgresql')}) IS FALSE THEN RETURN NEW; END IF; " if guard.usual else ""
     return f"{usual}IF ({wording(guard.denied, 'postgresql')}) THEN {deny(guard.message)} END IF;"
 
