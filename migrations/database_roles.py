@@ -29,7 +29,7 @@ LOGIN_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]*")
 
 @dataclass(frozen=True)
 class RoleChanges:
-    """What was done to roles and their rights.
+    """Changes of roles and their rights.
 
     Attributes:
         applied: statements that were executed.
@@ -56,7 +56,7 @@ class InvalidLogin(UsageError):
 
 
 def may_upgrade(database: Database) -> bool:
-    """Whether this session makes or upgrades the ledger, or only works with what its owner has made.
+    """Return whether this session makes or upgrades the ledger, or only works with what its owner has made.
 
     Raises:
         LedgerForbidden: there is no ledger yet, and this role may not make one.
@@ -92,12 +92,12 @@ def grant_access(database: Database) -> RoleChanges:
         return RoleChanges()
     with database.engine.begin() as connection:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ROLE_CHANGE_LOCK})"))
-        made = _create_groups(connection) + _set_session_timeouts(connection)
+        changes = _create_groups(connection) + _set_session_timeouts(connection)
         there = [name for name in group_names(connection) if _role_exists(connection, name)]
         schema = _grant_schema_usage(connection, there)
         for statement in (*_revoke_statements(connection), *_grant_statements(connection, there)):
             connection.exec_driver_sql(statement)
-    return made + schema
+    return changes + schema
 
 
 def grant_login(database: Database, login: str, *, writes: bool) -> RoleChanges:
@@ -108,13 +108,13 @@ def grant_login(database: Database, login: str, *, writes: bool) -> RoleChanges:
     """
     require_valid_login(login)
     with database.engine.begin() as connection:
-        wanted = group_names(connection)[1 if writes else 0]
+        group = group_names(connection)[1 if writes else 0]
         steps = []
         if not _role_exists(connection, login):
             steps.append((f"CREATE ROLE {_quote_identifier(login)} LOGIN", _may_create_roles(connection)))
-        if not _role_exists(connection, login) or not _is_member(connection, login, wanted):
-            grant = f"GRANT {_quote_identifier(wanted)} TO {_quote_identifier(login)}"
-            steps.append((grant, _role_exists(connection, wanted) and _may_grant(connection, wanted)))
+        if not _role_exists(connection, login) or not _is_member(connection, login, group):
+            grant = f"GRANT {_quote_identifier(group)} TO {_quote_identifier(login)}"
+            steps.append((grant, _role_exists(connection, group) and _may_grant(connection, group)))
         return _execute_permitted(connection, steps)
 
 
@@ -164,10 +164,10 @@ def _grant_schema_usage(connection: Connection, there: list[str]) -> RoleChanges
     if connection.scalar(text("SELECT has_schema_privilege('public', :schema, 'CREATE')"), {"schema": schema}):
         steps.append((f"REVOKE CREATE ON SCHEMA {_quote_identifier(schema)} FROM PUBLIC", owner))
     for name in there:
-        given = {"name": name, "schema": schema, "database": database}
-        if not connection.scalar(text("SELECT has_schema_privilege(:name, :schema, 'USAGE')"), given):
+        parameters = {"name": name, "schema": schema, "database": database}
+        if not connection.scalar(text("SELECT has_schema_privilege(:name, :schema, 'USAGE')"), parameters):
             steps.append((f"GRANT USAGE ON SCHEMA {_quote_identifier(schema)} TO {_quote_identifier(name)}", owner))
-        if not connection.scalar(text("SELECT has_database_privilege(:name, :database, 'CONNECT')"), given):
+        if not connection.scalar(text("SELECT has_database_privilege(:name, :database, 'CONNECT')"), parameters):
             owned = connection.scalar(text(_OWNS_DATABASE))
             steps.append(
                 (f"GRANT CONNECT ON DATABASE {_quote_identifier(database)} TO {_quote_identifier(name)}", bool(owned))
@@ -230,19 +230,19 @@ SELECT p.oid::regprocedure::text, format('%I', g.rolname) FROM pg_proc p
 
 
 def _revoke_statements(connection: Connection) -> Iterator[str]:
-    """What takes every right but reading from everybody but the owner, and all of them from PUBLIC."""
-    given = {"ledger": list(LEDGER_TABLES)}
-    for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), given).all():
+    """Yield the REVOKE statements: every right but reading from all but the owner, and all rights from PUBLIC."""
+    granted_tables = {"ledger": list(LEDGER_TABLES)}
+    for relation, grantee, is_sequence in connection.execute(text(_TABLE_RIGHTS), granted_tables).all():
         kind = "SEQUENCE" if is_sequence else "TABLE"
         yield f"REVOKE ALL ON {kind} {relation} FROM {grantee} CASCADE"
-    functions = connection.scalars(text(_LEDGER_FUNCTIONS), given).all()
+    functions = connection.scalars(text(_LEDGER_FUNCTIONS), granted_tables).all()
     yield from (f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC CASCADE" for name in functions)
     rights = connection.execute(text(_FUNCTION_RIGHTS)).all()
     yield from (f"REVOKE ALL ON FUNCTION {name} FROM {grantee} CASCADE" for name, grantee in rights)
 
 
 def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]:
-    """What lets the groups in: reading for both, the doors for writers."""
+    """Yield the statements that grant the groups access: reading for both, the doors for writers."""
     views = connection.scalars(text(_LEDGER_VIEWS)).all()
     tables = ", ".join(_quote_identifier(name) for name in (*LEDGER_TABLES, *views))
     yield from (f"GRANT SELECT ON TABLE {tables} TO {_quote_identifier(name)}" for name in there)

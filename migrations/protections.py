@@ -42,18 +42,18 @@ class ProtectionGuard:
 
 
 def protections(items: Iterable[SchemaItem]) -> frozenset[str]:
-    """The names of all that refuses something; on SQLite the constraints stand in the text of their table."""
-    found: set[str] = set()
+    """Return the names of all items that refuse something; on SQLite constraints stand in the text of their table."""
+    names: set[str] = set()
     for item in items:
         if item.kind == "table":
-            found.update(_CONSTRAINT_NAME.findall(item.definition))
+            names.update(_CONSTRAINT_NAME.findall(item.definition))
         elif item.kind in _PROTECTING_KINDS and not item.name.startswith("sqlite_autoindex"):
-            found.add(item.name)
-    return frozenset(found)
+            names.add(item.name)
+    return frozenset(names)
 
 
 def declared_removals(revision: object) -> tuple[str, ...]:
-    """What a version file says it drops for good."""
+    """Return the protections that a version file declares as dropped for good."""
     return tuple(getattr(getattr(revision, "module", None), "gives_up", ()))
 
 

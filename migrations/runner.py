@@ -31,5 +31,5 @@ def run(connection: Connection, revision: str = "head") -> None:
 
 
 def newest_revision() -> str:
-    """The revision that this installation brings a ledger to."""
+    """Return the revision that this installation brings a ledger to."""
     return str(ScriptDirectory.from_config(settings_for()).get_current_head())

@@ -43,7 +43,7 @@ def schema_items(connection: Connection) -> frozenset[SchemaItem]:
 
 
 def expected_items(connection: Connection, revision: str = "head") -> frozenset[SchemaItem]:
-    """What the migrations make of an empty database of the same kind.
+    """Return the items that the migrations create in an empty database of the same kind.
 
     Raises:
         ScratchSchemaForbidden: the role may not create the schema this needs on PostgreSQL.
@@ -56,7 +56,7 @@ def expected_items(connection: Connection, revision: str = "head") -> frozenset[
 
 
 def schema_differences(connection: Connection, revision: str = "head") -> list[str]:
-    """Where the schema departs from the migrations, one line each; other tables beside the ledger do not matter.
+    """Return the differences between schema and migrations, one line each; tables beside the ledger are ignored.
 
     Raises:
         ScratchSchemaForbidden: see `expected_items`.
@@ -65,7 +65,7 @@ def schema_differences(connection: Connection, revision: str = "head") -> list[s
 
 
 def compare_items(actual: frozenset[SchemaItem], expected: frozenset[SchemaItem]) -> list[str]:
-    """Where `actual` departs from `expected_items`, in lines such as 'trigger entry_no_update on entry is missing'."""
+    """Return the differences from `expected_items`, such as 'trigger entry_no_update on entry is missing'."""
     ledger = {item.table for item in expected}
     ours = {(item.table, item.kind, item.name): item for item in actual if item.table in ledger}
     theirs = {(item.table, item.kind, item.name): item for item in expected}
@@ -77,7 +77,7 @@ def compare_items(actual: frozenset[SchemaItem], expected: frozenset[SchemaItem]
 
 
 def _sqlite_items(connection: Connection) -> frozenset[SchemaItem]:
-    """The statements that made each table (its columns and constraints are in there), index and trigger."""
+    """Return the statements that made each table (its columns and constraints are in there), index and trigger."""
     rows = connection.execute(text("SELECT tbl_name, type, name, sql FROM sqlite_master"))
     return frozenset(SchemaItem(table, kind, name, " ".join((sql or "").split())) for table, kind, name, sql in rows)
 
@@ -174,11 +174,11 @@ _WORD_LIST = re.compile(rf"\(ARRAY\[({_QUOTED_WORD}(?:, {_QUOTED_WORD})*)\]\)::t
 
 
 def _normalise_word_list(wording: str) -> str:
-    """The same list of words, whether the server read it as it was written or from a dump of itself.
+    """Return the same list of words, whether the server read it as it was written or from a dump of itself.
 
     `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
     """
-    return _WORD_LIST.sub(lambda found: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", found[1]) + "]", wording)
+    return _WORD_LIST.sub(lambda match: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", match[1]) + "]", wording)
 
 
 def _items_of_scratch_schema(connection: Connection, revision: str) -> frozenset[SchemaItem]:

@@ -57,14 +57,14 @@ def require_supported(database: Database) -> None:
     if database.is_sqlite:
         return
     with database.read() as session:
-        found = int(session.scalar(text("SHOW server_version_num")) or 0)
-    if found < OLDEST_POSTGRESQL:
-        raise PostgreSQLTooOld(found // 10_000)
+        version = int(session.scalar(text("SHOW server_version_num")) or 0)
+    if version < OLDEST_POSTGRESQL:
+        raise PostgreSQLTooOld(version // 10_000)
 
 
 def _require_expected_schema(connection: Connection, revision: str) -> None:
-    if found := schema_differences(connection, revision) + _dangling_references(connection):
-        raise SchemaDiffers(found)
+    if differences := schema_differences(connection, revision) + _dangling_references(connection):
+        raise SchemaDiffers(differences)
 
 
 def suspend_references(connection: Connection) -> None:
@@ -83,7 +83,7 @@ def _dangling_references(connection: Connection) -> list[str]:
 
 
 def _acquire_upgrade_lock(connection: Connection) -> None:
-    """SQLite's writers are alone already."""
+    """Take the lock of upgrades on PostgreSQL; a writer of SQLite is alone already."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
 

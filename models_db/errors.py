@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 
 class AlmonerError(Exception):
-    """What happened, what to do about it, and the public facts behind both.
+    """Base of all errors: the message, the advice, and the public facts behind both.
 
     Attributes:
         message: one sentence, what was asked and why it cannot be.
@@ -41,29 +41,29 @@ class AlmonerError(Exception):
         return type(self).__name__
 
     def diagnostics(self) -> str:
-        """The message and the advice, as a person reads them."""
+        """Return the message and the advice, as a person reads them."""
         return f"{self.message}\n{self.advice}" if self.advice else self.message
 
 
 def _rebuild_error(kind: type[AlmonerError], message: str, advice: str, facts: Mapping[str, object]) -> AlmonerError:
-    made = kind.__new__(kind)
-    AlmonerError.__init__(made, message, advice, facts)
-    return made
+    error = kind.__new__(kind)
+    AlmonerError.__init__(error, message, advice, facts)
+    return error
 
 
 class Refused(AlmonerError):
-    """A rule said no; nothing was changed."""
+    """Refusal by a rule; nothing was changed."""
 
     exit_code = 1
 
 
 class UsageError(AlmonerError):
-    """What was given cannot be understood; nothing was changed."""
+    """Input that cannot be understood; nothing was changed."""
 
     exit_code = 2
 
 
 class EnvironmentProblem(AlmonerError):
-    """This machine or project home lacks something."""
+    """Something that this machine or project home lacks."""
 
     exit_code = 3

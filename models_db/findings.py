@@ -1,11 +1,11 @@
-"""What an examination has found."""
+"""Findings of an examination."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was checked, whether it holds, and a line about it without private values.
+    """Result of one check: its subject, whether it holds, and a line about it without private values.
 
     Attributes:
         warning: it holds, and somebody should know what it rests on.

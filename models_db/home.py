@@ -113,7 +113,7 @@ class ProjectHome:
             raise HomeUnwritable(self.root, problem.strerror or type(problem).__name__) from None
 
     def require(self) -> "ProjectHome":
-        """This home, if `almoner init` has made it.
+        """Return this home, if `almoner init` has made it.
 
         Raises:
             HomeMissing: it has not.

@@ -16,7 +16,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue.datasets import DatasetUnknown
 from models_db.services.catalogue.requests import RequestUnknown
 from models_db.values.printable_text import json_text
-from tasks.planning.block_selection import in_words
+from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.html_report import environment
 
 JSON_TYPE = "application/json"
@@ -34,7 +34,7 @@ def load_templates() -> Environment:
         "at": lambda moment: str(moment)[:16].replace("T", " "),
         "day": lambda moment: str(moment)[:10],
     }
-    templates.filters["in_words"] = in_words
+    templates.filters["describe_cohorts"] = describe_cohorts
     return templates
 
 

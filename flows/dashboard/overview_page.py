@@ -20,7 +20,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.planning.block_rotation import affords
-from tasks.planning.block_selection import in_words
+from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.number_format import format_small
 
 DATASETS_PER_PAGE = 50
@@ -202,4 +202,4 @@ def _spent_share(balance: Balance) -> Decimal:
 
 
 def _cohort_phrase(some: Sequence[int], cohorts: Collection[int]) -> str:
-    return "the lifetime budget" + (f" of {in_words(some)}" if len(cohorts) > 1 else "")
+    return "the lifetime budget" + (f" of {describe_cohorts(some)}" if len(cohorts) > 1 else "")

@@ -17,7 +17,7 @@ from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
-from tasks.planning.block_selection import in_words
+from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.number_format import format_small
 
 ITEMS_PER_PAGE = 50
@@ -229,7 +229,7 @@ def _gate_of(state: str) -> Gate:
 
 def _request_phrase(body: Mapping[str, Any]) -> str:
     read = cohorts_in(body)
-    return f"{body.get('kind')} by {body.get('mechanism')}" + (f", of {in_words(read)}" if read else "")
+    return f"{body.get('kind')} by {body.get('mechanism')}" + (f", of {describe_cohorts(read)}" if read else "")
 
 
 def _next_command(number: int, step: str) -> str:

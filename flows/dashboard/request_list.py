@@ -14,7 +14,7 @@ from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of
-from tasks.planning.block_selection import Reading, reading_in
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.reporting.number_format import format_small
 
 REQUESTS_PER_PAGE = 50
@@ -113,7 +113,7 @@ def delta_text(body: Mapping[str, Any]) -> str | None:
 def request_reading(request: Request, each: int) -> Reading | None:
     """Return the blocks that a request reads, by cohort; None where that is unknown."""
     try:
-        return reading_in(request_body(request), each)
+        return reading_of_request(request_body(request), each)
     except (UsageError, ValueError):
         return None
 

@@ -27,7 +27,7 @@ from models_db.values.internal_view import ViewingRecord
 from models_db.values.names import require_plain_name
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
-from tasks.planning.block_selection import Reading, runs
+from tasks.planning.block_selection import Reading, format_ranges
 
 LONGEST_NAME = 100
 
@@ -155,7 +155,11 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
     balances, read = lists.cohort_balances(session, {root})[root], history.block_readers(session, root)
     return tuple(
         CohortLine(
-            number, later.get(number), runs(Reading(each).of(number)), balance, read.get(number, history.BlockReaders())
+            number,
+            later.get(number),
+            format_ranges(Reading(each).of(number)),
+            balance,
+            read.get(number, history.BlockReaders()),
         )
         for number, balance in balances.items()
     )

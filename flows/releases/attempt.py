@@ -36,7 +36,7 @@ from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
 from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.planning.block_rotation import RotationUnfit
-from tasks.planning.block_selection import Reading, reading_in
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.release.signatures.approvals import SignedDecision
 
@@ -228,7 +228,7 @@ def request_reading(session: Session, dataset: Dataset, request_id: int, body: M
         PlanChanged: there are none such.
     """
     try:
-        return reading_in(body, datasets.find_partition(session, dataset).blocks)
+        return reading_of_request(body, datasets.find_partition(session, dataset).blocks)
     except (ValueError, RotationUnfit):
         raise PlanChanged(request_id, "group") from None
 

@@ -41,7 +41,7 @@ from tasks.planning.labels_and_groups import labels_of, names_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
-from tasks.workers.backend_settings import HERE, WorkerBackend, opened
+from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
 from tasks.workers.pool import Runner
 
 
@@ -112,7 +112,7 @@ def run_checked(
     workspace, request_id = checked.workspace, checked.request_id
     kind = choose_device(device).type
     folder = journal_folder(workspace.home, request_id)
-    with opened(backend, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
+    with open_runner(backend, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
         run = start_attempt(checked, journal, restart=anew)
         with close_attempt_on_error(run):
             artifact, texts = produce_artifact(run, device, kind, workers, runner)

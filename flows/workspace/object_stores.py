@@ -14,7 +14,7 @@ from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import Source
 from tasks.object_storage.address import Address, Place
-from tasks.object_storage.bucket import opened
+from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
@@ -51,7 +51,7 @@ def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
     if not isinstance(place, Address):
         yield place
         return
-    with opened(place, buckets_of(home)) as store:
+    with open_store(place, buckets_of(home)) as store:
         yield StoredSource(store, place)
 
 
@@ -65,7 +65,10 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundleP
     if not isinstance(place, Address):
         yield place
         return
-    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch:
+    with (
+        open_store(place, buckets_of(home)) as store,
+        TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch,
+    ):
         shelf = BundlePrefix(store, place, Path(scratch))
         shelf.require_open()
         yield shelf
@@ -81,7 +84,7 @@ def open_bundle_folder(home: ProjectHome, place: Place) -> Iterator[Path]:
     if not isinstance(place, Address):
         yield place
         return
-    with opened(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
+    with open_store(place, buckets_of(home)) as store, TemporaryDirectory(prefix="almoner-verify-") as folder:
         fetch(store, listed(store, place), place, Path(folder) / place.name)
         yield Path(folder) / place.name
 
@@ -93,10 +96,10 @@ def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
         NoBundle: there is neither.
         FileUnfit: it is too large to be one.
     """
-    with opened(place, buckets_of(home)) as store:
-        entry = (store.look(place) if place.key else None) or store.look(place / name)
+    with open_store(place, buckets_of(home)) as store:
+        entry = (store.find(place) if place.key else None) or store.find(place / name)
         if entry is None:
-            next(store.below(place), None)  # a bucket that is missing says so here
+            next(store.list_below(place), None)  # a bucket that is missing says so here
             raise NoBundle(place)
         if entry.size > LARGEST_FILE:
             raise FileUnfit(name, "is too large")

@@ -13,7 +13,7 @@ from migrations.schema.conditions import (
     STANDING,
     WENT_BACK,
     attempts,
-    drawn,
+    has_drawn,
     has_entry,
     later_cohorts,
     reserved,
@@ -48,7 +48,7 @@ BY_ENTRY = (
 
 
 def newest_cap(column: str) -> str:
-    """The newest cap that was carried for the account's root."""
+    """Return the newest cap that was carried for the account's root."""
     return (
         f"(SELECT m.{column} FROM carried c JOIN proposal m ON m.id = c.proposal_id"
         " JOIN dataset d ON d.id = m.dataset_id WHERE m.kind = 'cap'"
@@ -90,7 +90,7 @@ _LENGTH = (
 )
 
 
-def _written(column: str) -> str:
+def _is_well_formed(column: str) -> str:
     return f"(NEW.{column} ~ '{MOMENT}' AND pg_input_is_valid(left(NEW.{column}, 26), 'timestamp'))"
 
 
@@ -100,14 +100,14 @@ WINDOW_LENGTH = Both(
     ),
     postgresql=_LENGTH.format(
         monday="extract(isodow FROM left(NEW.closes_at, 10)::date) = 1",
-        days=f"CASE WHEN {_written('opens_at')} AND {_written('closes_at')} THEN"
+        days=f"CASE WHEN {_is_well_formed('opens_at')} AND {_is_well_formed('closes_at')} THEN"
         " extract(epoch FROM (left(NEW.closes_at, 26)::timestamp - left(NEW.opens_at, 26)::timestamp)) / 86400 END",
     ),
 )
 
 
 def within(limit: str, counter: str) -> str:
-    """All holds of the attempt on the account, and this one, stay within a limit, if there is one.
+    """Return the condition that all holds of the attempt on the account, with this one, stay within a limit, if any.
 
     SQLite takes a CROSS JOIN in the order in which it is written; otherwise it would read every hold of the account.
     """
@@ -119,7 +119,7 @@ def within(limit: str, counter: str) -> str:
 
 
 def bound(counter: str) -> str:
-    """The most that the policy allows request `r`."""
+    """Return the most that the policy allows request `r`."""
     return (
         f"coalesce((SELECT q.{counter}_max FROM policy_rule q JOIN dataset y ON y.name = q.dataset"
         f" WHERE q.policy_id = p.id AND y.id = r.dataset_id), p.{counter}_max)"
@@ -127,7 +127,7 @@ def bound(counter: str) -> str:
 
 
 def granted(counter: str) -> str:
-    """The most that its standing authorisation allows request `r`."""
+    """Return the most that its standing authorisation allows request `r`."""
     column = {"rho": "rho", "delta": "delta_fail"}[counter]
     return f"(SELECT m.{column} FROM proposal m WHERE m.id = r.standing_id)"
 
@@ -436,7 +436,7 @@ GUARDS = (
         "entry_arm_approved",
         "entry",
         "the spend gate is not passed",
-        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {drawn('i.attempt')}))"
+        f"{ARMABLE} AND ({SPEND_GATE} OR ({STANDING} AND {has_drawn('i.attempt')}))"
         f" AND (b.kind <> 'block' OR ({IN_SCOPE} AND {IN_WINDOW})))",
         only="NEW.kind = 'ARM'",
         usual=(

@@ -46,7 +46,7 @@ def later_than(time: str, at: str, days: str) -> Both:
 
 
 def state(request: str) -> str:
-    """The state of a request."""
+    """Return the state of a request."""
     return (
         f"coalesce((SELECT t.to_state FROM transition t WHERE t.request_id = {request}"
         " ORDER BY t.number DESC LIMIT 1), 'draft')"
@@ -54,12 +54,12 @@ def state(request: str) -> str:
 
 
 def attempts(request: str) -> str:
-    """How often a request was started."""
+    """Return how often a request was started."""
     return f"(SELECT count(*) FROM transition t WHERE t.request_id = {request} AND t.to_state = 'running')"
 
 
 def latest_artifact(request: str) -> str:
-    """The digest of what the last attempt has produced."""
+    """Return the digest of what the last attempt has produced."""
     return f"(SELECT f.digest FROM artifact f WHERE f.request_id = {request} ORDER BY f.attempt DESC LIMIT 1)"
 
 
@@ -94,7 +94,7 @@ def delegated(giver: str, taker: str, dataset: str) -> str:
     )
 
 
-def seen(who: str, dataset: str) -> str:
+def has_seen(who: str, dataset: str) -> str:
     """One of some people has seen unprotected figures of the account of a dataset."""
     return (
         "EXISTS (SELECT 1 FROM internal_view v JOIN dataset o ON o.account_id = v.account_id"
@@ -170,7 +170,7 @@ STANDING = (
 """The standing authorisation of request `r` is in force."""
 
 
-def drawn(attempt: str) -> str:
+def has_drawn(attempt: str) -> str:
     """An attempt of request `r` has drawn on its standing authorisation."""
     return f"EXISTS (SELECT 1 FROM standing_use u WHERE u.request_id = r.id AND u.attempt = {attempt})"
 
@@ -179,7 +179,7 @@ def drawn(attempt: str) -> str:
 
 
 def reserved(counter: str, root: str, *, other: str = "", account: str = "x") -> str:
-    """What open envelopes under a root account still keep free, but for those that `other` leaves out."""
+    """Return the amount that open envelopes under a root account keep free, but for those that `other` leaves out."""
     x = account
     return (
         f"coalesce((SELECT sum({x}.{counter}_cap - {x}.{counter}_held - {x}.{counter}_spent) FROM account {x}"
@@ -189,5 +189,5 @@ def reserved(counter: str, root: str, *, other: str = "", account: str = "x") ->
 
 
 def later_cohorts(account: str) -> str:
-    """How many cohorts an account has behind the first one."""
+    """Return how many cohorts an account has behind the first one."""
     return f"(SELECT count(*) FROM cohort c WHERE c.account_id = {account})"

@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 
 
 class Both(NamedTuple):
-    """SQL that the two databases word differently."""
+    """SQL text with one form for each of the two databases."""
 
     sqlite: str
     postgresql: str
 
     def within(self, template: str) -> "Both":
-        """The same inside other SQL, in place of each `@`."""
+        """Return both texts inside other SQL, in place of each `@`."""
         return Both(template.replace("@", self.sqlite), template.replace("@", self.postgresql))
 
 
@@ -31,7 +31,7 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table, and which general guards it has.
+    """A table with its general guards.
 
     Attributes:
         name: of the table; constraints are named after it (`pk_`, `uq_`, `fk_`, `ck_`).
@@ -64,8 +64,8 @@ class Table:
     @property
     def lines(self) -> list[tuple[str, str, str]]:
         """Name, type and referred table of each column; no table is an empty text."""
-        found = (line.strip().partition(" -> ") for line in self.columns.strip().splitlines())
-        return [(*definition.partition(" ")[::2], target) for definition, _, target in found]
+        pairs = (line.strip().partition(" -> ") for line in self.columns.strip().splitlines())
+        return [(*definition.partition(" ")[::2], target) for definition, _, target in pairs]
 
     @property
     def times(self) -> list[str]:
@@ -74,7 +74,7 @@ class Table:
 
     @property
     def numbered(self) -> bool:
-        """The database numbers its rows."""
+        """Whether the database numbers the rows."""
         return any(kind == "{key}" for _, kind, _ in self.lines)
 
     @property
@@ -112,7 +112,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Action:
-    """What the database itself writes after a row is added.
+    """Statements that the database itself runs after a row is added.
 
     SQLite runs the statements of a trigger under the conflict rule of the outer one: after a CHECK refuses one of them,
     `INSERT OR IGNORE` would go on without it, and `INSERT OR FAIL` would stop with the outer row in place. So it is

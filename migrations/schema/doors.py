@@ -454,7 +454,7 @@ BUDGETS = (
 
 
 def _row_lock(table: str) -> Function:
-    """The function that locks one row of a table until the transaction ends."""
+    """Return the function that locks one row of a table until the transaction ends."""
     row = table[0]
     return Function(
         f"almoner_lock_{table}",

@@ -112,7 +112,7 @@ _FORM = "-".join((_DIGIT * 4, _DIGIT * 2, _DIGIT * 2)) + f"T{':'.join([_DIGIT * 
 
 
 def sqlite_guards(tables: Iterable[Table]) -> Iterator[Guard]:
-    """The guards of times and types."""
+    """Yield the guards of times and types."""
     for table in tables:
         if table.times:
             untimely = " OR ".join(_untimely(f"NEW.{column}") for column in table.times)
@@ -123,7 +123,7 @@ def sqlite_guards(tables: Iterable[Table]) -> Iterator[Guard]:
 
 
 def _untimely(column: str) -> str:
-    """Not of the form, or no moment that there is.
+    """Return the condition that a text is not of the form of a time, or names no existing moment.
 
     A text is counted in bytes, because for `length` and GLOB it ends at a NUL. Only if `strftime` adds something, be it
     nothing, does it count the 31st of February as the 3rd of March. A blob differs from every text; of no time at all
@@ -142,7 +142,7 @@ def _type(kind: str) -> str:
 
 
 def sqlite_number_guard(table: str) -> str:
-    """A row has the number that follows the last one: behind the largest number there is, nothing could be recorded."""
+    """Return the guard that rows are numbered one after the other: after the largest number nothing could be added."""
     return (
         f"CREATE TRIGGER {table}_numbers AFTER INSERT ON {table}"
         f" WHEN NEW.id <> (SELECT max(x.id) FROM {table} x)"

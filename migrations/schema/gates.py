@@ -11,10 +11,10 @@ from migrations.schema.conditions import (
     delegated,
     erased,
     has_entry,
+    has_seen,
     later_than,
     latest_artifact,
     role,
-    seen,
     state,
 )
 from migrations.schema.definitions import Guard, Index, Table
@@ -276,13 +276,13 @@ GUARDS = (
         EXISTS (
             SELECT 1 FROM request r
              WHERE r.id = NEW.request_id
-              AND {seen("NEW.approver_id, NEW.on_behalf_of", "r.dataset_id")}
+              AND {has_seen("NEW.approver_id, NEW.on_behalf_of", "r.dataset_id")}
               AND {bars("r.policy_id", "r.dataset_id")}
         )
          OR EXISTS (
              SELECT 1 FROM proposal m
               WHERE m.id = NEW.proposal_id
-               AND {seen("NEW.approver_id, NEW.on_behalf_of", "m.dataset_id")}
+               AND {has_seen("NEW.approver_id, NEW.on_behalf_of", "m.dataset_id")}
                AND {bars("m.policy_id", "m.dataset_id")}
          )
         """,

@@ -26,7 +26,7 @@ NOBODY = "'unknown'"
 
 def view(table: str, kind: str, actor: str | None, dataset: str = "NULL", request: str = "NULL", told: str = "",
          joined: str = "") -> str:  # fmt: skip
-    """The query of a view; row `x` is the one that is told of, `p` who acts."""
+    """Return the query of a view; row `x` is the subject, `p` the principal who acts."""
     name = "p.name" if actor else NOBODY
     who = f" LEFT JOIN principal p ON p.id = {actor}" if actor else ""
     return (
@@ -37,7 +37,7 @@ def view(table: str, kind: str, actor: str | None, dataset: str = "NULL", reques
 
 
 def words(column: str, name: str = "") -> str:
-    """An amount as text."""
+    """Return the SQL of an amount as text."""
     return f"CAST({column} AS VARCHAR(40)) AS {name or column.split('.')[-1]}"
 
 

@@ -14,10 +14,10 @@ from migrations.schema.conditions import (
     WENT_BACK,
     attempts,
     bars,
+    has_seen,
     later_than,
     reserved,
     role,
-    seen,
     state,
 )
 from migrations.schema.definitions import Action, Guard, Index, Table
@@ -129,7 +129,7 @@ GUARDS = (
         "proposal_not_by_viewer",
         "proposal",
         BARRED,
-        f"{seen('NEW.proposer_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
+        f"{has_seen('NEW.proposer_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
     ),
     Guard(
         "carried_approved",

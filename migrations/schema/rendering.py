@@ -14,7 +14,7 @@ TYPES = {
     "postgresql": {"{key}": "BIGSERIAL NOT NULL", "{number}": "BIGINT", "{bytes}": "BYTEA"},
 }
 BY_KEYS = ("plan_cache_mode = force_generic_plan", "enable_hashjoin = off", "enable_mergejoin = off")
-"""What a guard asks is looked up by keys: one plan serves every row, and a row is not worth reading a table for."""
+"""Conditions of guards look rows up by keys: one plan serves every row, and a row is not worth reading a table for."""
 READS_TIME = re.compile(r"timestamp|time zone|::date|to_char", re.IGNORECASE)
 
 
@@ -24,7 +24,7 @@ def execute(connection: Connection, statement: str) -> None:
 
 
 def wording(sql: Sql, dialect: str) -> str:
-    """What one of the databases reads, on one line."""
+    """Return the SQL text for one of the databases, on one line."""
     text = getattr(sql, dialect) if isinstance(sql, Both) else sql
     if dialect == "sqlite":
         text = text.replace("IS DISTINCT FROM", "IS NOT")  # which SQLite knows before 3.39, too
@@ -36,29 +36,29 @@ def wording(sql: Sql, dialect: str) -> str:
 
 def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
     """Create tables with their indexes, each after those to which it refers."""
-    known = {table.name: table for table in tables}
-    targets = {name: {target for _, _, target in table.lines if target} - {name} for name, table in known.items()}
+    tables_by_name = {table.name: table for table in tables}
+    targets = {table.name: {target for _, _, target in table.lines if target} - {table.name} for table in tables}
     for name in TopologicalSorter(targets).static_order():
-        execute(connection, table_statement(known[name], connection.dialect.name))
-        for index in known[name].indexes:
+        execute(connection, table_statement(tables_by_name[name], connection.dialect.name))
+        for index in tables_by_name[name].indexes:
             kind, where = "UNIQUE INDEX" if index.unique else "INDEX", f" WHERE {index.where}" if index.where else ""
             execute(connection, f"CREATE {kind} {index.name} ON {name} ({index.columns}){where}")
 
 
 def table_statement(table: Table, dialect: str) -> str:
-    """CREATE TABLE with every constraint under its name."""
-    made = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
-    made += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({condition})" for name, condition in table.checks.items()]
+    """Return the CREATE TABLE statement, with every constraint under its name."""
+    definitions = [f"{name} {_type(kind, dialect)}" for name, kind, _ in table.lines]
+    definitions += [f"CONSTRAINT ck_{table.name}_{name} CHECK ({check})" for name, check in table.checks.items()]
     if dialect == "postgresql":
-        made += [f"CONSTRAINT ck_{table.name}_{name}_moment CHECK ({name} ~ '{MOMENT}')" for name in table.times]
-    made += [
+        definitions += [f"CONSTRAINT ck_{table.name}_{name}_moment CHECK ({name} ~ '{MOMENT}')" for name in table.times]
+    definitions += [
         f"CONSTRAINT fk_{table.name}_{name} FOREIGN KEY({name}) REFERENCES {target} (id)"
         for name, _, target in table.lines
         if target
     ]
-    made.append(f"CONSTRAINT pk_{table.name} PRIMARY KEY ({', '.join(table.key)})")
-    made += [f"CONSTRAINT uq_{table.name}_{'_'.join(key)} UNIQUE ({', '.join(key)})" for key in table.unique]
-    return f"CREATE TABLE {table.name} (\n\t" + ",\n\t".join(made) + "\n)"
+    definitions.append(f"CONSTRAINT pk_{table.name} PRIMARY KEY ({', '.join(table.key)})")
+    definitions += [f"CONSTRAINT uq_{table.name}_{'_'.join(key)} UNIQUE ({', '.join(key)})" for key in table.unique]
+    return f"CREATE TABLE {table.name} (\n\t" + ",\n\t".join(definitions) + "\n)"
 
 
 def _type(kind: str, dialect: str) -> str:
@@ -71,7 +71,7 @@ def _type(kind: str, dialect: str) -> str:
 
 
 def general_guards(table: Table, dialect: str) -> Iterator[Guard]:
-    """What keeps the rows of a table as they are."""
+    """Yield the guards that keep the rows of a table unchanged."""
     name, message = table.name, f"{table.name} is append-only"
     if table.no_update:
         yield Guard(f"{name}_no_update", name, message, "TRUE", "UPDATE")
@@ -87,12 +87,12 @@ def create_guards(connection: Connection, tables: Iterable[Table], guards: Itera
     """Create the triggers that refuse rows, and on PostgreSQL those that refuse a transaction without a link."""
     dialect = connection.dialect.name
     for table in tables:
-        own = [guard for guard in guards if guard.table == table.name]
+        guards_of_table = [guard for guard in guards if guard.table == table.name]
         if dialect == "postgresql" and table.joint:
-            joint = [guard for guard in own if guard.operation == "INSERT" and not guard.alone]
+            joint = [guard for guard in guards_of_table if guard.operation == "INSERT" and not guard.alone]
             _create_joint_guard(connection, table.name, joint)
-            own = [guard for guard in own if guard not in joint]
-        for guard in (*own, *general_guards(table, dialect)):
+            guards_of_table = [guard for guard in guards_of_table if guard not in joint]
+        for guard in (*guards_of_table, *general_guards(table, dialect)):
             create_guard(connection, guard)
         if dialect == "postgresql":
             _create_statement_guards(connection, table)
@@ -105,12 +105,12 @@ def create_guard(connection: Connection, guard: Guard) -> None:
     else:
         when = f" WHEN ({guard.only})" if guard.only else ""
         row = "OLD" if guard.operation == "DELETE" else "NEW"
-        source = f"BEGIN {guard.waits} {_asked(guard)} RETURN {row}; END"
+        source = f"BEGIN {guard.waits} {_refusal_statements(guard)} RETURN {row}; END"
         _create_trigger(connection, guard.name, f"BEFORE {guard.operation} ON {guard.table} FOR EACH ROW{when}", source)
 
 
 def sqlite_guard(guard: Guard) -> str:
-    """The trigger of one guard."""
+    """Return the trigger of one guard."""
     denied = wording(guard.denied, "sqlite")
     condition = f"{guard.only} AND ({denied})" if guard.only else denied
     return (
@@ -120,30 +120,30 @@ def sqlite_guard(guard: Guard) -> str:
 
 
 def deny(message: str) -> str:
-    """The statement with which a function of PostgreSQL refuses."""
+    """Return the statement with which a function of PostgreSQL refuses."""
     return f"RAISE EXCEPTION 'almoner: {message}' USING ERRCODE = '23514';"
 
 
-def _asked(guard: Guard) -> str:
+def _refusal_statements(guard: Guard) -> str:
     usual = f"IF ({wording(guard.usual, 'postgresql')}) IS FALSE THEN RETURN NEW; END IF; " if guard.usual else ""
     return f"{usual}IF ({wording(guard.denied, 'postgresql')}) THEN {deny(guard.message)} END IF;"
 
 
 def _create_joint_guard(connection: Connection, table: str, guards: list[Guard]) -> None:
-    """One function: first what concerns every row, then what concerns some rows, each in the order of the guards."""
-    asked = _refused([guard for guard in guards if not guard.only])
+    """Create one function for several guards: those of every row first, then those of some, in their order."""
+    conditions = _refused([guard for guard in guards if not guard.only])
     for guard in guards:
         if guard.only:
-            one = _refused([guard])
+            condition = _refused([guard])
             if guard.usual:
-                one = f"IF ({wording(guard.usual, 'postgresql')}) IS NOT FALSE THEN {one} END IF;"
-            asked += f" IF {guard.only} THEN {one} END IF;"
-    source = f"DECLARE denied text; BEGIN {asked} RETURN NEW; END"
+                condition = f"IF ({wording(guard.usual, 'postgresql')}) IS NOT FALSE THEN {condition} END IF;"
+            conditions += f" IF {guard.only} THEN {condition} END IF;"
+    source = f"DECLARE denied text; BEGIN {conditions} RETURN NEW; END"
     _create_trigger(connection, f"{table}_is_sound", f"BEFORE INSERT ON {table} FOR EACH ROW", source)
 
 
 def _refused(guards: list[Guard]) -> str:
-    cases = " ".join(f"WHEN {wording(each.denied, 'postgresql')} THEN 'almoner: {each.message}'" for each in guards)
+    cases = " ".join(f"WHEN {wording(guard.denied, 'postgresql')} THEN 'almoner: {guard.message}'" for guard in guards)
     return (
         f"denied := CASE {cases} END;"
         " IF denied IS NOT NULL THEN RAISE EXCEPTION '%', denied USING ERRCODE = '23514'; END IF;"
@@ -166,7 +166,7 @@ def _create_statement_guards(connection: Connection, table: Table) -> None:
 
 
 def create_deferred_guard(connection: Connection, name: str, table: str, source: str) -> None:
-    """PostgreSQL: what is asked of each new row at the end of its transaction, with the rights of the owner."""
+    """Create a guard of PostgreSQL for the end of the transaction of each new row, with the rights of the owner."""
     properties = "LANGUAGE plpgsql SECURITY DEFINER"
     create_function(connection, Function(name, "", "trigger", properties, source))
     when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
@@ -178,7 +178,8 @@ def create_deferred_guard(connection: Connection, name: str, table: str, source:
 
 def create_action(connection: Connection, action: Action) -> None:
     """Create the trigger that writes after a row is added."""
-    statements, failed = [" ".join(each.split()) for each in action.statements], wording(action.failed, "sqlite")
+    statements = [" ".join(statement.split()) for statement in action.statements]
+    failed = wording(action.failed, "sqlite")
     if connection.dialect.name == "sqlite":
         refusal = f"SELECT RAISE(ABORT, 'almoner: {action.message}') WHERE {failed}"
         body = f"BEGIN {'; '.join((*statements, refusal))}; END"
@@ -189,7 +190,7 @@ def create_action(connection: Connection, action: Action) -> None:
     _create_trigger(connection, action.name, f"AFTER INSERT ON {action.table} FOR EACH ROW", source)
 
 
-def create_function(connection: Connection, made: Function) -> None:
+def create_function(connection: Connection, function: Function) -> None:
     """Create a function of PostgreSQL; nobody but its owner may call it before rights are granted, unless a trigger
     does.
 
@@ -198,18 +199,18 @@ def create_function(connection: Connection, made: Function) -> None:
     are (under `<UTC>-167` it is always next week), so whatever reads or tells a time does it in UTC.
     """
     path = connection.exec_driver_sql("SELECT quote_ident(current_schema()) || ', pg_temp'").scalar()
-    settings = [] if made.settings == "caller" else [f"search_path = {path}"]
-    if made.settings == "keys":
+    settings = [] if function.settings == "caller" else [f"search_path = {path}"]
+    if function.settings == "keys":
         settings += BY_KEYS
-    if READS_TIME.search(made.source):
+    if READS_TIME.search(function.source):
         settings.append("timezone = 'UTC'")
     execute(
         connection,
-        f"CREATE FUNCTION {made.name}({made.arguments}) RETURNS {made.result} {made.properties}"
-        f"{''.join(f' SET {setting}' for setting in settings)} AS $${made.source}$$",
+        f"CREATE FUNCTION {function.name}({function.arguments}) RETURNS {function.result} {function.properties}"
+        f"{''.join(f' SET {setting}' for setting in settings)} AS $${function.source}$$",
     )
-    if made.result != "trigger":
-        execute(connection, f"REVOKE ALL ON FUNCTION {made.name} FROM PUBLIC")
+    if function.result != "trigger":
+        execute(connection, f"REVOKE ALL ON FUNCTION {function.name} FROM PUBLIC")
 
 
 def _create_trigger(connection: Connection, name: str, when: str, source: str) -> None:

@@ -15,12 +15,12 @@ from migrations.schema.conditions import (
     WENT_BACK,
     attempts,
     bars,
-    drawn,
     erased,
+    has_drawn,
     has_entry,
+    has_seen,
     later_than,
     role,
-    seen,
     state,
 )
 from migrations.schema.definitions import Action, Both, Guard, Index, Table
@@ -248,7 +248,7 @@ GUARDS = (
         "request_not_by_viewer",
         "request",
         BARRED,
-        f"{seen('NEW.requester_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
+        f"{has_seen('NEW.requester_id', 'NEW.dataset_id')} AND {bars('NEW.policy_id', 'NEW.dataset_id')}",
     ),
     Guard(
         "request_of_erased",
@@ -398,7 +398,7 @@ GUARDS = (
             SELECT 1 FROM request r
              WHERE r.id = NEW.request_id
               AND r.standing_id IS NOT NULL
-              AND NOT {drawn("1 + " + attempts("r.id"))}
+              AND NOT {has_drawn("1 + " + attempts("r.id"))}
         )
         """,
         only="NEW.to_state = 'running'",

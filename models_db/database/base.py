@@ -39,7 +39,7 @@ _DAY = (
     f"|{_LEAP_YEAR}-02-29)"
 )
 TIME_PATTERN = f"^(?!0000){_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{{6}}Z$"
-"""What a time is written as; on SQLite a guard says it (`migrations.schema.forms`)."""
+"""Pattern of a time as text; on SQLite a guard checks it (`migrations.schema.forms`)."""
 
 
 def check_times(metadata: MetaData) -> None:

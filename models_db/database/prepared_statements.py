@@ -37,7 +37,7 @@ class PreparedStatement:
         self._texts = {"sqlite": sql, "postgresql": _PARAMETER.sub(r"%(\1)s", sql)}
 
     def fetch_rows(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """What it finds, as plain tuples.
+        """Return the rows of the statement, as plain tuples.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -51,7 +51,7 @@ class PreparedStatement:
         preceding_parameters: Mapping[str, Any],
         parameters: Mapping[str, Any],
     ) -> list[Any]:
-        """What it finds when another statement has been carried out; PostgreSQL is told both in one message.
+        """Return the rows after another statement has been executed; PostgreSQL gets both in one message.
 
         Raises:
             DBAPIError: as SQLAlchemy would raise it.
@@ -63,13 +63,13 @@ class PreparedStatement:
         try:
             with wire.connection.pipeline():
                 wire.connection.execute(preceding._texts["postgresql"], preceding_parameters)
-                found = wire.connection.execute(self._texts["postgresql"], parameters)
-            return found.fetchall()  # type: ignore[no-any-return]
+                cursor = wire.connection.execute(self._texts["postgresql"], parameters)
+            return cursor.fetchall()  # type: ignore[no-any-return]
         except wire.dialect.loaded_dbapi.Error as problem:
             raise _database_error(session, wire, self._texts["postgresql"], problem) from problem
 
     def execute_as_transaction(self, session: Session, parameters: Mapping[str, Any]) -> list[Any]:
-        """What it finds as a whole transaction, which PostgreSQL begins, keeps and answers in one message.
+        """Return the row of a whole transaction, which PostgreSQL begins, commits and answers in one message.
 
         Returns: one row, and the transaction is over and durable. Or nothing was done and the transaction goes on: on
             SQLite, where something was done before, where the database refuses the statement, and where it finds no row
@@ -86,12 +86,12 @@ class PreparedStatement:
         ):
             return []
         session.info[COMMITTING] = True
-        found = self._execute_and_commit(session, wire, parameters)
+        rows = self._execute_and_commit(session, wire, parameters)
         session.info[COMMITTING] = False
-        if not found or found[0][-1] is None:
+        if not rows or rows[0][-1] is None:
             return []
         session.commit()  # the server has done it, so this sends nothing
-        return found
+        return rows
 
     def _execute_and_commit(
         self, session: Session, wire: _DriverConnection, parameters: Mapping[str, Any]
@@ -99,13 +99,13 @@ class PreparedStatement:
         text = self._texts["postgresql"]
         wire.connection.autocommit = True
         try:
-            found: list[Any] = wire.connection.execute(text, parameters).fetchall()
+            rows: list[Any] = wire.connection.execute(text, parameters).fetchall()
         except wire.dialect.loaded_dbapi.IntegrityError:
             return []  # undone by the server
         except wire.dialect.loaded_dbapi.Error as problem:
             raise _database_error(session, wire, text, problem) from problem
         else:
-            return found
+            return rows
         finally:
             if wire.connection.info.transaction_status == _TRANSACTION_IDLE:
                 wire.connection.autocommit = False
@@ -130,16 +130,16 @@ class PreparedStatement:
 
 
 def _driver_connection(session: Session) -> _DriverConnection:
-    kept: _DriverConnection | None = session.info.get(_CONNECTION_KEY)
-    if kept is None or kept.transaction is not session.get_transaction():
+    cached: _DriverConnection | None = session.info.get(_CONNECTION_KEY)
+    if cached is None or cached.transaction is not session.get_transaction():
         connection = session.connection()
         raw = connection.connection.driver_connection
-        kept = session.info[_CONNECTION_KEY] = _DriverConnection(session.get_transaction(), raw, connection.dialect)
-    return kept
+        cached = session.info[_CONNECTION_KEY] = _DriverConnection(session.get_transaction(), raw, connection.dialect)
+    return cached
 
 
 def _has_unwritten_rows(session: Session) -> bool:
-    """Whether the session still has rows to write."""
+    """Return whether the session still has rows to write."""
     return bool(session.new or session.dirty or session.deleted)
 
 
@@ -149,7 +149,7 @@ def forget_connection(session: Session) -> None:
 
 
 def _database_error(session: Session, wire: _DriverConnection, text: str, problem: Any) -> Any:
-    """The driver's error as SQLAlchemy's; a connection that is lost is not used again."""
+    """Return the driver's error as SQLAlchemy's; a connection that is lost is not used again."""
     base = wire.dialect.loaded_dbapi.Error
     lost = wire.dialect.is_disconnect(problem, wire.connection, None)
     if lost:

@@ -39,7 +39,7 @@ class _Slice:
     left: float
 
     def allows(self, now: float) -> bool:
-        """Whether a free turn may be taken now, whoever waits."""
+        """Return whether a free turn may be taken now, whoever waits."""
         return now - self.left >= SLICE_SECONDS or now - self.began < SLICE_SECONDS
 
 
@@ -65,7 +65,7 @@ def acquire_turn(path: str, info: dict[str, Any]) -> None:
 
 
 def _acquired(folder: str, log: int, info: dict[str, Any]) -> bool:
-    """Whether the turn came: at once to newcomers and within a slice, else in the queue."""
+    """Return whether the turn came: at once to newcomers and within a slice, else in the queue."""
     now = time.monotonic()
     had: _Slice | None = info.get(_SLICE_KEY)
     at_once = (had is None or had.allows(now)) and _try_lock(log)

@@ -1,4 +1,4 @@
-"""Whether a policy allows a request. There is no answer to be overlooked: a check returns nothing or raises."""
+"""Checks of a request against the policy. A check returns nothing or raises, so no answer can be overlooked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class PolicyBounds:
 
 @dataclass(frozen=True)
 class PolicySubject:
-    """What a policy looks at in a request."""
+    """Parts of a request that a policy restricts."""
 
     dataset: str
     mechanism: str
@@ -43,7 +43,7 @@ class PolicySubject:
 
     @classmethod
     def from_request(cls, body: Mapping[str, Any]) -> "PolicySubject":
-        """Read it from a canonical request: the same words before it is submitted and when it is about to run."""
+        """Read the subject from a canonical request; submission and run read the same body."""
         parts = [part for invocation in body["plan"]["invocations"] for part in invocation["instalments"]]
         return cls(
             dataset=body["dataset"]["name"],
@@ -67,7 +67,7 @@ class BrokenRule:
     advice: str
 
     def to_json(self) -> dict[str, str]:
-        """As programs read it."""
+        """Return the rule for `--json`."""
         return {"rule": self.rule, "asked": self.asked, "allowed": self.allowed, "advice": self.advice}
 
 
@@ -82,8 +82,8 @@ def require_allowed(rules: EffectiveRules, bounds: PolicyBounds, subject: Policy
         *_claim_violations(rules, subject),
         *_amount_violations(bounds, subject),
     ]
-    if any(each.rule.startswith("release.") for each in broken):  # who claims too much is told in those figures
-        broken = [each for each in broken if each.rule != "release"]
+    if any(rule.rule.startswith("release.") for rule in broken):  # who claims too much is told in those figures
+        broken = [rule for rule in broken if rule.rule != "release"]
     if broken:
         raise PolicyForbids(subject.dataset, broken)
 
@@ -97,9 +97,9 @@ def _choice_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterato
             yield BrokenRule(rule, value, ", ".join(allowed), f"use one of {', '.join(allowed)}")
     missing = [metric for metric in rules.required if metric not in subject.evaluation]
     if missing:
-        written = ", ".join(subject.evaluation) or "nothing"
+        evaluations = ", ".join(subject.evaluation) or "nothing"
         needed = ", ".join(rules.required)
-        yield BrokenRule("evaluation.required", written, needed, f"add {', '.join(missing)} to `evaluation`")
+        yield BrokenRule("evaluation.required", evaluations, needed, f"add {', '.join(missing)} to `evaluation`")
 
 
 def _claim_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator[BrokenRule]:
@@ -109,8 +109,8 @@ def _claim_violations(rules: EffectiveRules, subject: PolicySubject) -> Iterator
             ("release.delta_max", subject.delta, rules.release.delta_max),
         ):
             if value is not None and value > most:
-                shown = format_decimal(most)
-                yield BrokenRule(rule, format_decimal(value), f"at most {shown}", f"ask for {shown} or less")
+                allowed = format_decimal(most)
+                yield BrokenRule(rule, format_decimal(value), f"at most {allowed}", f"ask for {allowed} or less")
     if rules.delta_below_population and subject.delta is not None:
         yield from _population_violations(subject, subject.delta)
 
@@ -164,10 +164,10 @@ class PolicyForbids(Refused):
     """
 
     def __init__(self, dataset: str, broken: list[BrokenRule]) -> None:
-        told = "; ".join(f"`{each.rule}`: asked {each.asked}, allowed {each.allowed}" for each in broken)
+        violations = "; ".join(f"`{rule.rule}`: asked {rule.asked}, allowed {rule.allowed}" for rule in broken)
         super().__init__(
-            f"The policy does not allow this request on {dataset!r}: {told}.",
-            f"To do: {'; '.join(each.advice for each in broken)}. The rules: `almoner policy show`, {POLICY_PAGE}.",
-            {"dataset": dataset, "broken": [each.to_json() for each in broken]},
+            f"The policy does not allow this request on {dataset!r}: {violations}.",
+            f"To do: {'; '.join(rule.advice for rule in broken)}. The rules: `almoner policy show`, {POLICY_PAGE}.",
+            {"dataset": dataset, "broken": [rule.to_json() for rule in broken]},
         )
         self.broken = tuple(broken)

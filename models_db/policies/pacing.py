@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 
 class CalendarWindow(NamedTuple):
-    """From `opens_at`, included, to `closes_at`, excluded; both in UTC."""
+    """Window of time from `opens_at`, included, to `closes_at`, excluded; both in UTC."""
 
     opens_at: datetime
     closes_at: datetime
 
 
 def pacing_window(period: str, at: datetime) -> CalendarWindow:
-    """The window that `at` lies in. Windows of one period follow each other without gap or overlap.
+    """Return the window that `at` lies in. Windows of one period follow each other without gap or overlap.
 
     Raises:
         ValueError: `at` has no time zone, or the period is neither 'week' nor 'month'.

@@ -26,7 +26,7 @@ MetricValue = Annotated[ExactDecimal, Field(max_digits=30, decimal_places=12)]
 
 
 def _format_number(value: object) -> object:
-    """The number of a format; a bool or text that only looks like one is a mistake."""
+    """Return the number of a format; a bool or text that only looks like one is a mistake."""
     if type(value) is not int or value != 1:
         raise ValueError("this almoner reads format 1")
     return value
@@ -88,7 +88,7 @@ class MetricBound(_RuleModel):
         return self
 
     def admits(self, value: Decimal) -> bool:
-        """Whether `value` lies inside, the ends included."""
+        """Return whether `value` lies inside, the ends included."""
         return (self.min is None or self.min <= value) and (self.max is None or value <= self.max)
 
     def __str__(self) -> str:
@@ -204,19 +204,21 @@ class Policy(_RuleModel):
     """What is different for a dataset, by its name."""
 
     def rules_for(self, dataset: str) -> EffectiveRules:
-        """What this policy demands of releases of `dataset`."""
-        other, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
-        evaluation = self.evaluation if other.evaluation is None else other.evaluation
+        """Return what this policy demands of releases of `dataset`."""
+        dataset_rules, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
+        evaluation = self.evaluation if dataset_rules.evaluation is None else dataset_rules.evaluation
         return EffectiveRules(
-            spend=other.approvals.spend or approvals.spend,
-            publish=other.approvals.publish or approvals.publish,
-            proposal=other.approvals.proposal or approvals.proposal,
-            release=other.release or self.release,
+            spend=dataset_rules.approvals.spend or approvals.spend,
+            publish=dataset_rules.approvals.publish or approvals.publish,
+            proposal=dataset_rules.approvals.proposal or approvals.proposal,
+            release=dataset_rules.release or self.release,
             delta_below_population=(
-                self.delta_below_population if other.delta_below_population is None else other.delta_below_population
+                self.delta_below_population
+                if dataset_rules.delta_below_population is None
+                else dataset_rules.delta_below_population
             ),
-            mechanisms=other.mechanisms or self.mechanisms,
-            models=other.models or self.models,
+            mechanisms=dataset_rules.mechanisms or self.mechanisms,
+            models=dataset_rules.models or self.models,
             required=MappingProxyType(evaluation.required),
             pacing=self.pacing,
             overrides=evaluation.overrides == "allowed",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DatasetTerms:
-    """What is different for one dataset; None leaves it as the policy has it."""
+    """Terms of one dataset that differ from the policy; None leaves a term as the policy has it."""
 
     dataset: str
     spend_approvals: int | None

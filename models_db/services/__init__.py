@@ -1,1 +1,1 @@
-"""What may be done to the tables, each in one transaction."""
+"""Operations on the tables, each in one transaction."""

@@ -240,17 +240,17 @@ def _sqlite_engine(url: str) -> Engine:
 
 
 def stored_text(stored: bytes) -> str:
-    """What a column of text holds: bytes that are no UTF-8, which only another program writes, stop no reader."""
+    """Decode a column of text; bytes that are no UTF-8, which only another program writes, stop no reader."""
     return stored.decode("utf-8", "replace")
 
 
 def _file_identity(path: str | None) -> tuple[int, int] | None:
-    """Which file the path names now."""
+    """Return which file the path names now."""
     try:
-        found = os.stat(path or "")
+        status = os.stat(path or "")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:

@@ -87,8 +87,8 @@ def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
     connection.text_factory = stored_text
     try:
         for pragma in ("query_only=ON", "trusted_schema=OFF", "schema_version"):  # the last one reads the file
-            with closing(connection.execute(f"PRAGMA {pragma}")) as said:
-                said.fetchall()
+            with closing(connection.execute(f"PRAGMA {pragma}")) as cursor:
+                cursor.fetchall()
     except sqlite3.OperationalError:
         connection.close()
         raise
@@ -96,11 +96,11 @@ def _open_read_only(file: Path | None, query: str) -> sqlite3.Connection:
 
 
 def _file_state(file: Path | None) -> tuple[int, ...]:
-    """Changes whenever the file does."""
+    """Return a value that changes whenever the file does."""
     if file is None or not os.path.lexists(file):
         return ()
-    found = file.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read_only_postgresql(url: str) -> Engine:

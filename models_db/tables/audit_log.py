@@ -30,7 +30,7 @@ class AuditLink(Base):
 
     @property
     def computed_hash(self) -> str:
-        """The hash this link must have, from its own columns."""
+        """Return the hash that this link must have, from its own columns."""
         return digest(
             {
                 "seq": str(self.seq),
@@ -85,7 +85,7 @@ class Restoration(Base):
 
 
 class PendingLink(Base):
-    """What a transaction on PostgreSQL has recorded and not yet told; empty between transactions."""
+    """A row that a transaction on PostgreSQL has recorded and that has no link yet; empty between transactions."""
 
     __tablename__ = "pending_link"
 

@@ -42,7 +42,7 @@ class DatasetVersion(Base):
 
 
 class PartitionScheme(Base):
-    """How units fall into blocks, fixed when the account is opened (PRIVACY §3)."""
+    """Partition of units into blocks, fixed when the account is opened (PRIVACY §3)."""
 
     __tablename__ = "partition_scheme"
 
@@ -106,7 +106,7 @@ class Erasure(Base):
 
 
 class ErasedVersion(Base):
-    """What an erasure leaves of one version: the keyed mark of the remaining content; None where nothing is left."""
+    """Rest of one version after an erasure: the keyed mark of the remaining content; None where nothing is left."""
 
     __tablename__ = "erased_version"
     __table_args__ = (UniqueConstraint("erasure_id", "version_id"),)

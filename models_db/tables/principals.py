@@ -121,7 +121,7 @@ class PolicyVersion(Base):
 
 
 class PolicyRule(Base):
-    """What a policy demands for one dataset, where that differs; None leaves it as the policy has it."""
+    """Rules of a policy for one dataset, where they differ; None leaves a rule as the policy has it."""
 
     __tablename__ = "policy_rule"
     __table_args__ = (UniqueConstraint("policy_id", "dataset"),)

@@ -10,7 +10,7 @@ INTERNAL_VIEW_KINDS = ("computed", "shown")
 
 
 class Request(Base):
-    """What an analyst asks for, in canonical JSON; its digest is what the spend gate approves."""
+    """Request of an analyst, in canonical JSON; the spend gate approves its digest."""
 
     __tablename__ = "request"
 
@@ -99,7 +99,7 @@ class Withdrawal(Base):
 
 
 class Lease(Base):
-    """Who is running a request right now. Advisory: what fences a late runner is the state of its holds."""
+    """Lease of the process that runs a request. Advisory: the state of its holds fences a late runner."""
 
     __tablename__ = "lease"
 
@@ -111,7 +111,7 @@ class Lease(Base):
 
 
 class Artifact(Base):
-    """What an attempt produced, in quarantine; its digest covers every file, so the publish gate approves bytes."""
+    """Output of an attempt, in quarantine; its digest covers every file, so the publish gate approves bytes."""
 
     __tablename__ = "artifact"
     __table_args__ = (UniqueConstraint("request_id", "attempt"),)

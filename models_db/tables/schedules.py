@@ -10,7 +10,7 @@ SCHEDULE_CHANGE_KINDS = ("paused", "resumed", "ended")
 
 
 class Schedule(Base):
-    """When the configuration of a standing authorisation is to be asked for; what it may cost stands there."""
+    """Recurring moments at which a standing authorisation's configuration is requested; it also bounds the cost."""
 
     __tablename__ = "schedule"
     __table_args__ = (

@@ -36,12 +36,12 @@ class Amount:
         return Amount(self.rho * times, self.delta * times)
 
     def fits(self, limit: "Amount") -> bool:
-        """Whether this amount is affordable out of `limit`."""
+        """Return whether this amount is affordable out of `limit`."""
         return self.rho <= limit.rho and self.delta <= limit.delta
 
     def count_in(self, limit: "Amount") -> int | None:
-        """How often this amount is affordable out of `limit`; None if it is nothing."""
-        fits = [whole // each for whole, each in ((limit.rho, self.rho), (limit.delta, self.delta)) if each]
+        """Return how often this amount is affordable out of `limit`; None if it is nothing."""
+        fits = [whole // cost for whole, cost in ((limit.rho, self.rho), (limit.delta, self.delta)) if cost]
         return min(fits) if fits else None
 
     @property
@@ -56,13 +56,13 @@ class Amount:
 
 
 def total_amount(amounts: "list[Amount]") -> Amount:
-    """The sum of `amounts`."""
+    """Return the sum of `amounts`."""
     return Amount(sum(a.rho for a in amounts), sum(a.delta for a in amounts))
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What is reserved for the requests that name it (`scope`)."""
+    """Amount that is reserved for the requests that name it (`scope`)."""
 
     name: str
     cap: Amount
@@ -71,5 +71,5 @@ class Envelope:
 
     @property
     def held(self) -> Amount:
-        """What running releases have reserved in it."""
+        """Amount that running releases have reserved in it."""
         return self.cap - self.spent - self.left

@@ -21,7 +21,7 @@ class InvalidJson(ValueError):
 
 
 def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_DEPTH, halves: bool = False) -> Any:
-    """The value that `source` is.
+    """Parse a JSON text within bounds.
 
     Args:
         halves: whether text may hold half of a surrogate pair, which no file can hold; the caller looks for it then.
@@ -33,16 +33,16 @@ def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_D
     if nesting_depth(text, most_depth) > most_depth:
         raise InvalidJson(f"it is nested deeper than {most_depth} levels")
     try:
-        found = _DECODER.decode(text)
+        value = _DECODER.decode(text)
         if not halves and "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as problem:
         raise InvalidJson(f"line {problem.lineno}: it is not JSON") from None
     except UnicodeEncodeError:
         raise InvalidJson("half of a surrogate pair stands in it") from None
     except RecursionError:
         raise InvalidJson("it is nested too deeply") from None
-    return found
+    return value
 
 
 def nesting_depth(text: str, enough: int) -> int:
@@ -59,11 +59,11 @@ def nesting_depth(text: str, enough: int) -> int:
     return deepest
 
 
-def _decode_text(given: str | bytes, most_bytes: int) -> str:
-    if len(given) > most_bytes:
+def _decode_text(raw: str | bytes, most_bytes: int) -> str:
+    if len(raw) > most_bytes:
         raise InvalidJson(f"it is longer than {most_bytes:,} bytes")
     try:
-        text = given if isinstance(given, str) else given.decode()
+        text = raw if isinstance(raw, str) else raw.decode()
         size = len(text.encode())
     except UnicodeError:
         raise InvalidJson("it is not UTF-8 text") from None
@@ -82,10 +82,10 @@ def _with_digit_bound(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _parse_finite(digits: str) -> float:
-    found = float(digits)
-    if found in (float("inf"), float("-inf")):
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
         raise InvalidJson("a number is too large")
-    return found
+    return number
 
 
 def _refuse_constant(_: str) -> None:
@@ -93,10 +93,10 @@ def _refuse_constant(_: str) -> None:
 
 
 def _require_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise InvalidJson("a key is there twice")
-    return made
+    return fields
 
 
 _DECODER = json.JSONDecoder(

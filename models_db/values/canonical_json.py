@@ -17,7 +17,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 def encode_canonical(value: Json) -> bytes:
-    """The one UTF-8 encoding of `value`: keys in UTF-16 order, no spaces.
+    """Return the one UTF-8 encoding of `value`: keys in UTF-16 order, no spaces.
 
     Raises:
         TypeError: a float, a non-string key or any other type.

@@ -34,7 +34,7 @@ class PrivacyEvent:
     relation: str = "add_or_remove_one"
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form."""
+        """Return the stable stored form."""
         return {
             "mechanism": self.mechanism,
             "count": self.count,

@@ -12,7 +12,7 @@ class Gate(StrEnum):
 
     @property
     def subject(self) -> str:
-        """What is decided on there: `request` or `proposal`."""
+        """Subject of decisions at the gate: `request` or `proposal`."""
         return "proposal" if self is Gate.PROPOSAL else "request"
 
 

@@ -20,7 +20,7 @@ CONDITIONAL_CLAIM: Final = (
 
 @dataclass(frozen=True)
 class ViewingRecord:
-    """Who has seen unprotected figures of an account.
+    """Viewers of unprotected figures of an account.
 
     Attributes:
         since: the day (UTC) on which they were first seen, '2026-11-23'.
@@ -32,7 +32,7 @@ class ViewingRecord:
 
     @property
     def sentence(self) -> str:
-        """The whole of it in words, with names."""
+        """Sentence that states the record in words, with names."""
         first = f"Unprotected figures of this account were first seen on {self.since}; they were seen by {self.names}."
         return f"{first} {CONDITIONAL_CLAIM}"
 
@@ -42,7 +42,7 @@ class ViewingRecord:
         return ", ".join(self.people)
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the record for `--json`."""
         return {"since": self.since, "people": list(self.people), "meaning": CONDITIONAL_CLAIM}
 
 

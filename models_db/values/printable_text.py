@@ -16,7 +16,7 @@ def escape_controls(text: object) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Whether a text is UTF-8 without NUL: no database, file name or terminal takes anything else."""
+    """Return whether a text is UTF-8 without NUL: no database, file name or terminal takes anything else."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, as Python spells bytes that are not UTF-8

@@ -11,7 +11,7 @@ from models_db.values.gates import Gate
 
 
 class RequestState(StrEnum):
-    """Where a request is: the end of its last move, and a draft before its first."""
+    """State of a request: the end of its last transition, `draft` before the first."""
 
     DRAFT = "draft"
     SUBMITTED = "submitted"

@@ -50,12 +50,12 @@ def _exact_decimal(value: object) -> object:
     if len(text) > _MOST_DECIMAL_CHARACTERS or not text.isascii() or "_" in text:
         raise ValueError(f"a decimal number of at most {_MOST_DECIMAL_CHARACTERS} characters is needed")
     try:
-        found = Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         raise ValueError("a number is needed") from None
-    if found.is_finite() and not -_MOST_DECIMAL_PLACES <= found.adjusted() <= _MOST_DECIMAL_PLACES:
+    if number.is_finite() and not -_MOST_DECIMAL_PLACES <= number.adjusted() <= _MOST_DECIMAL_PLACES:
         raise ValueError("a number of a usual size is needed")  # written out it would fill the memory
-    return found
+    return number
 
 
 _MOST_DECIMAL_CHARACTERS = 100
@@ -95,12 +95,12 @@ class RequestModel(BaseModel):
 
     @classmethod
     def written_name(cls, name: str) -> str:
-        """What a field is called in files: its alias, where pydantic keeps the name for itself."""
+        """Return the name of a field in files: its alias, where pydantic keeps the name for itself."""
         return cls.model_fields[name].alias or name
 
 
 class Prompt(RequestModel):
-    """What the model is told. Public by declaration: it appears on the card.
+    """Wording of the model's prompt. Public by declaration: it appears on the card.
 
     Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`).
     """
@@ -131,7 +131,7 @@ def _require_calendar_day(day: str) -> str:
 
 
 def normalise_spelling(name: str | int) -> str:
-    """The one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
+    """Return the one spelling of a label or of a group's id: NFC, trimmed of white space; 7 and "7" are one."""
     return unicodedata.normalize("NFC", str(name)).strip()
 
 
@@ -148,12 +148,12 @@ class PublicGroup(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_name(cls, written: Any) -> Any:
+    def _by_name(cls, value: Any) -> Any:
         """A name stands for a group of which nothing is said; like a label's, it may be a whole number."""
-        named = written["id"] if isinstance(written, dict) and "id" in written else written
-        if isinstance(named, str | int) and not isinstance(named, bool):
-            return {**(written if isinstance(written, dict) else {}), "id": normalise_spelling(named)}
-        return written
+        identifier = value["id"] if isinstance(value, dict) and "id" in value else value
+        if isinstance(identifier, str | int) and not isinstance(identifier, bool):
+            return {**(value if isinstance(value, dict) else {}), "id": normalise_spelling(identifier)}
+        return value
 
     @property
     def shown(self) -> str:
@@ -162,7 +162,7 @@ class PublicGroup(RequestModel):
 
 
 def require_distinct_groups(groups: tuple[PublicGroup, ...]) -> tuple[PublicGroup, ...]:
-    """The groups, each with an id of its own."""
+    """Return the groups, each with an id of its own."""
     if len({group.id for group in groups}) != len(groups):
         raise ValueError("each group once")
     return groups
@@ -191,7 +191,7 @@ class PublicMetadata(RequestModel):
 
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
-        """What the ledger keeps with a dataset; nothing is declared where it keeps no text.
+        """Return the metadata that the ledger stores with a dataset; empty where it stores none.
 
         Raises:
             MetadataAltered: the text is not in its format.
@@ -202,26 +202,26 @@ class PublicMetadata(RequestModel):
             raise MetadataAltered from None
 
     def merged_over(self, later: "PublicMetadata | None") -> "PublicMetadata":
-        """This, with what `later` says otherwise or besides."""
-        said = later.model_dump() if later is not None else {}
-        return type(self).model_validate(self.model_dump() | said)
+        """Return this metadata with the fields of `later` over it."""
+        later_fields = later.model_dump() if later is not None else {}
+        return type(self).model_validate(self.model_dump() | later_fields)
 
     def without_groups(self) -> "PublicMetadata":
-        """All of it that is about the dataset as a whole."""
+        """Return the fields that are about the dataset as a whole."""
         return self.model_copy(update={"groups": ()})
 
 
-def _without_group_fields(said: PublicMetadata) -> PublicMetadata:
-    if said.groups:
+def _without_group_fields(metadata: PublicMetadata) -> PublicMetadata:
+    if metadata.groups:
         raise ValueError("a request declares groups in `parameters.groups`; a catalogue is the dataset's")
-    return said
+    return metadata
 
 
-def _parse_cohorts(written: object) -> object:
+def _parse_cohorts(value: object) -> object:
     """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
-    if written is None or written == "newest":
-        return written
-    numbers = list(written) if isinstance(written, list | tuple) else []
+    if value is None or value == "newest":
+        return value
+    numbers = list(value) if isinstance(value, list | tuple) else []
     fit = all(type(number) is int and number >= 1 for number in numbers) and numbers == sorted(set(numbers))
     if not (fit and 1 <= len(numbers) <= MOST_COHORTS):
         raise ValueError("`newest`, or the numbers of cohorts, once each and in ascending order, such as [1, 3]")
@@ -299,12 +299,12 @@ _FIELD_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,60}")
 
 
 def describe_problem(message: str) -> str:
-    """What pydantic says of a field, as a part of a sentence."""
+    """Return pydantic's message about a field, as a part of a sentence."""
     return message.removeprefix("Value error, ")[:1].lower() + message.removeprefix("Value error, ")[1:]
 
 
 def model_to_json(value: object) -> Json:
-    """A validated model's content with decimals as text, fit for canonical JSON."""
+    """Return a validated model's content with decimals as text, fit for canonical JSON."""
     match value:
         case RequestModel():
             return {value.written_name(name): model_to_json(getattr(value, name)) for name in value.stored_fields}
@@ -325,5 +325,5 @@ def model_to_json(value: object) -> Json:
 
 
 def format_decimal(value: Decimal) -> str:
-    """The shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
+    """Return the shortest plain decimal text: 4.0 and 4 are both '4', 1E-7 is '0.0000001'."""
     return format(value.normalize(), "f")

@@ -21,26 +21,26 @@ def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
     How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
     To read the first cohort alone is the same request before there was another one and after.
     """
-    made = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
+    fields = {name: value for name, value in body.items() if (name, value) != ("cohorts", [1])}
     if "rotate_over" not in body and "cohorts" not in body:
-        return made
+        return fields
     plan = dict(cast("Mapping[str, Json]", body["plan"]))
     facts = dict(cast("Mapping[str, Json]", plan["facts"]))
     plan["facts"] = {name: value for name, value in facts.items() if name != BLOCKS_READ}
     if "rotate_over" in body:
         plan["blocks"] = len(cast("Sequence[Json]", plan["blocks"]))
-        made.pop("group")
-    return {**made, "plan": plan}
+        fields.pop("group")
+    return {**fields, "plan": plan}
 
 
 def differing_fields(previous: Mapping[str, Json], current: Mapping[str, Json]) -> list[str]:
-    """The names of the fields in which two configurations differ."""
+    """Return the names of the fields in which two configurations differ."""
     absent = object()  # a field that is null is not one that is not there
     return sorted(name for name in {*previous, *current} if previous.get(name, absent) != current.get(name, absent))
 
 
 def describe_differences(differs: Sequence[str]) -> str:
-    """Why a request does not come under a standing authorisation, in words."""
+    """Describe why a standing authorisation does not cover a request."""
     plain = ", ".join(f"`{name}`" for name in differs if name not in _DIFFERENCE_REASONS)
     reasons = [_DIFFERENCE_REASONS[name] for name in differs if name in _DIFFERENCE_REASONS]
     if plain:
@@ -49,7 +49,7 @@ def describe_differences(differs: Sequence[str]) -> str:
 
 
 def cost_of(body: Mapping[str, Json]) -> Amount:
-    """What the plan of a canonical request costs every block that it may read."""
+    """Return the cost of a canonical request's plan to every block that it may read."""
     plan = cast("dict[str, Any]", body["plan"])
     parts = [part for invocation in plan["invocations"] for part in invocation["instalments"]]
     return total_amount([Amount(int(part["rho"]), int(part["delta"])) for part in parts])

@@ -36,10 +36,10 @@ def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> Non
         if on_postgresql(session):
             _RESERVE_FUNCTION.fetch_rows(session, {**encode_plan(plan), "at": utc_now(), "actor": actor_id})
             return
-        made = BudgetStep([], [], [])
+        step = BudgetStep([], [], [])
         for planned in plan:
-            _reserve_invocation(session, actor_id, planned, made)
-        link_step(session, actor_id, made)
+            _reserve_invocation(session, actor_id, planned, step)
+        link_step(session, actor_id, step)
 
 
 def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
@@ -50,26 +50,26 @@ def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int,
     """
     with translate_refusals(session):
         if on_postgresql(session):
-            given = {
+            hold_rows = {
                 "holds": encode_array(hold for hold, _ in entries),
                 "kinds": encode_array(kind for _, kind in entries),
             }
-            _ENTER_FUNCTION.fetch_rows(session, {**given, "at": utc_now(), "actor": actor_id})
+            _ENTER_FUNCTION.fetch_rows(session, {**hold_rows, "at": utc_now(), "actor": actor_id})
             return
-        made = [_insert_entry(session, actor_id, hold, kind) for hold, kind in entries]
-        link_step(session, actor_id, BudgetStep([], [], made))
+        entry_rows = [_insert_entry(session, actor_id, hold, kind) for hold, kind in entries]
+        link_step(session, actor_id, BudgetStep([], [], entry_rows))
 
 
-def _reserve_invocation(session: Session, actor_id: int, planned: PlannedHold, made: BudgetStep) -> None:
+def _reserve_invocation(session: Session, actor_id: int, planned: PlannedHold, step: BudgetStep) -> None:
     require_shallow("invocation", planned.invocation)
     invocation = {**planned.invocation, "created_at": utc_now(), "created_by": actor_id}
     number = _INSERT_INVOCATION.execute_insert(session, invocation)
-    made.invocations.append({**invocation, "id": number})
+    step.invocations.append({**invocation, "id": number})
     for account, instalment, rho, delta in planned.holds:
         hold = {"invocation_id": number, "account_id": account, "instalment": instalment, "rho": rho, "delta": delta}
         hold_id = _INSERT_HOLD.execute_insert(session, hold)
-        made.holds.append({**hold, "id": hold_id})
-        made.entries.append(_insert_entry(session, actor_id, hold_id, "HOLD"))
+        step.holds.append({**hold, "id": hold_id})
+        step.entries.append(_insert_entry(session, actor_id, hold_id, "HOLD"))
 
 
 def _insert_entry(session: Session, actor_id: int, hold: int, kind: str) -> Values:
@@ -93,7 +93,7 @@ _INSERT_ENTRY = PreparedStatement(
 
 
 def encode_plan(plan: Sequence[PlannedHold]) -> Values:
-    """What the door to holds is told of a plan: its invocations, and its holds as parallel arrays."""
+    """Return a plan as arguments of the hold function: its invocations, and its holds as parallel arrays."""
     holds = [(number, *hold) for number, planned in enumerate(plan, 1) for hold in planned.holds]
     places, accounts, instalments, rhos, deltas = map(encode_array, zip(*holds, strict=True)) if holds else ["{}"] * 5
     plans = json.dumps([dict(planned.invocation) for planned in plan])
@@ -102,7 +102,7 @@ def encode_plan(plan: Sequence[PlannedHold]) -> Values:
 
 
 def encode_array(values: Iterable[int | str]) -> str:
-    """Numbers or plain words as PostgreSQL writes an array."""
+    """Encode numbers or plain words as an array literal of PostgreSQL."""
     return f"{{{','.join(map(str, values))}}}"
 
 

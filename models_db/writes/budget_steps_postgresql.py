@@ -27,8 +27,8 @@ def reserve_in_one_statement(
     if not any(planned.holds for planned in plan):
         return False
     under: Values = {"root": root, "blocks": encode_array(blocks), "many": len(blocks)}
-    given: Values = {**encode_plan(plan), **under, "at": utc_now(), "actor": actor_id, "request": request_id}
-    return bool(_RESERVE_WHOLE.execute_as_transaction(session, given))
+    parameters: Values = {**encode_plan(plan), **under, "at": utc_now(), "actor": actor_id, "request": request_id}
+    return bool(_RESERVE_WHOLE.execute_as_transaction(session, parameters))
 
 
 def arm_in_one_statement(
@@ -49,10 +49,10 @@ def arm_in_one_statement(
     """
     token, until = lease or (None, None)
     request, attempt, sequence, instalment = which
-    given: Values = {"request": request, "attempt": attempt, "sequence": sequence, "instalment": instalment,
+    parameters: Values = {"request": request, "attempt": attempt, "sequence": sequence, "instalment": instalment,
                      "token": token, "until": until, "root": root, "blocks": encode_array(blocks)}  # fmt: skip
-    found = _ARM_WHOLE.execute_as_transaction(session, {**given, "at": utc_now(), "actor": actor_id})
-    return Amount(found[0][0], found[0][1]) if found else None
+    rows = _ARM_WHOLE.execute_as_transaction(session, {**parameters, "at": utc_now(), "actor": actor_id})
+    return Amount(rows[0][0], rows[0][1]) if rows else None
 
 
 # To lock says nothing, and what says nothing is not NULL.

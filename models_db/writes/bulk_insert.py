@@ -12,7 +12,7 @@ from models_db.writes.pending_links import add_pending
 
 
 def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
-    """Insert rows of one table, through the door and past the guards that `insert.insert_row` knows.
+    """Insert rows of one table, with the same function and guards as `insert.insert_row`.
 
     Args:
         kind: the table.
@@ -33,8 +33,8 @@ def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> N
         else:
             newest = session.scalar(text(f"SELECT max(id) FROM {kind.__tablename__}")) or 0  # noqa: S608
             session.connection().execute(insert(kind.__table__), list(rows))  # type: ignore[arg-type]
-            made = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
-            add_pending(session, kind.__tablename__, [{**each, "id": n} for each, n in zip(rows, made, strict=True)])
+            row_ids = session.scalars(text(f"SELECT id FROM {kind.__tablename__} WHERE id > {newest} ORDER BY id"))  # noqa: S608
+            add_pending(session, kind.__tablename__, [{**row, "id": n} for row, n in zip(rows, row_ids, strict=True)])
 
 
 _BULK_INSERT_FUNCTION = text("SELECT count(*) FROM almoner_record(:kind, CAST(:rows AS jsonb))")

@@ -18,7 +18,7 @@ _GUARD = re.compile(r"almoner: ([^\n]+)")
 _CONSTRAINT = re.compile(r"\b(?:ck|fk)_\w+")
 _CAP_GUARDS = ("the cap would be passed", "ck_account_rho", "ck_account_delta")
 _NO_JSON = "malformed JSON"
-"""What SQLite says where a guard reads a text that is no JSON; PostgreSQL's guard says the rule itself."""
+"""Message of SQLite where a guard reads a text that is no JSON; PostgreSQL's guard names the rule itself."""
 _PLAN_GUARD = "a request says its plan"
 _DELEGATION_GUARD = "a delegation ends as the policy says"
 _DUPLICATE_GUARD = "has recorded this already"
@@ -99,11 +99,11 @@ def translate_database_errors() -> Iterator[None]:
 
 
 def _error_for(refusal: BaseException | None) -> AlmonerError:
-    said = str(refusal)
-    if any(name in said for name in _CAP_GUARDS):
+    message = str(refusal)
+    if any(name in message for name in _CAP_GUARDS):
         return CapExceeded("The account's cap would be passed.")
-    if found := _GUARD.search(said):
-        rule = found.group(1).strip()
+    if guard := _GUARD.search(message):
+        rule = guard.group(1).strip()
         if rule == _DELEGATION_GUARD:
             return DelegationTooLong(rule)
         if rule == _CLOCK_GUARD:
@@ -118,5 +118,5 @@ def _error_for(refusal: BaseException | None) -> AlmonerError:
         or getattr(refusal, "sqlstate", None) in _UNIQUE_CODES
     ):
         return AlreadyRecorded()
-    named = _CONSTRAINT.search(said)
-    return RuleViolated(named.group() if named else "a constraint of the schema")
+    constraint = _CONSTRAINT.search(message)
+    return RuleViolated(constraint.group() if constraint else "a constraint of the schema")

@@ -47,20 +47,21 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
     if not rows:
         return
     table = cast("Table", type(rows[0]).__table__)
-    given = [_row_values(table, row) for row in rows]
+    values = [_row_values(table, row) for row in rows]
     with translate_refusals(session):
-        made = (_insert_by_function if on_postgresql(session) else _insert_rows)(session.connection(), table, given)
-    for row, stored in zip(rows, made, strict=True):
+        insert_values = _insert_by_function if on_postgresql(session) else _insert_rows
+        stored_rows = insert_values(session.connection(), table, values)
+    for row, stored in zip(rows, stored_rows, strict=True):
         for name, value in stored.items():
             setattr(row, name, value)
-    add_pending(session, table.name, [{**each, **stored} for each, stored in zip(given, made, strict=True)])
+    add_pending(session, table.name, [{**row, **stored} for row, stored in zip(values, stored_rows, strict=True)])
     if table.name == "cohort" and not on_postgresql(session):
         for row in rows:
             add_pending(session, "account", _blocks_of_cohort(session, cast("Any", row).id))
 
 
 def _blocks_of_cohort(session: Session, cohort_id: int) -> list[Values]:
-    """The blocks that the database has opened with a cohort."""
+    """Return the blocks that the database has opened with a cohort."""
     return [{"id": number, "kind": "block"} for number in session.scalars(_BLOCKS_OF_COHORT, {"cohort": cohort_id})]
 
 
@@ -109,22 +110,22 @@ def _insert_statement(table: Table) -> ReturningInsert[Any]:
 
 
 def _insert_by_function(connection: Connection, table: Table, rows: Sequence[Values]) -> list[Values]:
-    columns = sorted({name for each in rows for name in each})
-    whole = [{name: each.get(name) for name in columns} for each in rows]
+    columns = sorted({name for row in rows for name in row})
+    whole = [{name: row.get(name) for name in columns} for row in rows]
     stored = connection.execute(_INSERT_FUNCTION, {"kind": table.name, "rows": json.dumps(whole)}).scalars()
-    return [{name: each[name] for name in _STAMPED_COLUMNS if name in each} for each in stored]
+    return [{name: row[name] for name in _STAMPED_COLUMNS if name in row} for row in stored]
 
 
 _INSERT_FUNCTION = text("SELECT made FROM almoner_record(:kind, CAST(:rows AS jsonb)) made")
 
 
 def _row_values(table: Table, row: Base) -> Values:
-    """What the row says; what it leaves open is the database's."""
+    """Return the values that the row sets; the database fills in the others."""
     return {name: value for name, value in vars(row).items() if value is not None and name in table.c}
 
 
 def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
-    """Until the transaction ends nobody else moves these accounts, nor the envelopes and windows of their root."""
+    """Lock these accounts, and the envelopes and windows of their root, until the transaction ends."""
     if on_postgresql(session):
         _LOCK_ACCOUNTS.fetch_rows(session, {"root": root, "blocks": list(blocks)})
 
@@ -132,7 +133,7 @@ def lock_accounts(session: Session, root: int, blocks: Sequence[int]) -> None:
 def query_locked(
     session: Session, root: int, blocks: Sequence[int], query: PreparedStatement, parameters: Values
 ) -> list[Any]:
-    """What is found once these accounts are locked (`lock_accounts`)."""
+    """Return the rows of a query after locking these accounts (`lock_accounts`)."""
     if on_postgresql(session):
         return query.fetch_rows_after(session, _LOCK_ACCOUNTS, {"root": root, "blocks": list(blocks)}, parameters)
     return query.fetch_rows(session, parameters)
@@ -142,25 +143,25 @@ _LOCK_ACCOUNTS = PreparedStatement("SELECT almoner_lock_accounts(:root, :blocks)
 
 
 def lock_head(session: Session) -> None:
-    """Until the transaction ends nobody else adds a link; for the owner of the tables alone."""
+    """Lock the head of the chain until the transaction ends; for the owner of the tables alone."""
     if on_postgresql(session):
         session.execute(text("SELECT seq FROM audit_head FOR UPDATE"))
 
 
 def lock_request(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else decides on this request."""
+    """Lock the decisions on this request until the transaction ends."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_request(:number)"), {"number": number})
 
 
 def lock_proposal(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else decides on this proposal."""
+    """Lock the decisions on this proposal until the transaction ends."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_proposal(:number)"), {"number": number})
 
 
 def take_lease(session: Session, lease: Lease) -> None:
-    """Put down who runs an attempt, in place of the attempt before."""
+    """Record the lease of an attempt, in place of the attempt before."""
     if on_postgresql(session):
         statement = text("SELECT almoner_lease(:request_id, :attempt, :token, :owner, :expires_at)")
         with translate_database_errors():
@@ -171,10 +172,10 @@ def take_lease(session: Session, lease: Lease) -> None:
 
 
 def renew_lease(session: Session, request_id: int, token: str, expires_at: str) -> bool:
-    """Prolong a lease; False if it is somebody else's now."""
+    """Prolong a lease; return False if another attempt has taken it."""
     statement = _RENEW_FUNCTION if on_postgresql(session) else _RENEW_LEASE
-    found = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
-    return any(bool(renewed) for (renewed,) in found)
+    rows = statement.fetch_rows(session, {"request_id": request_id, "token": token, "expires_at": expires_at})
+    return any(bool(renewed) for (renewed,) in rows)
 
 
 _RENEW_FUNCTION = PreparedStatement("SELECT almoner_renew(:request_id, :token, :expires_at)")
@@ -188,5 +189,5 @@ def _lease_values(lease: Lease) -> Mapping[str, Any]:
 
 
 def on_postgresql(session: Session) -> bool:
-    """Whether this ledger is on PostgreSQL."""
+    """Return whether this ledger is on PostgreSQL."""
     return session.get_bind().dialect.name == "postgresql"

@@ -73,7 +73,7 @@ def row_content(table: str, row: Mapping[str, Any]) -> str:
 
 @cache
 def _column_types(table: str) -> Mapping[str, type]:
-    """Which columns of a table are bool or int; all others are text."""
+    """Return which columns of a table are bool or int; all others are text."""
     kinds = {column.name: column.type for column in Base.metadata.tables[table].columns}
     typed = {name: bool if isinstance(kind, Boolean) else int for name, kind in kinds.items()
              if isinstance(kind, Boolean | Integer)}  # fmt: skip
@@ -99,23 +99,23 @@ def as_text(value: Any) -> Any:
 
 
 def digest_of_contents(contents: Iterable[str]) -> str:
-    """The digest of rows that are spelled out, in the order of their ids."""
+    """Return the digest of rows that are spelled out, in the order of their ids."""
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
 def encode_ranges(ids: Iterable[int]) -> str:
-    """Numbers as ranges: '3-7,9'."""
-    found: list[list[int]] = []
+    """Encode numbers as ranges: '3-7,9'."""
+    ranges: list[list[int]] = []
     for number in sorted(ids):
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
-    """What a link says of some rows of one table, by id."""
+    """Return the entry of a link for some rows of one table, by id."""
     return {
         "table": table,
         "ids": encode_ranges(rows),
@@ -124,11 +124,11 @@ def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
 
 
 def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
-    """The body of a link: what its view tells, without what is empty, and its rows."""
-    said: dict[str, Json] = {
+    """Return the body of a link: what its view tells, without what is empty, and its rows."""
+    body: dict[str, Json] = {
         name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
     }
     for name in ("several_roles", "governed"):  # a number on SQLite
-        if said.get(name) in (0, 1):
-            said[name] = bool(said[name])
-    return encode_canonical({**said, "rows": list(rows)}).decode()
+        if body.get(name) in (0, 1):
+            body[name] = bool(body[name])
+    return encode_canonical({**body, "rows": list(rows)}).decode()

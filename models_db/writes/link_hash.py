@@ -7,7 +7,7 @@ from json.encoder import encode_basestring as quoted
 def link_hash(
     seq: int, prev_hash: str, at: str, actor: str, kind: str, dataset: str | None, request_id: int | None, body: str
 ) -> str:
-    """What `Audit.computed_hash` gives.
+    """Return the SHA-256 hash of a link, as `Audit.computed_hash` does.
 
     Raises:
         TypeError: a value is of another type than its column's.

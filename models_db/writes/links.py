@@ -27,7 +27,7 @@ ID_BATCH = 5_000
 
 
 def record_links(session: Session) -> int | None:
-    """Tell what the transaction has recorded and not told. Returns the number of its last link, None without one.
+    """Add links for the recorded rows of the transaction. Returns the number of the last link, None without one.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -37,40 +37,40 @@ def record_links(session: Session) -> int | None:
         return None
     if session.get_bind().dialect.name == "postgresql":
         with translate_database_errors():
-            made: int | None = session.execute(_LINK_FUNCTION).scalar()
-            return made
+            count: int | None = session.execute(_LINK_FUNCTION).scalar()
+            return count
     close_claims(session)
     return [_append_group(session, group) for group in group_by_link(pending)][-1]
 
 
 def _append_group(session: Session, group: Sequence[PendingRow]) -> int:
     lead, *others = group
-    told = dict(view_of(session, lead.table, [lead.id])[lead.id])
+    view = dict(view_of(session, lead.table, [lead.id])[lead.id])
     rows = [name_rows(lead.table, row_contents(session, lead.table, [lead.id]))]
-    for table in sorted({each.table for each in others}):
-        rows += [name_rows(table, row_contents(session, table, [each.id for each in others if each.table == table]))]
-    body = link_body(told, rows)
-    return append_link(session, told["link_actor"], told["link_kind"], body, told["link_dataset"], told["link_request"])
+    for table in sorted({row.table for row in others}):
+        rows += [name_rows(table, row_contents(session, table, [row.id for row in others if row.table == table]))]
+    body = link_body(view, rows)
+    return append_link(session, view["link_actor"], view["link_kind"], body, view["link_dataset"], view["link_request"])
 
 
 def view_of(session: Session, table: str, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
-    """What links of some rows of a table tell, by id."""
+    """Return the views of some rows of a table for their links, by id."""
     query = f"SELECT * FROM link_of_{table} WHERE row_id IN ({_id_list(ids)})"  # noqa: S608  (names and integers)
     rows = session.connection().exec_driver_sql(query).mappings()
     return {row["row_id"]: _with_request_fields(dict(row)) for row in rows}
 
 
 def _with_request_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Three fields of a request, which the view of PostgreSQL reads by itself."""
+    """Add three fields of a request, which the view of PostgreSQL reads by itself."""
     if "asked" not in row:
         return row
-    told = {name: value for name, value in row.items() if name != "asked"}
+    fields = {name: value for name, value in row.items() if name != "asked"}
     try:
         body = json.loads(row["asked"])
     except (TypeError, ValueError, RecursionError):  # altered: no link says so
-        return told
-    given = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
-    return told | {name: _value_text(value) for name, value in given.items() if value is not None}
+        return fields
+    asked = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
+    return fields | {name: _value_text(value) for name, value in asked.items() if value is not None}
 
 
 def _value_text(value: Any) -> str:
@@ -78,13 +78,13 @@ def _value_text(value: Any) -> str:
 
 
 def row_contents(session: Session, table: str, ids: Sequence[int]) -> dict[int, str]:
-    """Some rows of a table, spelled out, by id."""
-    found: dict[int, str] = {}
+    """Return the contents of some rows of a table, by id."""
+    contents: dict[int, str] = {}
     for first in range(0, len(ids), ID_BATCH):
         query = f"SELECT * FROM {table} WHERE id IN ({_id_list(ids[first : first + ID_BATCH])})"  # noqa: S608  (as above)
         rows = session.connection().exec_driver_sql(query).mappings()
-        found.update((row["id"], row_content(table, dict(row))) for row in rows)
-    return found
+        contents.update((row["id"], row_content(table, dict(row))) for row in rows)
+    return contents
 
 
 def _id_list(ids: Sequence[int]) -> str:
@@ -92,7 +92,7 @@ def _id_list(ids: Sequence[int]) -> str:
 
 
 def append_link(session: Session, actor: str, kind: str, body: str, dataset: str | None, request_id: int | None) -> int:
-    """Add a link on SQLite; nobody else calls this.
+    """Add a link, on SQLite only.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -126,7 +126,7 @@ class BudgetStep:
 
 
 def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
-    """The link of a step, as `almoner_step` makes it.
+    """Add the link of a step, as `almoner_step` does on PostgreSQL.
 
     Raises:
         ClockWentBack: the newest link is from a later time than now.
@@ -135,28 +135,28 @@ def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
         ((request_id, dataset, actor),) = _ACTOR_OF_INVOCATION.fetch_rows(
             session, {"id": budget_step.invocations[0]["id"], "actor": actor_id}
         )
-        told = hold_view(
+        view = hold_view(
             budget_step.invocations,
             budget_step.holds,
             _blocks_of_accounts(session, {hold["account_id"] for hold in budget_step.holds}),
         )
         kind = "hold"
     else:
-        given = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
-        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, given)
+        lead = {"id": budget_step.entries[0]["hold_id"], "actor": actor_id}
+        ((request_id, dataset, actor, *about),) = _ACTOR_OF_HOLD.fetch_rows(session, lead)
         kind = kind_of({entry["kind"] for entry in budget_step.entries})
-        told = (
+        view = (
             arm_view(*about)
             if kind == "arm"
             else settlement_view(about[0], [entry["kind"] for entry in budget_step.entries])
         )
     tables = (("entry", budget_step.entries), ("hold", budget_step.holds), ("invocation", budget_step.invocations))
     rows = [name_rows(table, {row["id"]: row_content(table, row) for row in made}) for table, made in tables if made]
-    append_link(session, actor, f"ledger.{kind}", link_body(told, rows), dataset, request_id)
+    append_link(session, actor, f"ledger.{kind}", link_body(view, rows), dataset, request_id)
 
 
 def kind_of(entries: set[str]) -> str:
-    """The kind of a step by the kinds of its entries."""
+    """Return the kind of a step by the kinds of its entries."""
     for kinds, name in ((("ARM",), "arm"), (("HOLD",), "hold"), (("RELEASE",), "release"),
                         (("COMMIT", "RELEASE"), "commit"), (("FORFEIT", "RELEASE"), "forfeit")):  # fmt: skip
         if entries <= set(kinds):
@@ -167,12 +167,13 @@ def kind_of(entries: set[str]) -> str:
 def hold_view(
     invocations: Sequence[Mapping[str, Any]], holds: Sequence[Mapping[str, Any]], blocks: Mapping[int, int]
 ) -> dict[str, Json]:
-    """What is told of a reservation; amounts are those of one block.
+    """Return the view of a reservation; amounts are those of one block.
 
     Args:
         blocks: the numbers of the blocks among the accounts of the holds, by account.
     """
-    mechanisms = [str(each["mechanism"]) for each in sorted(invocations, key=lambda each: each["sequence"])]
+    in_sequence = sorted(invocations, key=lambda invocation: invocation["sequence"])
+    mechanisms = [str(invocation["mechanism"]) for invocation in in_sequence]
     of_one = [hold for hold in holds if hold["account_id"] == min(blocks, default=None)]
     amounts: dict[str, Json] = {name: str(sum(hold[name] for hold in of_one)) for name in ("rho", "delta")}
     return {
@@ -184,12 +185,12 @@ def hold_view(
 
 
 def arm_view(attempt: int, sequence: int, instalment: int, rho: int, delta: int) -> dict[str, Json]:
-    """What is told of an instalment that is spent."""
+    """Return the view of an armed instalment."""
     return {"attempt": attempt, "sequence": sequence, "instalment": instalment, "rho": str(rho), "delta": str(delta)}
 
 
 def settlement_view(attempt: int, entries: Sequence[str]) -> dict[str, Json]:
-    """What is told of an attempt whose holds are closed."""
+    """Return the view of an attempt whose holds are closed."""
     released = sum(kind == "RELEASE" for kind in entries)
     return {"attempt": attempt, "armed_holds": len(entries) - released, "released_holds": released}
 

@@ -17,7 +17,7 @@ _ENDED_ATTEMPT = (RequestState.RUNNING, RequestState.APPROVED)
 
 @event.listens_for(Session, "after_rollback")
 def _forget_pending(session: Session) -> None:
-    """What was taken back is not told."""
+    """Forget the pending rows of a transaction that was rolled back."""
     session.info.pop(_PENDING_KEY, None)
 
 
@@ -31,13 +31,13 @@ class PendingRow:
 
 
 def add_pending(session: Session, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Keep in mind that rows were recorded: each with its `id`, accounts and transitions with what they say."""
+    """Add recorded rows as pending: each with its `id`, accounts and transitions with their values."""
     pending: list[PendingRow] = session.info.setdefault(_PENDING_KEY, [])
     pending += [PendingRow(table, row["id"], _row_rank(table, row)) for row in rows]
 
 
 def _row_rank(table: str, row: Mapping[str, Any]) -> int:
-    """As `almoner_pend`."""
+    """Return the rank of a row, in the order of `almoner_pend`."""
     if table == "account" and row.get("kind") == "block":
         return BLOCK_RANK
     narrows = table == "account" and row.get("kind") in ("scope", "pacing")
@@ -47,20 +47,20 @@ def _row_rank(table: str, row: Mapping[str, Any]) -> int:
 
 
 def take_pending(session: Session) -> list[PendingRow]:
-    """What was recorded, once."""
-    found: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
-    return found
+    """Return the pending rows and clear them."""
+    pending: list[PendingRow] = session.info.pop(_PENDING_KEY, [])
+    return pending
 
 
 def group_by_link(pending: Sequence[PendingRow]) -> list[list[PendingRow]]:
-    """The rows of each link, in each the one that it is about first."""
-    top = min((each.rank for each in pending), default=0)
-    found: list[list[PendingRow]] = []
+    """Return the rows of each link, in each the one that it is about first."""
+    top = min((row.rank for row in pending), default=0)
+    groups: list[list[PendingRow]] = []
     before: list[PendingRow] = []
-    for each in pending:
-        if each.rank == top:
-            found.append([each, *before])
+    for row in pending:
+        if row.rank == top:
+            groups.append([row, *before])
             before = []
         else:
-            (found[-1] if found else before).append(each)
-    return found
+            (groups[-1] if groups else before).append(row)
+    return groups

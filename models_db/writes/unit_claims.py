@@ -25,7 +25,7 @@ _MARK_BATCH = 10_000
 
 @event.listens_for(Session, "after_rollback")
 def _forget_claims(session: Session) -> None:
-    """What was taken back is not claimed."""
+    """Forget the claims of a transaction that was rolled back."""
     session.info.pop(_OPEN_CLAIMS_KEY, None)
 
 
@@ -63,7 +63,7 @@ _CLAIM_FUNCTION = text("SELECT almoner_claim_units(:root, CAST(:marks AS bytea[]
 
 
 def _open_claim(session: Session, account_id: int, by: int | None) -> int:
-    """The claim of this transaction for an account, on SQLite."""
+    """Return the claim of this transaction for an account, on SQLite."""
     claims: dict[int, tuple[int, int | None]] = session.info.setdefault(_OPEN_CLAIMS_KEY, {})
     if account_id not in claims:
         newest = session.scalar(text("SELECT max(id) FROM unit_claim")) or 0
@@ -89,24 +89,24 @@ def _digest_claim(session: Session, claim: int, salt: str) -> str:
 
 
 def digest_claims(salts: Mapping[int, str], marks: Iterable[Any]) -> dict[int, str | None]:
-    """The digest of each claim; None of one whose salt or marks have other types than their columns.
+    """Return the digest of each claim; None of one whose salt or marks have other types than their columns.
 
     Args:
         marks: claim, mark, account and cohort of every unit, in the order of the marks; those of no claim are left out.
     """
-    seen = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items() if isinstance(salt, str)}
-    unreadable = set(salts) - set(seen)
+    hashes = {number: hashlib.sha256(salt.encode()) for number, salt in salts.items() if isinstance(salt, str)}
+    unreadable = set(salts) - set(hashes)
     for claim, mark, account, cohort in marks:
-        if claim in seen:
+        if claim in hashes:
             try:
-                seen[claim].update(_spell_mark(mark, account, cohort))
+                hashes[claim].update(_spell_mark(mark, account, cohort))
             except (AttributeError, OverflowError, TypeError):
                 unreadable.add(claim)
-    return {number: None if number in unreadable else seen[number].hexdigest() for number in salts}
+    return {number: None if number in unreadable else hashes[number].hexdigest() for number in salts}
 
 
 def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:
-    """A mark as its claim's digest covers it.
+    """Return a mark as its claim's digest covers it.
 
     Raises:
         AttributeError, OverflowError, TypeError: a value that the columns of a unit cannot have.
@@ -115,7 +115,7 @@ def _spell_mark(mark: bytes, account: int, cohort: int) -> bytes:
 
 
 def _sorted_batches(items: Iterable[ClaimedUnit]) -> Iterator[list[ClaimedUnit]]:
-    """In batches of _MARKS; of every _SORTED of them in order, because neighbours lie on one page of the index."""
+    """Yield batches of _MARKS, every _SORTED marks in order, because neighbours lie on one page of the index."""
     coming = iter(items)
     while near := sorted(islice(coming, _SORT_BATCH)):
         yield from (near[first : first + _INSERT_BATCH] for first in range(0, len(near), _INSERT_BATCH))

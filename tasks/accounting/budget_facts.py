@@ -18,7 +18,7 @@ class BudgetFacts:
 
     @property
     def spent(self) -> Amount:
-        """What never comes back."""
+        """Amount that is spent for good."""
         return self.balance.spent
 
     @property
@@ -32,7 +32,7 @@ class BudgetFacts:
         return self.epsilon_of(self.spent)
 
     def epsilon_of(self, amount: Amount) -> str:
-        """The lifetime epsilon of an amount at the claim's delta, rounded up to four places."""
+        """Return the lifetime epsilon of an amount at the claim's delta, rounded up to four places."""
         return lifetime_epsilon(amount, self.claim.delta_conversion)
 
     def share_of_cap(self, amount: Amount) -> Decimal:

@@ -66,7 +66,7 @@ def bounded_range(eta: Exact) -> Amount:
 
 
 def replace_one(amount: Amount, *, one_hot: bool = False) -> Amount:
-    """The replace-one figure of a rho stated for add/remove-one (PRIVACY §1), for display beside it.
+    """Return the replace-one figure of a rho stated for add/remove-one (PRIVACY §1), for display beside it.
 
     Replacing is removing and adding: twice the sensitivity, four times rho (Bun and Steinke, Proposition
     1.9). On one-hot statistics with Gaussian noise two entries change by one each: sqrt(2) times, so twice.

@@ -85,7 +85,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
 
 
 def dp_event_from_json(stored: Json) -> DpEvent:
-    """The event that nested JSON without floats says (see `tasks.accounting.dp_events`).
+    """Return the event in nested JSON without floats (see `tasks.accounting.dp_events`).
 
     Raises:
         NotReportable: it is not an event of dp-accounting's vocabulary.
@@ -120,7 +120,7 @@ def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountan
 def _without_discrete_laplace(event: DpEvent) -> DpEvent:
     """`event` with `ZCDpEvent` for discrete Laplace: x tanh(x/2), x the parameter times the sensitivity."""
     if isinstance(event, ComposedDpEvent):
-        return ComposedDpEvent([_without_discrete_laplace(one) for one in event.events])
+        return ComposedDpEvent([_without_discrete_laplace(part) for part in event.events])
     if isinstance(event, SelfComposedDpEvent):
         return SelfComposedDpEvent(_without_discrete_laplace(event.event), event.count)
     if isinstance(event, dp_event.DiscreteLaplaceDpEvent):

@@ -17,7 +17,7 @@ from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, spent_epsilon
 
 @lru_cache(maxsize=4096)
 def lifetime_claim(epsilon: str, delta: str) -> LifetimeClaim:
-    """The lifetime claim (epsilon, delta) and the integer caps that enforce it.
+    """Return the lifetime claim (epsilon, delta) and the integer caps that enforce it.
 
     Raises:
         InvalidTarget, InexactNumber: no claim can be made from them.
@@ -51,7 +51,7 @@ def require_derived(what: str, stored: LifetimeClaim) -> LifetimeClaim:
 
 @lru_cache(maxsize=4096)  # it searches, and lists and pages ask for the same amounts again
 def lifetime_epsilon(amount: Amount, delta_conversion: int) -> str:
-    """The epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
+    """Return the epsilon of `amount` at a delta of `delta_conversion` (units of 1e-18), rounded up to four places."""
     if not amount.rho:
         return "0"
     epsilon = spent_epsilon(amount, Decimal(delta_conversion) / DELTA_UNIT)

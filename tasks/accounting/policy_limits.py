@@ -12,7 +12,7 @@ from tasks.accounting import rounding, zcdp
 
 
 def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
-    """The integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
+    """Return the integers that hold for one dataset; the window's amount only where the lifetime `cap` is given.
 
     rho_max is the largest rho with delta(rho, epsilon_max) <= delta_max, as for a lifetime cap (PRIVACY §2): whatever
     epsilon and delta within the limits a release claims, it charges no more.
@@ -28,12 +28,12 @@ def bounds_of(rules: EffectiveRules, cap: Amount | None = None) -> PolicyBounds:
 
 
 def window_of(pacing: PacingRule, cap: Amount) -> Amount:
-    """What one window may reserve of a lifetime cap; divided first, as the database does: integers stay small."""
+    """Return the share of a lifetime cap for one window; divided first, as the database does: integers stay small."""
     return Amount(cap.rho // 1000 * pacing.permille, cap.delta // 1000 * pacing.permille)
 
 
 def terms_of(policy: Policy) -> PolicyTerms:
-    """What the ledger keeps of a policy.
+    """Return the terms of a policy that the ledger stores.
 
     Raises:
         InvalidTarget: its limits, or those for a dataset, buy less than the ledger can count.

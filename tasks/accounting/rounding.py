@@ -30,7 +30,7 @@ _LARGEST_EXPONENT = 400
 
 
 def exact(value: Exact) -> Fraction:
-    """The number `value` denotes, exactly.
+    """Return the number `value` denotes, exactly.
 
     Args:
         value: an int, a Fraction, a Decimal, or text such as "4.0", "1e-7" or "9/10".
@@ -55,38 +55,38 @@ def exact(value: Exact) -> Fraction:
 
 
 def charge_rounded_up(rho: Real, delta: Real = Fraction(0)) -> Amount:
-    """The smallest amount that covers `rho` (zCDP) and `delta` (failure probability): both rounded up."""
+    """Return the smallest amount that covers `rho` (zCDP) and `delta` (failure probability): both rounded up."""
     return Amount(math.ceil(upper(rho) * RHO_UNIT), math.ceil(upper(delta) * DELTA_UNIT))
 
 
 def cap_rounded_down(rho: Real, delta: Real = Fraction(0)) -> Amount:
-    """The largest amount that stays within `rho` and `delta`: both rounded down."""
+    """Return the largest amount that stays within `rho` and `delta`: both rounded down."""
     return Amount(math.floor(lower(rho) * RHO_UNIT), math.floor(lower(delta) * DELTA_UNIT))
 
 
 def enclose(value: Fraction) -> Interval:
-    """The tightest interval of this precision around an exact number."""
+    """Return the tightest interval of this precision around an exact number."""
     return iv.mpf(value.numerator) / iv.mpf(value.denominator)
 
 
 def upper(value: Real) -> Fraction:
-    """The upper bound of an enclosed number, or an exact number itself."""
+    """Return the upper bound of an enclosed number, or an exact number itself."""
     return value if isinstance(value, Fraction) else Fraction(*to_rational(value._mpi_[1]))
 
 
 def lower(value: Real) -> Fraction:
-    """The lower bound of an enclosed number, or an exact number itself."""
+    """Return the lower bound of an enclosed number, or an exact number itself."""
     return value if isinstance(value, Fraction) else Fraction(*to_rational(value._mpi_[0]))
 
 
 def float_above(value: Fraction) -> float:
-    """The smallest double that is at least `value`."""
+    """Return the smallest double that is at least `value`."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def float_below(value: Fraction) -> float:
-    """The largest double that is at most `value`."""
+    """Return the largest double that is at most `value`."""
     return -float_above(-value)
 
 
@@ -109,7 +109,7 @@ def terminating(value: Fraction) -> Decimal:
 
 
 def _multiplicity(number: int, prime: int) -> int:
-    """How often `prime` divides `number`."""
+    """Return how often `prime` divides `number`."""
     times = 0
     while number % prime == 0:
         number, times = number // prime, times + 1
@@ -117,7 +117,7 @@ def _multiplicity(number: int, prime: int) -> int:
 
 
 def _moderate(number: Decimal) -> bool:
-    """Whether turning `number` into a fraction is cheap: "1e-999999999" would fill the memory."""
+    """Return whether turning `number` into a fraction is cheap: "1e-999999999" would fill the memory."""
     return abs(number.adjusted()) <= _LARGEST_EXPONENT and len(number.as_tuple().digits) <= _LARGEST_EXPONENT
 
 

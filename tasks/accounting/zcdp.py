@@ -61,7 +61,7 @@ class LifetimeCap:
 
 
 def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_SHARE) -> LifetimeCap:
-    """The caps of a dataset's account for a lifetime (epsilon, delta) claim.
+    """Return the caps of a dataset's account for a lifetime (epsilon, delta) claim.
 
     Args:
         fail_share: the part of delta, in [0, 1), kept for mechanisms with a failure probability.
@@ -87,7 +87,7 @@ def lifetime_cap(epsilon: Exact, delta: Exact, fail_share: Exact = DEFAULT_FAIL_
 
 
 def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amount:
-    """What one release may charge under an (epsilon, delta) claim.
+    """Return the amount that one release may charge under an (epsilon, delta) claim.
 
     Args:
         fail_share: the part of delta, in [0, 1), that its mechanisms need for failing; the rest is for the conversion.
@@ -103,7 +103,7 @@ def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amoun
 
 
 def spent_epsilon(amount: Amount, delta_conv: Exact) -> Decimal:
-    """The epsilon that `amount.rho` has cost at `delta_conv`, rounded up: for display beside rho.
+    """Return the epsilon that `amount.rho` has cost at `delta_conv`, rounded up: for display beside rho.
 
     The claim it belongs to has delta = delta_conv + amount.delta.
     """
@@ -111,7 +111,7 @@ def spent_epsilon(amount: Amount, delta_conv: Exact) -> Decimal:
 
 
 def epsilon_of(rho: int, delta: Exact) -> Decimal:
-    """The smallest epsilon for which `rho` (units of 1e-12) is (epsilon, delta)-DP, rounded up to 12 places.
+    """Return the smallest epsilon for which `rho` (units of 1e-12) is (epsilon, delta)-DP, rounded up to 12 places.
 
     Raises:
         InvalidTarget: delta is not in (0, 1).
@@ -131,7 +131,7 @@ def epsilon_of(rho: int, delta: Exact) -> Decimal:
 
 
 def rho_of(epsilon: Exact, delta: Exact) -> int:
-    """The largest rho, in whole units of 1e-12, for which delta(rho, epsilon) <= delta.
+    """Return the largest rho, in whole units of 1e-12, for which delta(rho, epsilon) <= delta.
 
     Raises:
         InvalidTarget: epsilon or delta is out of range.
@@ -168,7 +168,7 @@ def _verify(x: Fraction, rho: Fraction, epsilon: Fraction, delta: Fraction) -> N
 
 
 def _witness(rising: Callable[[float], float]) -> Fraction:
-    """The x > 0 at which a rising function crosses zero, to double precision: bisection in ln x."""
+    """Return the x > 0 at which a rising function crosses zero, to double precision: bisection in ln x."""
     low, high = -300.0, 300.0
     for _ in range(80):
         middle = (low + high) / 2

@@ -10,15 +10,15 @@ Stored = Literal["<f4", "<f8", "<i8"]
 
 
 def text_of(array: NDArray[Any], stored: Stored) -> str:
-    """The numbers of an array, row by row; its shape is told elsewhere."""
+    """Return the numbers of an array, row by row; its shape is stored elsewhere."""
     return b64encode(array.astype(stored).tobytes()).decode("ascii")
 
 
 def array_of(text: str, stored: Stored) -> NDArray[Any]:
-    """The numbers again, one-dimensional, in this machine's order of bytes, and writable.
+    """Return the numbers again, one-dimensional, in this machine's order of bytes, and writable.
 
     Raises:
         TypeError, ValueError: it is no such text.
     """
-    kept = np.frombuffer(b64decode(text, validate=True), stored)
-    return kept.astype(kept.dtype.newbyteorder("="))
+    array = np.frombuffer(b64decode(text, validate=True), stored)
+    return array.astype(array.dtype.newbyteorder("="))

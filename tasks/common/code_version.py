@@ -16,14 +16,14 @@ LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
 def code_digest() -> str:
     """SHA-256 over the source of the five rooms, templates included: exactly this runs what the spend gate approves."""
     root = Path(models_db.__file__).parent.parent
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for room in ROOMS:
         for path in sorted(path for path in (root / room).rglob("*") if path.suffix in SOURCES):
-            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def library_versions() -> dict[str, str]:
-    """The libraries that decide what a run computes."""
+    """Return the libraries that decide what a run computes."""
     return {name: version(name) for name in LIBRARIES}

@@ -51,7 +51,7 @@ def open_regular_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def measure(path: Path) -> dict[str, str | int]:
-    """SHA-256 and size of a plain file."""
+    """Return SHA-256 and size of a plain file."""
     hasher, size = hashlib.sha256(), 0
     with open_regular_file(path) as file:
         while chunk := file.read(_CHUNK):
@@ -61,12 +61,12 @@ def measure(path: Path) -> dict[str, str | int]:
 
 
 def file_facts(data: bytes) -> dict[str, str | int]:
-    """SHA-256 and size of the content of a file."""
+    """Return SHA-256 and size of the content of a file."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
-    """The whole of a plain file of moderate size, at most so many bytes."""
+    """Read a plain file of moderate size, up to a limit of bytes."""
     with open_regular_file(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -75,12 +75,12 @@ def read_document(path: Path, most: int = _LARGEST_DOCUMENT) -> bytes:
 
 
 def encode_json(value: Json) -> bytes:
-    """`value` as the one content a JSON file of ours can have: its canonical bytes and a newline."""
+    """Encode a value as the one content of a JSON file of almoner: its canonical bytes and a newline."""
     return encode_canonical(value) + b"\n"
 
 
 def decode_json(data: bytes, name: str) -> Json:
-    """The value whose `encode_json` is `data`.
+    """Return the value whose `encode_json` is `data`.
 
     Raises:
         FileUnfit: not JSON, or not in its canonical form (a float, a repeated key, another spelling).

@@ -13,7 +13,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.ASCII)
 
 
 def split_url(url: str) -> SplitResult:
-    """An address in its parts. What is wrong with one is told without repeating it: it may hold a secret."""
+    """Split an address into its parts. Errors do not repeat the address: it may hold a secret."""
     if not url.isascii() or any(character.isspace() or not character.isprintable() for character in url):
         raise ValueError("an address has no spaces and ASCII characters alone")
     try:
@@ -42,7 +42,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     if host == "localhost":
         return True
     try:
@@ -52,5 +52,5 @@ def is_loopback(host: str) -> bool:
 
 
 def is_external(model: str) -> bool:
-    """Whether a request's `model` names an endpoint."""
+    """Return whether a request's `model` names an endpoint."""
     return model.startswith(PREFIX)

@@ -14,23 +14,23 @@ _reporter: ContextVar[Reporter | None] = ContextVar("almoner_progress", default=
 
 
 def report(what: str, done: int, total: int) -> None:
-    """Tell whoever listens that `done` of `total` steps of `what` are done."""
+    """Report to the listener that `done` of `total` steps of `what` are done."""
     if listener := _reporter.get():
         listener(what, done, total)
 
 
 def tell(line: str) -> None:
-    """Tell whoever listens something that should be known before the work is done."""
+    """Send the listener a message that should be shown before the work is done."""
     if teller := _teller.get():
         teller(line)
 
 
 @contextmanager
 def listening(reporter: Reporter, teller: Teller | None = None) -> Iterator[None]:
-    """Send the reports of the block to `reporter`, and what it tells to `teller`."""
-    token, told = _reporter.set(reporter), _teller.set(teller)
+    """Send the reports of the block to `reporter`, and its messages to `teller`."""
+    token, teller_token = _reporter.set(reporter), _teller.set(teller)
     try:
         yield
     finally:
         _reporter.reset(token)
-        _teller.reset(told)
+        _teller.reset(teller_token)

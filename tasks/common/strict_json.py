@@ -9,12 +9,12 @@ MOST_BYTES = 16 << 20
 
 
 def parsed(raw: str) -> dict[str, Any] | None:
-    """The one JSON object (RFC 8259) that `raw` is, None if it is anything else.
+    """Return the one JSON object (RFC 8259) that `raw` is, None if it is anything else.
 
     No key twice, no NaN or infinity, no number too large for a float, valid Unicode: what parses can be written again.
     """
     try:
-        found = parse_json(raw, most_bytes=MOST_BYTES)
+        value = parse_json(raw, most_bytes=MOST_BYTES)
     except InvalidJson:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -16,7 +16,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 
 class Strict(BaseModel):
-    """A value with exactly the declared fields: what is not on the list is not published."""
+    """A value with exactly the declared fields: only declared fields are published."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def read_as(model: type[Model], value: Json, name: str) -> Model:
-    """The content `value` of the file `name`, as a `model`.
+    """Return the content `value` of the file `name`, as a `model`.
 
     Raises:
         FileUnfit: with the first field that does not fit.
@@ -39,6 +39,6 @@ def read_as(model: type[Model], value: Json, name: str) -> Model:
 
 
 def figure(value: Decimal) -> str:
-    """A decimal as a plain figure, without trailing zeros and without rounding."""
+    """Format a decimal as a plain figure, without trailing zeros and without rounding."""
     text = format(value, "f")
     return re.sub(r"\.?0+$", "", text) if "." in text else text

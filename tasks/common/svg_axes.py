@@ -21,26 +21,26 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], begin: float, end: float, margin: float = 0.05) -> "Axis":
-        """One that holds all `values`, with room on both sides for that share of their spread."""
+        """Return an axis that holds all `values`, with room on both sides for that share of their spread."""
         low, high = min(values), max(values)
         spread = (high - low) or abs(high) or 1.0
         power = 10.0 ** math.floor(math.log10(spread / 4))
-        step = next(each * power for each in (1, 2, 5, 10) if each * power >= spread / 4)
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= spread / 4)
         start = math.floor((low - spread * margin) / step)
         last = math.ceil((high + spread * margin) / step)
         return cls(start * step, step, last - start, begin, end)
 
     def place(self, value: object) -> float:
-        """Where a figure goes."""
+        """Return where a figure goes."""
         share = (float(str(value)) - self.start) / (self.step * self.count)
         return tenth(self.begin + (self.end - self.begin) * share)
 
     def ticks(self) -> list[dict[str, Any]]:
-        """Places and texts of the ticks."""
-        found = [self.start + each * self.step for each in range(self.count + 1)]
-        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in found]
+        """Return places and texts of the ticks."""
+        positions = [self.start + number * self.step for number in range(self.count + 1)]
+        return [{"at": self.place(value), "text": f"{value:.6g}"} for value in positions]
 
 
 def tenth(value: float) -> float:
-    """A place, rounded, so that a page is the same wherever it is made."""
+    """Format a place, rounded, so that a page is the same on every machine."""
     return round(value, 1)

@@ -21,12 +21,14 @@ class TaskFailed(EnvironmentProblem):
 
     @classmethod
     def of(cls, task: str, problem: BaseException) -> "TaskFailed":
-        """What may be said of `problem`."""
+        """Return the error that describes `problem` without its text."""
         return cls(task, type(problem).__name__, _place(problem))
 
 
 def _place(problem: BaseException) -> str:
-    """The innermost frame of ours, as file:line; paths below the installation only."""
+    """Return the innermost frame of ours, as file:line; paths below the installation only."""
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(_ROOT)]
-    own = [f for f in frames if "site-packages" not in f.filename]
-    return f"{Path(own[-1].filename).relative_to(_ROOT)}:{own[-1].lineno}" if own else "an unknown place"
+    own_frames = [f for f in frames if "site-packages" not in f.filename]
+    if not own_frames:
+        return "an unknown place"
+    return f"{Path(own_frames[-1].filename).relative_to(_ROOT)}:{own_frames[-1].lineno}"

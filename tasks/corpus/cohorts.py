@@ -22,7 +22,7 @@ Known: TypeAlias = Callable[[Sequence[bytes]], Mapping[bytes, int]]
 
 @dataclass(frozen=True)
 class Cohorts:
-    """What says of which cohort a unit is.
+    """Assignment of units to cohorts.
 
     Attributes:
         newest: the cohort of every unit that the account does not know.
@@ -36,15 +36,15 @@ class Cohorts:
         """Write the cohort of every unit into a store file that is being made; its transaction is open.
 
         Raises:
-            StoreNotWritable, and whatever `known` raises.
+            StoreNotWritable, and whatever `cohorts_by_mark` raises.
         """
         last = 0
         while units := self._next(connection, last):
-            known = self.known([mark for _, mark in units])
+            cohorts_by_mark = self.known([mark for _, mark in units])
             with named_problems():
                 connection.executemany(
                     "UPDATE units SET cohort = ? WHERE number = ?",
-                    [(known.get(mark, self.newest), number) for number, mark in units],
+                    [(cohorts_by_mark.get(mark, self.newest), number) for number, mark in units],
                 )
             last = units[-1][0]
 

@@ -23,7 +23,7 @@ _SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_st
 
 
 def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool, without: str | None = None) -> str:
-    """The keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
+    """Return the keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
 
     Args:
         named: whether its units are named by a field; ids that were drawn are not part of the content.
@@ -40,12 +40,12 @@ def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool
 
 
 def documents_of(home: ProjectHome, uid: str, unit: str | None = None) -> int:
-    """How many documents a version has, or one unit in it. Private: for the person at the keyboard alone.
+    """Return how many documents a version has, or one unit in it. Private: for the person at the keyboard alone.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
     """
-    return sum(unit is None or found == unit for found, _, _ in iter_content(home, uid))
+    return sum(unit is None or owner == unit for owner, _, _ in iter_content(home, uid))
 
 
 def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
@@ -57,11 +57,11 @@ def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
     """
     corpus = open_corpus(home, uid)
     with incoming(home) as folder, named_problems():
-        made = folder / DATABASE
-        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _copy(corpus.database, made, unit)
-        sync(made)
-        os.replace(made, corpus.database)
+        database = folder / DATABASE
+        os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _copy(corpus.database, database, unit)
+        sync(database)
+        os.replace(database, corpus.database)
         sync(corpus.database.parent)
 
 
@@ -76,12 +76,12 @@ def remove_beside(home: ProjectHome, uid: str) -> None:
 
 
 def strangers(home: ProjectHome, uid: str) -> list[Path]:
-    """Files in a version's folder that are not its store."""
+    """Return the files in a version's folder that are not its store."""
     return sorted(path for path in version_folder(home, uid).iterdir() if path.name != DATABASE)
 
 
-def _copy(source: Path, made: Path, unit: str) -> None:
-    with closing(sqlite3.connect(made.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
+def _copy(source: Path, target: Path, unit: str) -> None:
+    with closing(sqlite3.connect(target.absolute().as_uri(), uri=True, isolation_level=None)) as connection:
         connection.executescript(_SETTINGS + SCHEMA)
         connection.execute("ATTACH ? AS old", (f"{source.absolute().as_uri()}?mode=ro",))
         connection.execute("BEGIN")

@@ -35,7 +35,7 @@ _COUNTS = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM units)
 
 @dataclass(frozen=True)
 class IngestedVersion:
-    """What the ledger records of a new version. The counts and marks are private (PRIVACY §7).
+    """Facts of a new version that the ledger records. The counts and marks are private (PRIVACY §7).
 
     Attributes:
         uid: random, 32 hexadecimal digits; says nothing about the content.
@@ -98,12 +98,12 @@ def ingest(
     before = source_state(source)
     with closing(opened) as documents, incoming(home) as folder:
         mark = source_mark(overlap_key, source_digest(source)).hex()
-        kept = _Kept(erased, overlap_key)
-        watched = kept.of(_watched(documents, progress, before.size))
+        kept_units = _Kept(erased, overlap_key)
+        watched = kept_units.of(_watched(documents, progress, before.size))
         counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field, cohorts)
         if source_state(source) != before:
             raise SourceChanged(source)
-        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept.left_out)
+        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept_units.left_out)
         put_in_place(home, folder, version.uid)
         try:
             record(version)
@@ -124,7 +124,7 @@ class _Kept:
     left_out: int = 0
 
     def of(self, documents: Iterator[SourceDocument]) -> Iterator[SourceDocument]:
-        """Those that are kept."""
+        """Yield the documents of units that were not erased."""
         for document in documents:
             unit = document.unit
             if self.erased and unit is not None and mark_of(self.overlap_key, unit).hex() in self.erased:
@@ -134,7 +134,7 @@ class _Kept:
 
 
 def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int) -> Iterator[SourceDocument]:
-    """The same documents, reporting as they pass."""
+    """Yield the same documents, reporting as they pass."""
     progress(0, total)
     for count, document in enumerate(documents, 1):
         yield document
@@ -177,8 +177,8 @@ def _write(
 def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Source, overlap_key: bytes) -> None:
     unit = document.unit if document.unit is not None else random_unit()
     with named_problems():
-        found = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
-        number = found[0] if found else _insert_unit(connection, unit, mark_of(overlap_key, unit))
+        row = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
+        number = row[0] if row else _insert_unit(connection, unit, mark_of(overlap_key, unit))
         try:
             connection.execute(
                 "INSERT INTO documents (unit, document_id, text, label) VALUES (?, ?, ?, ?)",

@@ -48,17 +48,17 @@ class PartitionScheme:
         return self._dealt(unit, cohort, self.blocks)
 
     def reads(self, unit: str, cohort: int = 1) -> bool:
-        """Whether the unit is in any of the blocks; of a whole partition every unit of its cohorts is."""
+        """Return whether the unit is in any of the blocks; of a whole partition every unit of its cohorts is."""
         return 1 <= cohort <= self.cohorts
 
     def _dealt(self, unit: str, cohort: int, whole: int) -> int:
         if not 1 <= cohort <= self.cohorts:
             return NOWHERE
-        each = whole // self.cohorts
-        return (cohort - 1) * each + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % each
+        per_cohort = whole // self.cohorts
+        return (cohort - 1) * per_cohort + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % per_cohort
 
     def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
-        """The unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
+        """Return the unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
 
         Args:
             unit: a normalised unit id.
@@ -115,7 +115,7 @@ class SomeBlocks(PartitionScheme):
 
     @classmethod
     def of(cls, scheme: PartitionScheme, read: Sequence[int]) -> "SomeBlocks":
-        """The blocks `read` of a dataset's partition.
+        """Return the blocks `read` of a dataset's partition.
 
         Raises:
             ValueError: they are none, or not of that partition in ascending order.
@@ -126,13 +126,13 @@ class SomeBlocks(PartitionScheme):
         return cls(scheme.key, len(numbers), scheme.cohorts, scheme.blocks, numbers)
 
     def block_of(self, unit: str, cohort: int = 1) -> int:
-        """The place of the unit's block among those that are read; `NOWHERE` for every other."""
+        """Return the place of the unit's block among those that are read; `NOWHERE` for every other."""
         number = self._dealt(unit, cohort, self.whole)
         place = bisect_left(self.read, number)
         return place if place < len(self.read) and self.read[place] == number else NOWHERE
 
     def reads(self, unit: str, cohort: int = 1) -> bool:
-        """Whether the unit is in one of them."""
+        """Return whether the unit is in one of them."""
         return self.block_of(unit, cohort) != NOWHERE
 
 

@@ -74,13 +74,13 @@ class Corpus:
     database: Path
 
     def unit_count(self) -> int:
-        """How many units there are. Private: for mechanisms and internal metrics, never a denominator."""
+        """Return how many units there are. Private: for mechanisms and internal metrics, never a denominator."""
         with _reading(self.database) as connection:
             (count,) = connection.execute("SELECT count(*) FROM units").fetchone()
             return int(count)
 
     def texts(self, label: str | None = None) -> Iterator[str]:
-        """Every document's text in the order of the source; for internal metrics (PRIVACY §7).
+        """Yield every document's text in the order of the source; for internal metrics (PRIVACY §7).
 
         Args:
             label: only documents that carry it.
@@ -115,8 +115,8 @@ class Corpus:
             StoreBusy, StoreUnreadable.
         """
         with _reading(self.database) as connection:
-            found = connection.execute("SELECT field FROM labelling").fetchone()
-            return None if found is None else str(found[0])
+            row = connection.execute("SELECT field FROM labelling").fetchone()
+            return None if row is None else str(row[0])
 
     def require_labels(self) -> None:
         """Check that labels were kept.
@@ -132,11 +132,11 @@ class Corpus:
         scheme: PartitionScheme,
         scheme_id: str,
         batches_per_block: int,
-        wanted: Collection[Place],
+        places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
-        """The rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
+        """Return the rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
 
         Which rows a batch has, and in which order, depends on the units in it alone. With labels, a unit is read under
         at most `most` of those that its documents carry (`PartitionScheme.labels_of`), with a row for each: its
@@ -147,7 +147,7 @@ class Corpus:
             scheme: the dataset's partition.
             scheme_id: names the split into batches; may differ between releases.
             batches_per_block: the public number of batches in every block, and under every label of it.
-            wanted: the batches to read, which must have been armed (PRIVACY §6).
+            places: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
             most: the public contribution bound: how many rows a unit has at most. What is charged for one batch is
                 charged to each unit so often.
@@ -159,7 +159,7 @@ class Corpus:
         """
         if labels:
             self.require_labels()
-        rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(wanted)}
+        rows: dict[Place, list[tuple[bytes, UnitDocuments]]] = {place: [] for place in sorted(places)}
         _require_inside(rows, scheme.blocks, max(len(labels), 1), batches_per_block)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
@@ -178,7 +178,7 @@ class Corpus:
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
-        """Every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
+        """Yield every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
 
         With labels, a unit is read as in `batches`: under one of those that its documents carry, or not at all. Units
         come in the order of the source, so that whoever uses this must not let the order matter; no more than one of
@@ -202,7 +202,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class PartOfCorpus(Corpus):
-    """What of a version is in some blocks: no method of it reads a unit of another.
+    """Part of a version in some blocks: no method of it reads a unit of another block.
 
     Attributes:
         part: those blocks; the only partition that it can be read by.
@@ -212,11 +212,11 @@ class PartOfCorpus(Corpus):
 
     @classmethod
     def of(cls, corpus: Corpus, part: SomeBlocks) -> "PartOfCorpus":
-        """The part of a version that lies in some blocks."""
+        """Return the part of a version that lies in some blocks."""
         return cls(corpus.uid, corpus.database, part)
 
     def unit_count(self) -> int:
-        """How many units those blocks have. Private, as `Corpus.unit_count`."""
+        """Return how many units those blocks have. Private, as `Corpus.unit_count`."""
         with _reading(self.database) as connection:
             return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
@@ -233,18 +233,18 @@ class PartOfCorpus(Corpus):
         scheme: PartitionScheme,
         scheme_id: str,
         batches_per_block: int,
-        wanted: Collection[Place],
+        places: Collection[Place],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> dict[Place, list[UnitDocuments]]:
-        """As `Corpus.batches`, of those blocks."""
+        """Return the same as `Corpus.batches`, of those blocks."""
         self._require(scheme)
-        return super().batches(scheme, scheme_id, batches_per_block, wanted, labels, most)
+        return super().batches(scheme, scheme_id, batches_per_block, places, labels, most)
 
     def each(
         self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
-        """As `Corpus.each`, of those blocks."""
+        """Yield the same as `Corpus.each`, of those blocks."""
         self._require(scheme)
         return super().each(scheme, scheme_id, labels)
 
@@ -254,11 +254,11 @@ class PartOfCorpus(Corpus):
 
 
 class WholeAsked(ValueError):
-    """Somebody would read more of a version than the blocks that a release is charged for."""
+    """Access to more of a version than the blocks that a release is charged for."""
 
 
 def open_corpus(home: ProjectHome, uid: str) -> Corpus:
-    """The version `uid` of the home, for reading.
+    """Return the version `uid` of the home, for reading.
 
     Raises:
         VersionMissing: the home holds no such version.
@@ -272,7 +272,7 @@ def open_corpus(home: ProjectHome, uid: str) -> Corpus:
 
 
 def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
-    """The mark of every unit (32 bytes each) and its cohort, in no meaningful order. Private: for the ledger alone.
+    """Yield every unit's mark (32 bytes) and cohort, in no meaningful order. Private: for the ledger alone.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
@@ -282,7 +282,7 @@ def iter_marks(home: ProjectHome, uid: str) -> Iterator[tuple[bytes, int]]:
 
 
 def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None, str]]:
-    """(unit, document id, text) of every document in the order of the source: what a manifest mark is made of.
+    """Yield (unit, document id, text) of every document in the order of the source, as for a manifest mark.
 
     Raises:
         VersionMissing, StoreBusy, StoreUnreadable: as `open_corpus`.
@@ -295,7 +295,7 @@ def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None,
 
 
 def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, int, list[str]]]:
-    """Every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
+    """Yield every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
 
     Without labels that is every unit; with labels, those that carry at least one of them.
     """
@@ -304,8 +304,8 @@ def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[
             yield number, unit, of, []
         return
     every = connection.execute(_CARRIED)
-    for (number, unit, of), found in groupby(every, key=itemgetter(0, 1, 2)):
-        if carried := [label for *_, label in found if label in labels]:
+    for (number, unit, of), rows in groupby(every, key=itemgetter(0, 1, 2)):
+        if carried := [label for *_, label in rows if label in labels]:
             yield number, unit, of, carried
 
 
@@ -313,17 +313,17 @@ def _row(
     connection: sqlite3.Connection, scheme: PartitionScheme, number: int, unit: str, label: str | None
 ) -> UnitDocuments:
     if label is None:
-        found = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
+        cursor = connection.execute("SELECT text FROM documents WHERE unit = ?", (number,))
     else:
-        found = connection.execute("SELECT text FROM documents WHERE unit = ? AND label = ?", (number, label))
-    texts = [text for (text,) in found]
+        cursor = connection.execute("SELECT text FROM documents WHERE unit = ? AND label = ?", (number, label))
+    texts = [text for (text,) in cursor]
     if len(texts) > 1:  # one text needs no keyed order, and hashing it would read it once more
         texts.sort(key=lambda text: scheme.document_order(unit, text))
     return UnitDocuments(unit, _SEPARATOR.join(texts))
 
 
-def _require_inside(wanted: Collection[Place], blocks: int, labels: int, batches: int) -> None:
-    for block, label, batch in wanted:
+def _require_inside(places: Collection[Place], blocks: int, labels: int, batches: int) -> None:
+    for block, label, batch in places:
         if not (0 <= block < blocks and 0 <= label < labels and 0 <= batch < batches):
             raise ValueError(
                 f"batch {batch} of label {label} of block {block} is outside"
@@ -333,7 +333,7 @@ def _require_inside(wanted: Collection[Place], blocks: int, labels: int, batches
 
 @contextmanager
 def _reading(database: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection whose errors are named; SQLite's own may quote the text they stumble over."""
+    """Open a read-only connection with named errors; SQLite's own errors may quote the text."""
     try:
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:

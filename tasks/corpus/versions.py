@@ -22,12 +22,12 @@ _UID = re.compile(r"[0-9a-f]{32}")
 
 
 def version_uids(home: ProjectHome) -> list[str]:
-    """The uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
+    """Return the uids of the complete versions in the home, sorted, whether or not the ledger knows them."""
     return sorted(entry.name for entry in home.require().corpora.iterdir() if _UID.fullmatch(entry.name))
 
 
 def version_folder(home: ProjectHome, uid: str) -> Path:
-    """The folder of a complete version.
+    """Return the folder of a complete version.
 
     Raises:
         VersionMissing: the home holds no version of that uid.
@@ -40,16 +40,16 @@ def version_folder(home: ProjectHome, uid: str) -> Path:
 
 @contextmanager
 def incoming(home: ProjectHome) -> Iterator[Path]:
-    """A new locked folder for a version to come; whatever is left of it at the end of the block is removed.
+    """Create a locked folder for a new version; any rest of it is removed at the end of the block.
 
     Raises:
         StoreNotWritable: it cannot be made.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with named_problems(), _locked(home.corpora):  # no sweep can see the folder before it is locked
             folder = _incoming_path(home)
             folder.mkdir(mode=0o700)
-            held.enter_context(_locked(folder))
+            stack.enter_context(_locked(folder))
         try:
             yield folder
         finally:
@@ -107,7 +107,7 @@ def sweep_unrecorded(home: ProjectHome, is_recorded: Callable[[str], bool]) -> i
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder on disk before going on."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -140,7 +140,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_live(folder: Path) -> bool:
-    """Whether an ingest still holds the folder (or has just renamed or removed it)."""
+    """Return whether an ingest still holds the folder (or has just renamed or removed it)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Address of a place: a path of this machine, or `s3://bucket/key`; nothing else.
+"""Address of a place: a path of this machine or `s3://bucket/key`; nothing else.
 
-An address is two words, a bucket and a key. It holds no name, password, query or host, so it can be kept in the record.
+An address is a bucket and a key. It holds no user name, password, query or host, so the audit log can hold it.
 """
 
 import re
@@ -14,13 +14,13 @@ from models_db.errors import UsageError
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _LONGEST_KEY: Final = 900
-"""S3 takes 1,024 bytes; a bundle's files are named below the key."""
+"""Bytes of a key; S3 takes 1,024, and the names of a bundle's files follow the key."""
 SCHEMES: Final = ("file", "s3")
 
 
 @dataclass(frozen=True)
 class Address:
-    """An object, or whatever lies below it, in a bucket of an S3-compatible store.
+    """Address of an object, or of all objects below it, in a bucket of an S3-compatible store.
 
     Attributes:
         key: plain names between single slashes, without one at either end; may be empty.
@@ -33,10 +33,10 @@ class Address:
         return f"s3://{self.bucket}/{self.key}" if self.key else f"s3://{self.bucket}"
 
     def __truediv__(self, name: str) -> "Address":
-        """What is called `name` below this address.
+        """Return the address of `name` below this one.
 
         Raises:
-            AddressUnfit: the name is not one plain name.
+            AddressUnfit: `name` is not one plain name.
         """
         if "/" in name:
             raise AddressUnfit("a name holds a slash")
@@ -44,24 +44,24 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """Last part of the key; the bucket where the key is empty."""
         return PurePosixPath(self.key).name or self.bucket
 
 
 Place: TypeAlias = Path | Address
 
 
-def located(text: str) -> Place:
-    """What a person means by `text`: a path, `file:///path`, or `s3://bucket/key`.
+def parse_place(text: str) -> Place:
+    """Parse a place that a person has typed: a path, `file:///path`, or `s3://bucket/key`.
 
     Raises:
-        SchemeUnknown: it begins with another scheme.
-        AddressUnfit: it is no address of an object; what was typed is not repeated, because it may hold a secret.
+        SchemeUnknown: the text begins with another scheme.
+        AddressUnfit: the text is no address of an object; the error does not repeat it, because it may hold a secret.
     """
-    found = _SCHEME.match(text)
-    if found is None:
+    match = _SCHEME.match(text)
+    if match is None:
         return Path(text)
-    scheme, rest = found[1].lower(), text[found.end() :]
+    scheme, rest = match[1].lower(), text[match.end() :]
     if scheme not in SCHEMES:
         raise SchemeUnknown(scheme)
     return _path(text) if scheme == "file" else _address(rest)
@@ -94,7 +94,7 @@ def _checked_key(key: str) -> str:
 
 
 class SchemeUnknown(UsageError):
-    """An address of a kind that is not reached from here."""
+    """Address with a scheme that almoner does not support."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class SchemeUnknown(UsageError):
 
 
 class AddressUnfit(UsageError):
-    """Something that looks like an address and is none."""
+    """Text that looks like an address and is malformed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """Bucket: lookup, listing, reading and writing through fsspec's S3 file system.
 
-What is read is pinned to one state of the object by its entity tag (If-Match); what is created takes a name that is
-free (If-None-Match). Nothing is cached, nothing is deleted, and no bucket is made.
+Reads are pinned to one state of the object by its entity tag (If-Match); new objects take a free name only
+(If-None-Match). Nothing is cached, nothing is deleted, and no bucket is created.
 """
 
 import io
@@ -21,7 +21,7 @@ from tasks.object_storage.errors import (
     ObjectChanged,
     StoreExtraMissing,
     code_of,
-    named,
+    translate_store_errors,
 )
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 _READ_AHEAD: Final = 8 << 20
 _BUFFER: Final = 1 << 20
-_TAKEN: Final = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
-_TALKATIVE: Final = ("botocore", "aiobotocore", "s3fs", "fsspec")
-"""Their debugging output holds signed requests."""
+_NAME_TAKEN: Final = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+_NOISY_LOGGERS: Final = ("botocore", "aiobotocore", "s3fs", "fsspec")
+"""Loggers whose debugging output holds signed requests."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An object as it is now: its size in bytes, and a tag that differs once its content does."""
+    """State of an object: its size in bytes, and a tag that changes with its content."""
 
     address: Address
     size: int
@@ -44,75 +44,75 @@ class Entry:
 
 
 class Store:
-    """One bucket. Every method raises what `object_storage.errors.named` names."""
+    """One bucket. Every method raises what `translate_store_errors` names."""
 
     def __init__(self, system: "S3FileSystem", bucket: str) -> None:
         self._system = system
         self._bucket = Address(bucket)
 
-    def look(self, address: Address) -> Entry | None:
-        """The object at exactly this address, if there is one; a bucket that is missing looks empty here."""
-        with named(address):
+    def find(self, address: Address) -> Entry | None:
+        """Return the object at exactly this address, or None; a missing bucket looks empty here."""
+        with translate_store_errors(address):
             try:
-                found = self._system.call_s3("head_object", Bucket=address.bucket, Key=address.key)
+                head = self._system.call_s3("head_object", Bucket=address.bucket, Key=address.key)
             except FileNotFoundError:
                 return None
-        return Entry(address, int(found["ContentLength"]), str(found["ETag"]))
+        return Entry(address, int(head["ContentLength"]), str(head["ETag"]))
 
-    def below(self, address: Address) -> Iterator[Entry]:
-        """Every object below an address, in byte order of the keys; their addresses are as the store has them."""
+    def list_below(self, address: Address) -> Iterator[Entry]:
+        """Yield every object below an address, in byte order of the keys, with the addresses that the store gives."""
         more: dict[str, str] = {}
         prefix = f"{address.key}/" if address.key else ""
         while True:
-            with named(address):
+            with translate_store_errors(address):
                 page = self._system.call_s3("list_objects_v2", Bucket=address.bucket, Prefix=prefix, **more)
-            for one in page.get("Contents", ()):
-                yield Entry(Address(address.bucket, str(one["Key"])), int(one["Size"]), str(one["ETag"]))
+            for item in page.get("Contents", ()):
+                yield Entry(Address(address.bucket, str(item["Key"])), int(item["Size"]), str(item["ETag"]))
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": str(page["NextContinuationToken"])}
 
-    def open(self, entry: Entry, told: Address | None = None) -> io.BufferedReader:
-        """Read an object, front to back or anywhere, in exactly the state of `entry`.
+    def open(self, entry: Entry, shown_address: Address | None = None) -> io.BufferedReader:
+        """Open an object for reading, sequentially or with seeks, in exactly the state of `entry`.
 
         Args:
-            told: what errors name in place of its own address, which may name a person.
+            shown_address: the address that errors name in place of the object's own, which may name a person.
 
         Raises:
-            ObjectChanged: here or while it is read, if it is in another state.
+            ObjectChanged: the object is in another state, now or while it is read.
         """
-        address, told = entry.address, told or entry.address
-        with named(told):
+        address, shown_address = entry.address, shown_address or entry.address
+        with translate_store_errors(shown_address):
             try:
                 file = self._system.open(
                     f"{address.bucket}/{address.key}", "rb", block_size=_READ_AHEAD, cache_type="readahead"
                 )
                 tag = str(file.details["ETag"])
             except FileNotFoundError:
-                raise ObjectChanged(told) from None
+                raise ObjectChanged(shown_address) from None
         if tag != entry.tag:
-            raise ObjectChanged(told)
-        return io.BufferedReader(_Named(file, told), _BUFFER)
+            raise ObjectChanged(shown_address)
+        return io.BufferedReader(_TranslatingReader(file, shown_address), _BUFFER)
 
     def create(self, address: Address, path: Path) -> bool:
-        """Put a file under a name that is free; False if it is not. Nobody sees half of it."""
-        with named(address):
+        """Upload a file under a free name, atomically; return False if the name is taken."""
+        with translate_store_errors(address):
             try:
                 self._system.put_file(str(path), f"{address.bucket}/{address.key}", mode="create")
             except OSError as problem:
-                if isinstance(problem, FileExistsError) or code_of(problem) in _TAKEN:
+                if isinstance(problem, FileExistsError) or code_of(problem) in _NAME_TAKEN:
                     return False
                 raise
         return True
 
     def replace(self, address: Address, path: Path) -> None:
-        """Put a file under a name, whatever was there."""
-        with named(address):
+        """Upload a file under a name and replace any object there."""
+        with translate_store_errors(address):
             self._system.put_file(str(path), f"{address.bucket}/{address.key}")
 
 
-class _Named(io.RawIOBase):
-    """An object that is read; what goes wrong is an error of ours."""
+class _TranslatingReader(io.RawIOBase):
+    """Reader of an object that translates the errors of libraries."""
 
     def __init__(self, file: Any, address: Address) -> None:
         self._file = file
@@ -125,7 +125,7 @@ class _Named(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        with named(self._address):
+        with translate_store_errors(self._address):
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -143,8 +143,8 @@ class _Named(io.RawIOBase):
 
 
 @contextmanager
-def opened(address: Address, buckets: Buckets) -> Iterator[Store]:
-    """The bucket of an address, until the end of the block. Nothing is asked of it yet.
+def open_store(address: Address, buckets: Buckets) -> Iterator[Store]:
+    """Open the bucket of an address until the end of the block. This sends no request yet.
 
     Raises:
         StoreExtraMissing: the extra `s3` is not installed.
@@ -152,15 +152,15 @@ def opened(address: Address, buckets: Buckets) -> Iterator[Store]:
         EndpointUnsafe: the environment names an endpoint over plain http.
     """
     try:
-        import s3fs  # here, because it takes half a second and most commands do without
+        import s3fs  # a local import: it takes half a second, and most commands need no store
         from fsspec.asyn import sync
     except ImportError:
         raise StoreExtraMissing from None
-    for talkative in map(logging.getLogger, _TALKATIVE):
-        talkative.setLevel(max(logging.WARNING, talkative.level))
-    known = buckets.of(address.bucket)
-    with named(address):
-        system = s3fs.S3FileSystem(**_arguments(address, known))
+    for logger in map(logging.getLogger, _NOISY_LOGGERS):
+        logger.setLevel(max(logging.WARNING, logger.level))
+    settings = buckets.of(address.bucket)
+    with translate_store_errors(address):
+        system = s3fs.S3FileSystem(**_arguments(address, settings))
         system.retries = 3
         client = system.s3  # connects to nobody yet
     try:
@@ -171,25 +171,27 @@ def opened(address: Address, buckets: Buckets) -> Iterator[Store]:
         sync(system.loop, client.close)
 
 
-def _arguments(address: Address, known: Bucket) -> dict[str, Any]:
-    """Everything that decides how a store is reached; what is left out, fsspec's own files could set."""
+def _arguments(address: Address, settings: Bucket) -> dict[str, Any]:
+    """Return all arguments that decide how a store is reached; fsspec's own files could set any that is left out."""
     from aiobotocore.session import AioSession
 
-    session = AioSession(profile=known.profile)
-    if not known.instance_role:
-        session.get_component("credential_provider").remove("iam-role")  # it would ask an address nobody configured
-    key, secret, token = (_secret(address, variable) for variable in (known.key_env, known.secret_env, known.token_env))
-    proxies = {} if known.proxy is None else {"http": known.proxy, "https": known.proxy}
-    written = {"ServerSideEncryption": known.encryption, "SSEKMSKeyId": known.kms_key}
+    session = AioSession(profile=settings.profile)
+    if not settings.instance_role:
+        session.get_component("credential_provider").remove("iam-role")  # queries an unconfigured address
+    key, secret, token = (
+        _secret(address, variable) for variable in (settings.key_env, settings.secret_env, settings.token_env)
+    )
+    proxies = {} if settings.proxy is None else {"http": settings.proxy, "https": settings.proxy}
+    encryption = {"ServerSideEncryption": settings.encryption, "SSEKMSKeyId": settings.kms_key}
     return {
         "anon": False,
         "session": session,
         "key": key,
         "secret": secret,
         "token": token,
-        "endpoint_url": known.endpoint_url,
+        "endpoint_url": settings.endpoint_url,
         "use_ssl": True,
-        "client_kwargs": {"region_name": known.region, "verify": known.ca_file},
+        "client_kwargs": {"region_name": settings.region, "verify": settings.ca_file},
         "config_kwargs": {
             "proxies": proxies,
             "connect_timeout": 10,
@@ -199,7 +201,7 @@ def _arguments(address: Address, known: Bucket) -> dict[str, Any]:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         },
-        "s3_additional_kwargs": {name: value for name, value in written.items() if value is not None},
+        "s3_additional_kwargs": {name: value for name, value in encryption.items() if value is not None},
         "requester_pays": False,
         "version_aware": False,
         "cache_regions": False,
@@ -213,6 +215,6 @@ def _arguments(address: Address, known: Bucket) -> dict[str, Any]:
 def _secret(address: Address, variable: str | None) -> str | None:
     if variable is None:
         return None
-    if not (found := os.environ.get(variable, "")):
+    if not (value := os.environ.get(variable, "")):
         raise CredentialsUnset(address, variable)
-    return found
+    return value

@@ -1,6 +1,6 @@
 """Settings of buckets that a home stores; never a secret.
 
-A bucket of which nothing is written is reached as the environment says (AWS_PROFILE, AWS_ENDPOINT_URL, ...).
+The environment (AWS_PROFILE, AWS_ENDPOINT_URL, ...) decides how a bucket without settings is reached.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ PAGE: Final = "docs/stores.md"
 
 
 class Bucket(RequestModel):
-    """One bucket.
+    """Settings of one bucket.
 
     Attributes:
         endpoint_url: the server, if it is not Amazon's; https, or http to this machine.
@@ -55,21 +55,21 @@ class Bucket(RequestModel):
         return self
 
 
-AS_THE_ENVIRONMENT_SAYS: Final = Bucket()
+ENVIRONMENT_SETTINGS: Final = Bucket()
 
 
 class Buckets:
-    """What is known of each bucket, by name."""
+    """Settings of the buckets of a home, by name."""
 
-    def __init__(self, known: Mapping[str, Bucket] = MappingProxyType({})) -> None:
-        self.known = dict(known)
+    def __init__(self, settings: Mapping[str, Bucket] = MappingProxyType({})) -> None:
+        self.settings = dict(settings)
 
     def of(self, name: str) -> Bucket:
-        """How the bucket `name` is reached."""
-        return self.known.get(name, AS_THE_ENVIRONMENT_SAYS)
+        """Return the settings of the bucket `name`; those of the environment where the home stores none."""
+        return self.settings.get(name, ENVIRONMENT_SETTINGS)
 
 
 def is_safe(url: str) -> bool:
-    """Whether nobody on the way can read or change what is sent."""
+    """Return whether a URL is https, or http to this machine: nobody on the way can read or change the data."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

@@ -1,13 +1,13 @@
 """Errors of object stores, each under its own name.
 
-What libraries say is never passed on: their words quote requests, and those hold names of keys and people. An error of
-ours names the address, which is public, and what the store meant.
+Messages of libraries are never passed on: they quote requests, and those hold names of keys and people. The errors here
+name the address, which is public, and the kind of failure.
 
     StoreExtraMissing   (3) the packages are not installed
     StoreUnreachable    (3) no answer, or not over a connection that can be trusted
     StoreDenied         (3) no credentials, or not enough of them
     BucketMissing       (3)
-    StoreFailed         (3) anything else it answers, with its code
+    StoreFailed         (3) any other error of the store, with its code
     ObjectChanged       (1) another object under the name than a moment ago
 """
 
@@ -31,11 +31,11 @@ _CODE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
 @contextmanager
-def named(address: Address) -> Iterator[None]:
-    """Whatever a library raises inside becomes an error of ours.
+def translate_store_errors(address: Address) -> Iterator[None]:
+    """Translate the errors that libraries raise inside the block.
 
     Raises:
-        ObjectChanged: it is no longer there, or another one.
+        ObjectChanged: the object was removed or replaced.
         StoreUnreachable, StoreDenied, BucketMissing, StoreFailed.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ConfigNotFound, ProfileNotFound
@@ -53,12 +53,12 @@ def named(address: Address) -> Iterator[None]:
 
 
 def code_of(problem: BaseException | None) -> str | None:
-    """What a store answered with, as S3 calls it; None if there was no answer."""
+    """Return the S3 error code of a store's answer; None if there was no answer."""
     while problem is not None:
         response = getattr(problem, "response", None)
         if isinstance(response, dict):
-            found = str(response.get("Error", {}).get("Code", ""))
-            return found if _CODE.fullmatch(found) else "unknown"
+            code = str(response.get("Error", {}).get("Code", ""))
+            return code if _CODE.fullmatch(code) else "unknown"
         problem = problem.__cause__
     return None
 
@@ -74,23 +74,23 @@ def _answered(address: Address, code: str) -> EnvironmentProblem | Refused:
 
 
 def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem:
-    kinds = {type(one).__name__ for one in _chain(problem)}
+    kinds = {type(error).__name__ for error in _chain(problem)}
     if kinds & _NOT_ASKED:
         return StoreDenied(address, "there are no credentials")
     if kinds & _TLS:
-        return StoreUnreachable(address, "its certificate is not one to be trusted")
+        return StoreUnreachable(address, "its certificate is not trusted")
     return StoreUnreachable(address, "no answer")
 
 
 def _chain(problem: BaseException | None) -> Iterator[BaseException]:
     while problem is not None:
         yield problem
-        inner = getattr(problem, "kwargs", {}).get("error")  # where botocore keeps what it was told
+        inner = getattr(problem, "kwargs", {}).get("error")  # where botocore keeps the original error
         problem = inner if isinstance(inner, BaseException) else problem.__cause__ or problem.__context__
 
 
 class StoreExtraMissing(EnvironmentProblem):
-    """The packages that speak with stores are not there."""
+    """Packages for object stores that are not installed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -113,7 +113,7 @@ class StoreUnreachable(EnvironmentProblem):
 
 
 class EndpointUnsafe(EnvironmentProblem):
-    """The environment names an endpoint where others could read what is sent."""
+    """Endpoint over plain http, named by the environment, whose traffic others could read."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(
@@ -124,7 +124,7 @@ class EndpointUnsafe(EnvironmentProblem):
 
 
 class StoreDenied(EnvironmentProblem):
-    """A store that lets us not in, or not do this."""
+    """Store that denies access or an operation."""
 
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
@@ -135,7 +135,7 @@ class StoreDenied(EnvironmentProblem):
 
 
 class CredentialsUnset(EnvironmentProblem):
-    """A variable that is to hold a secret, and does not."""
+    """Environment variable that should hold a secret and is empty."""
 
     def __init__(self, address: Address, variable: str) -> None:
         super().__init__(
@@ -146,7 +146,7 @@ class CredentialsUnset(EnvironmentProblem):
 
 
 class BucketMissing(EnvironmentProblem):
-    """No such bucket."""
+    """Bucket that does not exist at its store."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(

@@ -24,7 +24,7 @@ from tasks.values.generated import GeneratedText
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How `samples` are shared out over blocks and labels: as evenly as possible over either, earlier ones first.
+    """Distribution of `samples` over blocks and labels: as even as possible over either, earlier ones first.
 
     Attributes:
         labels: how many labels the request declares; 1 without labels.
@@ -42,7 +42,7 @@ class BatchLayout:
 
     @property
     def cells(self) -> int:
-        """How many splits into batches there are: one for each label of each block."""
+        """Number of splits into batches: one for each label of each block."""
         return self.blocks * self.labels
 
     @property
@@ -51,19 +51,22 @@ class BatchLayout:
         return -(-self.samples // self.cells)
 
     def per_block(self, units: int, references: int) -> int:
-        """Batches per block, and per label of it, so that `units` units make batches of about `references`."""
+        """Return the batches per block and label, so that `units` units make batches of about `references`."""
         return max(self.most_in_a_block, round(max(units, 0) / (self.cells * references)))
 
     def sources(self) -> list[tuple[Place, ...]]:
-        """The one batch that every sample is made of, in the public order of the texts."""
+        """Return the one batch of every sample, in the public order of the texts."""
         return [(place,) for place in sorted(self._place(sample) for sample in range(self.samples))]
 
     def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
-        """The label of every text, in their public order; None where there are no labels."""
+        """Return the label of every text, in their public order; None where there are no labels."""
         return [labels[label] if labels else None for ((_, label, _),) in self.sources()]
 
     def _place(self, sample: int) -> Place:
-        """Blocks and labels go round together; a step aside after each common round brings every pair, each once."""
+        """Return the place of a sample.
+
+        Blocks and labels advance together; a shift by one after each common round reaches every pair exactly once.
+        """
         batch, cell = divmod(sample, self.cells)
         return (cell + cell // lcm(self.blocks, self.labels)) % self.blocks, cell % self.labels, batch
 
@@ -83,15 +86,15 @@ class GroupLayout:
     most_in_a_block = 1
 
     def per_block(self, units: int, references: int) -> int:
-        """One: a group's units are not split any further."""
+        """Return 1: a group's units are not split any further."""
         return 1
 
     def sources(self) -> list[tuple[Place, ...]]:
-        """The parts of every group, one in each block, in the order of the groups."""
+        """Return the parts of every group, one in each block, in the order of the groups."""
         return [tuple((block, group, 0) for block in range(self.blocks)) for group in range(self.groups)]
 
     def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
-        """The groups' names, in their order."""
+        """Return the groups' names, in their order."""
         return list(labels)
 
 
@@ -99,10 +102,10 @@ Layout: TypeAlias = BatchLayout | GroupLayout
 
 
 def layout_of(parts: PartParameters, samples: int, blocks: int) -> Layout:
-    """How the texts of a release are shared out.
+    """Return the layout of a release's texts over blocks and labels, or over groups.
 
     Raises:
-        BlockWithoutSample, LabelWithoutSample: there are too few.
+        BlockWithoutSample, LabelWithoutSample: there are too few samples.
     """
     if parts.groups:
         return GroupLayout(len(parts.groups), blocks)
@@ -110,7 +113,7 @@ def layout_of(parts: PartParameters, samples: int, blocks: int) -> Layout:
 
 
 def with_labels(texts: Sequence[GeneratedText], labels: Sequence[str | None]) -> tuple[GeneratedText, ...]:
-    """The texts with the labels of their places, one for each."""
+    """Return the texts with the labels of their places, one for each."""
     return tuple(replace(text, label=label) for text, label in zip(texts, labels, strict=True))
 
 

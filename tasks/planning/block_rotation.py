@@ -39,26 +39,26 @@ class Rotation:
         """The blocks of the group, ascending."""
         return tuple(range(self.group, self.whole, self.groups))
 
-    def asked(self, ask: "PlanInputs") -> "PlanInputs":
-        """What a plan may depend on, of the group alone: the same for every group."""
-        share = None if ask.population is None else max(1, ask.population // self.groups)
-        return replace(ask, blocks=len(self.blocks), population=share)
+    def restrict_inputs(self, inputs: "PlanInputs") -> "PlanInputs":
+        """Return the inputs of a plan for the group alone: they are the same for every group."""
+        share = None if inputs.population is None else max(1, inputs.population // self.groups)
+        return replace(inputs, blocks=len(self.blocks), population=share)
 
-    def planned(self, plan: "Plan") -> "Plan":
-        """A plan that was made for the group's blocks as if they were all, with their real numbers."""
-        told = f"group {self.group + 1} of {self.groups}: {', '.join(map(str, self.blocks))} of {self.whole}"
-        return replace(plan, blocks=self.blocks, facts={**plan.facts, BLOCKS_READ: told})
+    def renumber_plan(self, plan: "Plan") -> "Plan":
+        """Return a plan for the group's blocks, numbered from 0, with the real numbers of the blocks."""
+        blocks_read = f"group {self.group + 1} of {self.groups}: {', '.join(map(str, self.blocks))} of {self.whole}"
+        return replace(plan, blocks=self.blocks, facts={**plan.facts, BLOCKS_READ: blocks_read})
 
     def to_json(self) -> dict[str, Json]:
-        """What a canonical request says of it."""
+        """Return the fields of the turn in a canonical request."""
         return {"rotate_over": self.groups, "group": self.group}
 
 
-def rotation_in(body: Mapping[str, Json], blocks: int) -> Rotation | None:
-    """The turn that a canonical request takes; None if it does not rotate.
+def rotation_of_request(body: Mapping[str, Json], blocks: int) -> Rotation | None:
+    """Return the turn that a canonical request takes; None if it does not rotate.
 
     Raises:
-        RotationUnfit, ValueError: no request has such a turn.
+        RotationUnfit, ValueError: the fields are malformed.
     """
     groups, group = body.get("rotate_over"), body.get("group")
     if groups is None and group is None:
@@ -69,7 +69,7 @@ def rotation_in(body: Mapping[str, Json], blocks: int) -> Rotation | None:
 
 
 def next_turn(groups: int, left: Sequence[Amount]) -> Rotation:
-    """The turn to take: the group whose fullest block has most left, the first of those that are alike.
+    """Return the turn to take: the group whose most spent block has most left; of equal groups the first.
 
     Args:
         left: what each block has left, by its number.
@@ -86,7 +86,7 @@ def _room(turn: Rotation, left: Sequence[Amount]) -> tuple[int, int]:
 
 
 def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | None:
-    """How many releases at that price blocks afford that have so much left; None where it costs nothing.
+    """Return how many releases at a price the blocks can pay for; None where a release costs nothing.
 
     Without rotation (one group) each release charges every block. With it each charges the blocks of one group, and a
     group affords as many as its fullest block.
@@ -97,17 +97,17 @@ def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | Non
     if price == Amount():
         return None
     whole = range(len(left))
-    parts = [whole] if groups == 1 else [Rotation(groups, each, len(left)).blocks for each in range(groups)]
+    parts = [whole] if groups == 1 else [Rotation(groups, group, len(left)).blocks for group in range(groups)]
     return sum(min(price.count_in(left[block]) or 0 for block in part) for part in parts)
 
 
 def most_groups(blocks: int) -> int:
-    """The most groups that blocks can be split into: each is one."""
+    """Return the most groups that blocks can be split into: one group per block."""
     return max(blocks, 1)
 
 
 class RotationUnfit(UsageError):
-    """Blocks that cannot be split into so many groups of one size."""
+    """Number of groups that does not divide the blocks into groups of one size."""
 
     def __init__(self, groups: int, blocks: int) -> None:
         fitting = [number for number in range(2, blocks + 1) if blocks % number == 0]

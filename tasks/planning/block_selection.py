@@ -12,7 +12,7 @@ from itertools import groupby
 from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.standing_terms import BLOCKS_READ
-from tasks.planning.block_rotation import Rotation, rotation_in
+from tasks.planning.block_rotation import Rotation, rotation_of_request
 from tasks.values.plan import Plan, PlanInputs
 
 
@@ -22,12 +22,12 @@ class Reading:
 
     Attributes:
         each: the number of blocks of every cohort.
-        cohorts: which it reads, ascending.
-        several: whether the dataset had more than one; if not, a request says nothing of them.
-        turn: of a request that rotates: which group of these blocks it reads.
+        cohorts: numbers of the cohorts that are read, ascending.
+        several: whether the dataset had more than one cohort; if not, a request does not name cohorts.
+        turn: the group of these blocks that a rotating request reads; None without rotation.
 
     Raises:
-        ValueError: there can be no such cohorts.
+        ValueError: the cohorts are not ascending numbers from 1.
     """
 
     each: int
@@ -43,84 +43,84 @@ class Reading:
 
     @property
     def chosen(self) -> tuple[int, ...]:
-        """The blocks of its cohorts, ascending."""
+        """Blocks of all cohorts that are read, ascending, before rotation."""
         return tuple(block for cohort in self.cohorts for block in self.of(cohort))
 
     def of(self, cohort: int) -> range:
-        """The blocks of one cohort."""
+        """Return the blocks of one cohort."""
         return range((cohort - 1) * self.each, cohort * self.each)
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """The blocks it reads, ascending."""
+        """Blocks that the request reads, ascending."""
         chosen = self.chosen
         return chosen if self.turn is None else tuple(chosen[place] for place in self.turn.blocks)
 
     @property
     def size(self) -> int:
-        """How many blocks it reads, also where a stranger's bundle says absurdly many."""
+        """Number of blocks that are read, in constant time: a stranger's bundle may claim absurdly many."""
         whole = self.each * len(self.cohorts)
         return whole // self.turn.groups if self.turn else whole
 
-    def asked(self, ask: "PlanInputs") -> "PlanInputs":
-        """What a plan may depend on: these blocks alone, by their number."""
-        whole = replace(ask, blocks=self.each * len(self.cohorts))
-        return self.turn.asked(whole) if self.turn else whole
+    def restrict_inputs(self, inputs: "PlanInputs") -> "PlanInputs":
+        """Return the inputs of a plan for these blocks alone; only their number counts."""
+        whole = replace(inputs, blocks=self.each * len(self.cohorts))
+        return self.turn.restrict_inputs(whole) if self.turn else whole
 
-    def planned(self, plan: "Plan") -> "Plan":
-        """A plan that was made for these blocks as if they were all, with their real numbers."""
-        turned = self.turn.planned(plan) if self.turn else plan
+    def renumber_plan(self, plan: "Plan") -> "Plan":
+        """Return a plan for these blocks, numbered from 0, with the real numbers of the blocks."""
+        turned = self.turn.renumber_plan(plan) if self.turn else plan
         if not self.several:
             return turned
-        return replace(turned, blocks=self.blocks, facts={**turned.facts, BLOCKS_READ: self._told()})
+        return replace(turned, blocks=self.blocks, facts={**turned.facts, BLOCKS_READ: self._blocks_read()})
 
-    def _told(self) -> str:
-        whose = in_words(self.cohorts)
+    def _blocks_read(self) -> str:
+        whose = describe_cohorts(self.cohorts)
         if self.turn is None:
-            return f"{whose}: blocks {runs(self.blocks)}"
+            return f"{whose}: blocks {format_ranges(self.blocks)}"
         group = f"group {self.turn.group + 1} of {self.turn.groups} of the blocks of {whose}"
-        return f"{group}: {runs(self.blocks)}"
+        return f"{group}: {format_ranges(self.blocks)}"
 
     def to_json(self) -> dict[str, Json]:
-        """What a canonical request says of it."""
-        told: dict[str, Json] = {"cohorts": list(self.cohorts)} if self.several else {}
-        return {**told, **(self.turn.to_json() if self.turn else {})}
+        """Return the fields of the selection in a canonical request."""
+        fields: dict[str, Json] = {"cohorts": list(self.cohorts)} if self.several else {}
+        return {**fields, **(self.turn.to_json() if self.turn else {})}
 
 
-def in_words(cohorts: Sequence[int]) -> str:
-    """Some cohorts by name: 'cohort 2', 'cohorts 1, 2'."""
+def describe_cohorts(cohorts: Sequence[int]) -> str:
+    """Format cohorts by name: 'cohort 2', 'cohorts 1, 2'."""
     return f"cohort{'s' if len(cohorts) > 1 else ''} {', '.join(map(str, cohorts))}"
 
 
-def runs(numbers: Sequence[int]) -> str:
-    """Ascending numbers, those that follow one another as '4 to 7'."""
-    found = []
+def format_ranges(numbers: Sequence[int]) -> str:
+    """Format ascending numbers, runs of consecutive ones as '4 to 7'."""
+    ranges = []
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        of = [number for _, number in run]
-        found.append(str(of[0]) if len(of) == 1 else f"{of[0]} to {of[-1]}")
-    return ", ".join(found)
+        run_numbers = [number for _, number in run]
+        ranges.append(str(run_numbers[0]) if len(run_numbers) == 1 else f"{run_numbers[0]} to {run_numbers[-1]}")
+    return ", ".join(ranges)
 
 
-def reading_in(body: Mapping[str, Json], each: int) -> Reading:
-    """What a canonical request reads of a dataset whose cohorts have so many blocks each.
+def reading_of_request(body: Mapping[str, Json], each: int) -> Reading:
+    """Return the blocks that a canonical request reads, of a dataset whose cohorts have `each` blocks.
 
     Raises:
-        RotationUnfit, ValueError: no request reads such a thing.
+        RotationUnfit, ValueError: the fields are malformed.
     """
-    stated = body.get("cohorts")
-    if stated is None:
-        return Reading(each, turn=rotation_in(body, each))
-    if not isinstance(stated, list) or not all(type(cohort) is int for cohort in stated):
+    cohort_field = body.get("cohorts")
+    if cohort_field is None:
+        return Reading(each, turn=rotation_of_request(body, each))
+    if not isinstance(cohort_field, list) or not all(type(cohort) is int for cohort in cohort_field):
         raise ValueError("cohorts are numbers")
-    cohorts = tuple(cohort for cohort in stated if isinstance(cohort, int))
-    return Reading(each, cohorts, several=True, turn=rotation_in(body, each * len(cohorts)))
+    cohorts = tuple(cohort for cohort in cohort_field if isinstance(cohort, int))
+    return Reading(each, cohorts, several=True, turn=rotation_of_request(body, each * len(cohorts)))
 
 
 def require_governed(reading: Reading, dataset: str, *, governed: bool) -> None:
-    """Check that there is a budget that lasts longer by taking turns.
+    """Check that a rotating request is for a governed dataset: rotation spares a budget.
 
     Raises:
-        NothingToRotate: there is none.
+        NothingToRotate: the dataset has no budget.
     """
     if reading.turn is not None and not governed:
         raise NothingToRotate(dataset)

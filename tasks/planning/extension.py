@@ -10,7 +10,7 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class Extended(RequestModel):
-    """The parent, to the byte.
+    """Parent release of an extension, identified by digests.
 
     Attributes:
         release: its number, of the same dataset.
@@ -24,6 +24,6 @@ class Extended(RequestModel):
 
 
 def extended_of(parameters: BaseModel) -> Extended | None:
-    """What a request extends; None for most."""
-    found = getattr(parameters, "extends", None)
-    return found if isinstance(found, Extended) else None
+    """Return the release that a request extends; None where it extends none."""
+    extension = getattr(parameters, "extends", None)
+    return extension if isinstance(extension, Extended) else None

@@ -1,4 +1,4 @@
-"""The public parts of a release: labels under which texts are written, or groups that it summarises (PRIVACY §3, §5).
+"""Public labels and groups of a release: labels of its texts, groups that it summarises (PRIVACY §3, §5).
 
 A group is a product, a ward, a court: something public that several units wrote about. Its name is the label of their
 documents. Which groups there are, and what is said of them, is declared: by the dataset's owner as a catalogue
@@ -16,11 +16,11 @@ from tasks.corpus.identity.labels import MOST_LABELS, DeclaredLabels, normalise_
 from tasks.values.release_kinds import ReleaseKind
 
 EVERY: Final = "all"
-"""`groups: all`: the whole catalogue of the dataset, in its order."""
+"""Value of `groups` that stands for the whole catalogue of the dataset, in its order."""
 
 
 class PartParameters(RequestModel):
-    """What a system's `parameters:` say about labels and groups; all of it is public.
+    """Labels and groups in a system's `parameters:`; all of it is public.
 
     Attributes:
         labels: each text is written under one of them, in turn; empty for texts without.
@@ -37,21 +37,21 @@ class PartParameters(RequestModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What documents carry as their label, in this release: the names of its groups, or its labels."""
+        """Labels of documents in this release: the names of its groups, or its labels."""
         return tuple(group.id for group in self.groups) or self.labels
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The same as the model is told of them."""
+        """Descriptions of the same groups or labels in the model's prompt."""
         return tuple(group.shown for group in self.groups) or self.labels
 
     @model_validator(mode="before")
     @classmethod
-    def _one_text_a_group(cls, written: Any) -> Any:
-        """As many samples as groups, where a request does not say so itself."""
-        if isinstance(written, Mapping) and isinstance(written.get("groups"), list | tuple) and written["groups"]:
-            return {"samples": len(written["groups"]), **written}
-        return written
+    def _one_text_a_group(cls, fields: Any) -> Any:
+        """Set the number of samples to that of the groups, where a request names none."""
+        if isinstance(fields, Mapping) and isinstance(fields.get("groups"), list | tuple) and fields["groups"]:
+            return {"samples": len(fields["groups"]), **fields}
+        return fields
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
@@ -68,20 +68,20 @@ class PartParameters(RequestModel):
 
 
 def labels_of(parameters: BaseModel) -> tuple[str, ...]:
-    """The public labels that a system's parameters declare; none where the system knows none."""
+    """Return the public labels of a system's parameters; none where the system has no labels."""
     return parameters.labels if isinstance(parameters, PartParameters) else ()
 
 
 def names_of(parameters: BaseModel) -> tuple[str, ...]:
-    """What documents carry as their label in a release: the names of its groups, or its labels."""
+    """Return the labels of documents in a release: the names of its groups, or its labels."""
     return parameters.names if isinstance(parameters, PartParameters) else ()
 
 
-def part_facts(wanted: PartParameters) -> dict[str, str]:
-    """Labels and groups, for people."""
-    if not wanted.groups:
-        return {"labels": ", ".join(wanted.labels)} if wanted.labels else {}
-    return {"groups": str(len(wanted.groups)), "groups per unit m": str(wanted.groups_per_unit)}
+def part_facts(parameters: PartParameters) -> dict[str, str]:
+    """Return the facts about labels and groups that a plan shows."""
+    if not parameters.groups:
+        return {"labels": ", ".join(parameters.labels)} if parameters.labels else {}
+    return {"groups": str(len(parameters.groups)), "groups per unit m": str(parameters.groups_per_unit)}
 
 
 def require_parts_for(kind: str, parameters: BaseModel) -> None:
@@ -102,7 +102,7 @@ def require_parts_for(kind: str, parameters: BaseModel) -> None:
 
 
 def with_catalogue(parameters: Mapping[str, Any], catalogue: Sequence[PublicGroup]) -> dict[str, Any]:
-    """The request's `parameters` with each group that is named written out from the dataset's catalogue.
+    """Return the request's `parameters` with the named groups filled in from the dataset's catalogue.
 
     Args:
         parameters: as the request's author wrote them; `groups` is `all`, or a list of ids and of whole groups.
@@ -111,27 +111,27 @@ def with_catalogue(parameters: Mapping[str, Any], catalogue: Sequence[PublicGrou
     Raises:
         GroupUnknown: a group that the catalogue does not have, or `all` of none.
     """
-    asked = parameters.get("groups")
-    if asked == EVERY and not catalogue:
+    requested = parameters.get("groups")
+    if requested == EVERY and not catalogue:
         raise GroupUnknown(EVERY, 0)
-    if asked == EVERY:
+    if requested == EVERY:
         return {**parameters, "groups": model_to_json(list(catalogue))}
-    if not catalogue or not isinstance(asked, list | tuple):
+    if not catalogue or not isinstance(requested, list | tuple):
         return dict(parameters)
-    known = {group.id: group for group in catalogue}
-    return {**parameters, "groups": [_declared(one, known) for one in asked]}
+    declared = {group.id: group for group in catalogue}
+    return {**parameters, "groups": [_catalogue_group(group, declared) for group in requested]}
 
 
-def _declared(asked: object, known: Mapping[str, PublicGroup]) -> object:
-    """A group of the catalogue; what a request says of it itself stays."""
-    written = asked.get("id") if isinstance(asked, Mapping) else asked
+def _catalogue_group(requested: object, declared: Mapping[str, PublicGroup]) -> object:
+    """Return the catalogue's group of that name; a group that the request writes out itself stays."""
+    identifier = requested.get("id") if isinstance(requested, Mapping) else requested
     try:
-        name = normalise_label(written)
+        name = normalise_label(identifier)
     except ValueError:
-        return asked  # the format says what is wrong with it
-    if name is not None and name not in known:
-        raise GroupUnknown(name, len(known))
-    return asked if isinstance(asked, Mapping) or name is None else model_to_json(known[name])
+        return requested  # validation of the format reports what is wrong with it
+    if name is not None and name not in declared:
+        raise GroupUnknown(name, len(declared))
+    return requested if isinstance(requested, Mapping) or name is None else model_to_json(declared[name])
 
 
 class LabelsNeeded(UsageError):
@@ -145,7 +145,7 @@ class LabelsNeeded(UsageError):
 
 
 class GroupsNeeded(UsageError):
-    """Summaries of nothing."""
+    """Summaries without groups."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -155,7 +155,7 @@ class GroupsNeeded(UsageError):
 
 
 class GroupsUnexpected(UsageError):
-    """Groups where nothing is summarised."""
+    """Groups in a release that is no summary."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
@@ -168,13 +168,13 @@ class GroupsUnexpected(UsageError):
 class GroupUnknown(UsageError):
     """A group that the dataset's catalogue does not have."""
 
-    def __init__(self, name: str, known: int) -> None:
+    def __init__(self, name: str, declared: int) -> None:
         super().__init__(
-            f"The group {name!r} is not among the {known} that the dataset's public metadata declares."
+            f"The group {name!r} is not among the {declared} that the dataset's public metadata declares."
             if name != EVERY
             else "`groups: all` needs a dataset whose public metadata declares its groups.",
             "Correct the request, or have the dataset's owner declare the group. Nothing was submitted.",
-            {"group": name, "declared": known},
+            {"group": name, "declared": declared},
         )
 
 
@@ -190,7 +190,7 @@ class ContributionBoundExceeded(UsageError):
 
 
 class GroupsContradicted(UsageError):
-    """A parameter that the groups decide."""
+    """Parameter that contradicts the groups, which decide it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -7,19 +7,19 @@ from tasks.inference.catalogue.precision import Precision
 
 
 class PrecisionParameters(RequestModel):
-    """The part of a system's `parameters:` that is about the model's arithmetic; public."""
+    """Precision of the model's arithmetic in a system's `parameters:`; public."""
 
     precision: Precision = "float32"
 
 
 def precision_of(parameters: BaseModel) -> Precision:
-    """What a system's parameters ask for; float32 where they know of none."""
+    """Return the precision in a system's parameters; float32 where they have none."""
     return parameters.precision if isinstance(parameters, PrecisionParameters) else "float32"
 
 
-def precision_facts(wanted: PrecisionParameters) -> dict[str, str]:
-    """Fewer bits than float32, for people."""
-    return {} if wanted.precision == "float32" else {"precision": wanted.precision}
+def precision_facts(parameters: PrecisionParameters) -> dict[str, str]:
+    """Return the fact about a precision below float32 that a plan shows."""
+    return {} if parameters.precision == "float32" else {"precision": parameters.precision}
 
 
 def require_precision(parameters: BaseModel, *, external: bool) -> None:
@@ -29,7 +29,7 @@ def require_precision(parameters: BaseModel, *, external: bool) -> None:
         external: whether the model is behind an API, where nothing is computed here.
 
     Raises:
-        PrecisionMissing: none can.
+        PrecisionMissing: no device can.
     """
     if precision_of(parameters) != "float32" and not external:
         from tasks.inference.network.capabilities import (

@@ -1,9 +1,9 @@
 """Charged metrics of a release: a share of its rho, split evenly, each metric one noisy histogram (PRIVACY §7).
 
-They are priced with the request, armed one by one after the texts, and written down as soon as they are drawn. One
-whose run died while it was drawn is lost: it was paid once, and may not be drawn twice. So is one that was drawn for
-other texts: a run that goes on has those again that are drawn with the budget, but what a model writes at no charge, of
-released phrases say, it may write anew.
+They are priced with the request, armed one by one after the texts, and stored as soon as they are drawn. A metric is
+lost if the run died while it was drawn: it was paid once, and may not be drawn twice. It is also lost if it was drawn
+for other texts: a resumed run has the texts again that were drawn with the budget, but a model may write anew the texts
+that cost nothing, those made from released phrases for example.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ from tasks.values.plan import Generator, Plan, PlanInputs
 
 
 def plan_with_metrics(system: Generator[Any], ask: PlanInputs, metrics: Sequence[Metric], share: Decimal) -> Plan:
-    """The system's plan with what charged metrics leave of the amount, and theirs behind it.
+    """Return the system's plan for the amount that charged metrics leave, followed by the plan of the metrics.
 
     Raises:
-        ChargedMetricNeedsClaim: the release has no budget to take it from.
-        ChargedMetricOfExtension: it extends a release, and reads nothing.
+        ChargedMetricNeedsClaim: the release has no budget to pay for it.
+        ChargedMetricOfExtension: the release extends another one and reads nothing.
         ShareTooSmall: the share buys nothing.
         UsageError: the request lacks what a metric is about.
         Refused: as `Generator.plan`.
@@ -48,18 +48,18 @@ def plan_with_metrics(system: Generator[Any], ask: PlanInputs, metrics: Sequence
         raise ChargedMetricOfExtension(next(metric.name for metric in metrics if metric.estimate is not None))
     if ask.amount is None:
         raise ChargedMetricNeedsClaim(next(metric.name for metric in metrics if metric.estimate is not None))
-    each = int(Fraction(share) * ask.amount.rho) // len(estimates)
-    if each < 1:
+    share_of_each = int(Fraction(share) * ask.amount.rho) // len(estimates)
+    if share_of_each < 1:
         raise ShareTooSmall(share, len(estimates))
-    noise = calibrate_count(each)  # its price is a histogram's, however many bins it has
-    kept = noise.loss() * len(estimates)
-    plan = system.plan(replace(ask, amount=ask.amount - kept))
-    asked = EstimateRequest(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
-    histograms = [NoisyHistogram(found.bins(asked), noise) for found in estimates]
-    facts = {"charged metrics": f"rho {kept.rho_text} together, {noise.loss().rho_text} each"}
+    noise = calibrate_count(share_of_each)  # its price is a histogram's, however many bins it has
+    charge = noise.loss() * len(estimates)
+    plan = system.plan(replace(ask, amount=ask.amount - charge))
+    estimate_request = EstimateRequest(plan.samples, tuple(getattr(ask.parameters, "labels", ())))
+    histograms = [NoisyHistogram(estimate.bins(estimate_request), noise) for estimate in estimates]
+    facts = {"charged metrics": f"rho {charge.rho_text} together, {noise.loss().rho_text} each"}
     return replace(
         plan,
-        measuring=tuple(InvocationPlan(one.event(), (one.loss(),)) for one in histograms),
+        measuring=tuple(InvocationPlan(histogram.event(), (histogram.loss(),)) for histogram in histograms),
         facts={**plan.facts, **facts},
     )
 
@@ -80,12 +80,15 @@ class Measuring:
     bench: RunContext
 
     def __call__(self, metric: Metric, subject: EvaluationInput) -> MetricResult:
-        """The result of a charged metric: drawn here, or before; null if it was lost, or was drawn for other texts."""
+        """Draw a charged metric or load its stored result; null if it was lost or was drawn for other texts."""
         if metric.estimate is None:
             raise ValueError(f"{metric.name!r} is not charged")
-        asked = EstimateRequest(self.plan.samples, self.labels)
+        estimate_request = EstimateRequest(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
-        estimate, place = metric.estimate, metric.estimate.places(subject, asked)  # public; what it lacks costs nothing
+        estimate, place = (
+            metric.estimate,
+            metric.estimate.places(subject, estimate_request),
+        )  # public; what it lacks costs nothing
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
         measured = digest_of(subject)
 
@@ -93,37 +96,39 @@ class Measuring:
             return counted(self._units(estimate.by_label), place, histogram.bins)
 
         def figures(units: list[int]) -> Json:
-            drawn = np.array(histogram.draw(units, self.bench.rng), np.int64)
-            result = estimate.result(subject, asked, NoisyHistogramEstimate(drawn, float(histogram.noise.sigma)))
+            noisy = np.array(histogram.draw(units, self.bench.rng), np.int64)
+            result = estimate.result(
+                subject, estimate_request, NoisyHistogramEstimate(noisy, float(histogram.noise.sigma))
+            )
             return {"texts": measured, "result": result.to_json()}
 
         try:
             released = self.bench.release(metric.name, [len(self.plan.invocations) + position], counts, figures)
         except StepLost:
-            return estimate.result(subject, asked, None)
-        kept = cast("Mapping[str, Any]", released)
-        if kept["texts"] != measured:
-            return estimate.result(subject, asked, None)
-        return MetricResult.from_json(kept["result"])
+            return estimate.result(subject, estimate_request, None)
+        stored = cast("Mapping[str, Any]", released)
+        if stored["texts"] != measured:
+            return estimate.result(subject, estimate_request, None)
+        return MetricResult.from_json(stored["result"])
 
     def _units(self, by_label: bool) -> Iterator[UnitText]:
-        """Every unit of every block, each under at most one label."""
+        """Yield every unit of every block, each under at most one label."""
         bench, labels = self.bench, self.labels if by_label else ()
         places = [(block, label, 0) for block in self.plan.blocks for label in range(max(1, len(labels)))]
         batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, places, labels)
         for done, ((_, label, _), units) in enumerate(batches.items(), 1):
             for unit in units:
                 yield UnitText(unit.text, label if labels else None)
-            # By blocks, of which there is a public number: how many units there are is nobody's business.
+            # Progress counts blocks, whose number is public; the number of units is private.
             bench.progress("charged metrics", done, len(batches))
 
 
 def digest_of(subject: EvaluationInput) -> str:
-    """Names the texts that a metric was drawn for, in their order: SHA-256, 64 hexadecimal digits."""
-    found = hashlib.sha256()
-    for each in subject.texts:
-        found.update(length_prefixed(each.text.encode("utf-8", "surrogatepass")))
-    return found.hexdigest()
+    """Return the digest of the texts that a metric is drawn for, in their order: SHA-256, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for text in subject.texts:
+        digest.update(length_prefixed(text.text.encode("utf-8", "surrogatepass")))
+    return digest.hexdigest()
 
 
 class ChargedMetricNeedsClaim(UsageError):
@@ -140,8 +145,8 @@ class ChargedMetricNeedsClaim(UsageError):
 class ChargedMetricOfExtension(UsageError):
     """A charged metric in a release that is made of released values.
 
-    It would read the corpus, which such a release may not; and what is left for the mechanisms would not be what the
-    parent has paid for them.
+    The metric would read the corpus, which such a release may not; and the amount left for the mechanisms would differ
+    from the one that the parent has paid for them.
     """
 
     def __init__(self, name: str) -> None:
@@ -153,7 +158,7 @@ class ChargedMetricOfExtension(UsageError):
 
 
 class ShareTooSmall(UsageError):
-    """The share for charged metrics is nothing."""
+    """Share of rho that is too small for the charged metrics."""
 
     def __init__(self, share: Decimal, metrics: int) -> None:
         super().__init__(

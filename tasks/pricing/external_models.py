@@ -1,7 +1,7 @@
 """External models: the systems that may use one, its public description, and its cost.
 
-What a system tells such a model leaves this machine, so it must be public words and released values alone. A system
-says so itself (`shows_private_text = False`); whoever does not say it is taken to show private text.
+Prompts for such a model leave this machine, so they must hold public words and released values alone. A system declares
+this itself (`shows_private_text = False`); a system without the declaration counts as one that shows private text.
 """
 
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ FACT = "written by"
 """The public parameter of a plan that says which external model writes the texts."""
 
 CHARACTERS_OF_A_TOKEN = 4
-"""By which the description is counted in a cost estimate: English has about as many."""
+"""Characters per token in the estimate of the description's cost: about as many as in English."""
 
 _A_MILLION = 1_000_000
 _CENT = Decimal("0.01")
 
 
 def shows_private_text(system: Generator[Any]) -> bool:
-    """Whether a system shows private text to the model: always, unless it says that it does not."""
+    """Return whether a system shows private text to the model: true unless the system declares otherwise."""
     return getattr(system, "shows_private_text", True) is not False
 
 
@@ -42,7 +42,7 @@ def require_public_prompts(system: Generator[Any], model: str) -> None:
 
 
 def with_external_fact(plan: Plan, model: str, revision: str) -> Plan:
-    """The plan, with what is said of an external model among its public parameters."""
+    """Return the plan with the description of an external model among its public parameters."""
     if not is_external(model):
         return plan
     return replace(plan, facts={**plan.facts, FACT: f"{SEES} ({revision})"})
@@ -50,7 +50,7 @@ def with_external_fact(plan: Plan, model: str, revision: str) -> Plan:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a release would ask of an endpoint at most, if nothing has to be asked twice.
+    """Upper bound on the requests, tokens and price of a release at an endpoint, without repeated requests.
 
     Attributes:
         requests: prompts.
@@ -67,7 +67,7 @@ class Cost:
 
     @classmethod
     def of(cls, plan: Plan, description: str, endpoint: Endpoint) -> "Cost":
-        """The cost of a plan; all of it follows from public numbers."""
+        """Return the cost of a plan; all of it follows from public numbers."""
         requests = plan.prompts or plan.samples
         tokens_in = requests * (plan.prompt_tokens + -(-len(description) // CHARACTERS_OF_A_TOKEN))
         tokens_out = requests * plan.steps
@@ -75,7 +75,7 @@ class Cost:
         return cls(requests, tokens_in, tokens_out, money, _seconds(requests, tokens_in + tokens_out, endpoint))
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the cost for `--json`."""
         return {
             "requests": self.requests,
             "tokens_in": self.tokens_in,
@@ -94,8 +94,8 @@ def _money(tokens_in: int, tokens_out: int, endpoint: Endpoint) -> str | None:
 
 def _seconds(requests: int, tokens: int, endpoint: Endpoint) -> int | None:
     limits = [(requests, endpoint.per_minute), (tokens, endpoint.tokens_per_minute)]
-    found = [-(-60 * count // most) for count, most in limits if most is not None]
-    return max(found) if found else None
+    minimums = [-(-60 * count // most) for count, most in limits if most is not None]
+    return max(minimums) if minimums else None
 
 
 class ExternalModelRefused(Refused):

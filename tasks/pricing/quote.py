@@ -45,10 +45,11 @@ DRAWN_PER_SECOND = 90
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What a quote may know about a dataset: public facts and its budget.
+    """Public facts about a dataset and its budget, from which a quote is made.
 
-    `population` is that of what the request reads, `blocks` how many every cohort has, and `budget` that of the blocks
-    the request reads; where those are of several cohorts, `left_by_cohort` is what each of these has left.
+    `population` is that of the cohorts that the request reads, `blocks` the number of blocks of every cohort, and
+    `budget` that of the blocks that the request reads; where those are of several cohorts, `left_by_cohort` is the
+    amount that each of these has left.
     """
 
     name: str
@@ -67,18 +68,18 @@ class DatasetFacts:
 
     @property
     def read(self) -> Reading:
-        """Which blocks the request reads; if nothing else was decided, all of the first cohort."""
+        """Blocks that the request reads; by default all of the first cohort."""
         return self.reading or Reading(self.blocks)
 
     @property
     def left(self) -> Amount:
-        """What a request may still cost: of its envelope, or of what no envelope keeps."""
+        """Most that a request may cost: the rest of its envelope, or the balance outside all envelopes."""
         return self.envelope.left if self.envelope else self.budget.balance.remaining
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Which model, to the byte; of one behind an API, which endpoint: its digest is that of the configuration."""
+    """Identity of a model by digest; for an endpoint, the digest of its configuration."""
 
     name: str
     revision: str
@@ -92,13 +93,13 @@ class Quote:
     """A priced request.
 
     Attributes:
-        request: what was asked.
-        system, parameters, metrics: what its names stand for.
+        request: the request that was priced.
+        system, parameters, metrics: the objects that its names stand for.
         prompt: the complete wording, the same for every run of the request.
-        plan: what will be done.
+        plan: the plan of the run.
         body: the canonical request, without its nonce.
-        dataset: the facts it was priced with.
-        endpoint: where texts are asked for, if the model is behind an API.
+        dataset: the facts that it was priced with.
+        endpoint: the endpoint of a model behind an API; None for a model on this machine.
     """
 
     request: ReleaseRequest
@@ -113,7 +114,7 @@ class Quote:
 
     @property
     def charged(self) -> tuple[str, ...]:
-        """The names of its charged metrics, in the order of `plan.measuring`."""
+        """Names of the charged metrics, in the order of `plan.measuring`."""
         return tuple(metric.name for metric in self.metrics if metric.estimate)
 
     @property
@@ -123,20 +124,20 @@ class Quote:
 
     @property
     def cost(self) -> Cost | None:
-        """What an endpoint would be asked for; None where the model is on this machine."""
+        """Cost at the endpoint; None where the model is on this machine."""
         return Cost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
 
     @property
     def seconds(self) -> int:
-        """A rough estimate of the run's time on two cores."""
+        """Rough estimate of the run's time on two cores."""
         plan, lasting = self.plan, self.plan.rows - self.plan.reading_rows
         return round(plan.rows * plan.prompt_tokens / READ_PER_SECOND + lasting * plan.steps / DRAWN_PER_SECOND) + 5
 
     def require_affordable(self, paid: Amount | None = None) -> None:
-        """Check the price, less what earlier attempts have paid of it, against what is left.
+        """Check the price, less the amount that earlier attempts have paid, against the balance.
 
         Raises:
-            BudgetExceeded: it is too much, with the epsilon that would still fit.
+            BudgetExceeded: the price exceeds it; the error names the epsilon that would still fit.
         """
         if not (self.plan.loss - (paid or Amount())).fits(self.dataset.left):
             left, envelope = self.dataset.left, self.dataset.envelope
@@ -145,18 +146,18 @@ class Quote:
             raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, hint or self._still_possible(left))
 
     def _where(self) -> str:
-        """In which cohorts too little is left, if it reads several."""
+        """Name the cohorts with too small a balance, if the request reads several."""
         short = [str(cohort) for cohort, left in self.dataset.left_by_cohort.items() if not self.plan.loss.fits(left)]
         return f"in cohort {' and in cohort '.join(short)}" if short else ""
 
     def _other_cohorts(self) -> str:
-        """How to read those that could pay, if some could."""
+        """Advise to read only the cohorts that could pay, if some could."""
         able = [cohort for cohort, left in self.dataset.left_by_cohort.items() if self.plan.loss.fits(left)]
         if not able:
             return ""
         newest = able == [max(self.dataset.left_by_cohort)]
-        said = "newest" if newest else f"[{', '.join(map(str, able))}]"
-        return f"The others could pay: `cohorts: {said}` in the request reads them alone."
+        cohorts = "newest" if newest else f"[{', '.join(map(str, able))}]"
+        return f"The others could pay: `cohorts: {cohorts}` in the request reads them alone."
 
     def _still_possible(self, left: Amount) -> str:
         if not left.rho or self.request.delta is None:
@@ -165,7 +166,7 @@ class Quote:
         return f"A release at delta {format_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
 
     def to_json(self, *, with_balance: bool = True) -> dict[str, Json]:
-        """The price as programs read it; without the balance it says only whether the budget affords it."""
+        """Return the price for `--json`; without the balance it says only whether the budget affords the request."""
         loss = self.plan.loss
         return {
             "dataset": self.dataset.name,
@@ -176,9 +177,7 @@ class Quote:
             "epsilon": model_to_json(self.request.epsilon),
             "delta": model_to_json(self.request.delta),
             "rho": loss.rho_text,
-            "rho_replace_one": None
-            if loss.delta
-            else total_amount([replace_one_loss(one.event) for one in self.plan.all_invocations]).rho_text,
+            "rho_replace_one": self._rho_replace_one(),
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
             "prompt": {"description": self.prompt.description, **self._templates},
@@ -197,13 +196,19 @@ class Quote:
             "expected_seconds": self.seconds,
         }
 
+    def _rho_replace_one(self) -> str | None:
+        """Return the loss under the replace-one relation; None for a loss with a delta of its own."""
+        if self.plan.loss.delta:
+            return None
+        return total_amount([replace_one_loss(invocation.event) for invocation in self.plan.all_invocations]).rho_text
+
     @property
     def _templates(self) -> Mapping[str, str]:
-        """What rows are told; insights have prompts of their own."""
+        """Templates of the rows' prompts; none for insights, which have prompts of their own."""
         return {} if ReleaseKind(self.request.kind) is ReleaseKind.INSIGHTS else self.prompt.templates
 
     def _groups(self) -> dict[str, Json]:
-        """Of summaries, what the model is told of each group."""
+        """Return the description of each group in the prompts of summaries."""
         groups = self.parameters.groups if isinstance(self.parameters, PartParameters) else ()
         return {"groups": {group.id: group.shown for group in groups}} if groups else {}
 
@@ -232,7 +237,7 @@ class Quote:
 
 
 def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> ModelFacts:
-    """The installed model that a request names, or the endpoint.
+    """Return the facts of the installed model or the endpoint that a request names.
 
     Args:
         endpoints: those of the home, by name.
@@ -241,8 +246,8 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel.
     """
     if is_external(name):
-        found = endpoint_of(name, endpoints or {})
-        return ModelFacts(name, found.revision, found.digest, found.licence, found)
+        endpoint = endpoint_of(name, endpoints or {})
+        return ModelFacts(name, endpoint.revision, endpoint.digest, endpoint.licence, endpoint)
     registry.find(name)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
@@ -266,24 +271,24 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     system = system_for(request.mechanism, request.kind)
     require_public_prompts(system, model.name)
     request = system.resolve_names(request)
-    written = with_catalogue(request.parameters, dataset.public.groups)
-    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not written.get("groups"):
+    fields = with_catalogue(request.parameters, dataset.public.groups)
+    if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
-    parameters = parse_model(system.parameters, written, f"`parameters` of {request.mechanism}")
+    parameters = parse_model(system.parameters, fields, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)
     require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
     require_precision(parameters, external=model.endpoint is not None)
-    worded = worded_for(request.kind, request.prompt)
-    prompt, written_prompt = PromptSpec.of(worded, names), prompt_json(worded, names)
+    filled_prompt = prompt_for_kind(request.kind, request.prompt)
+    prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
     metrics = requested(request.evaluation, governed=dataset.governed)
-    ask = PlanInputs(
+    inputs = PlanInputs(
         _amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed
     )
     reading = dataset.read
     require_governed(reading, dataset.name, governed=dataset.governed)
-    plan = plan_with_metrics(system, reading.asked(ask), metrics, request.evaluation_share)
-    plan = with_external_fact(reading.planned(plan), model.name, model.revision)
+    plan = plan_with_metrics(system, reading.restrict_inputs(inputs), metrics, request.evaluation_share)
+    plan = with_external_fact(reading.renumber_plan(plan), model.name, model.revision)
     public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -313,19 +318,19 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
-    """The request that a canonical body was made from: quoted with the same facts, it gives that body again.
+    """Return the request behind a canonical body: quoted with the same facts, it gives that body again.
 
-    Where it says nothing of cohorts there was one; asked again later, it still reads that one alone.
+    A body without cohorts was made when there was one; a later request from it still reads that one alone.
     """
     fields = {"cohorts": [1]} | {name: body[name] for name in ReleaseRequest.model_fields if name in body}
     return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
 
 
-def worded_for(kind: str, prompt: Prompt) -> Prompt:
-    """The prompt with the wording that its kind of release has where the request names none.
+def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
+    """Return the prompt with the default wording of its kind of release where the request names none.
 
     Raises:
-        WordingUnused: it words what nobody is asked.
+        WordingUnused: the prompt has a wording, and the kind of release uses none.
     """
     if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
         raise WordingUnused(kind)
@@ -335,7 +340,7 @@ def worded_for(kind: str, prompt: Prompt) -> Prompt:
 
 
 def plan_json(plan: Plan) -> Json:
-    """The charged part of a plan: every event and every instalment."""
+    """Return the charged part of a plan for the request: every event and every instalment."""
     return {
         "blocks": list(plan.blocks),
         "facts": dict(plan.facts),
@@ -362,7 +367,7 @@ def _down(epsilon: Decimal) -> str:
 
 
 class ClaimMissing(UsageError):
-    """A mechanism that charges needs an epsilon and a delta."""
+    """Request without epsilon or delta for a mechanism that charges."""
 
     def __init__(self, mechanism: str) -> None:
         super().__init__(
@@ -373,7 +378,7 @@ class ClaimMissing(UsageError):
 
 
 class WordingUnused(UsageError):
-    """A wording of prompts in a release that has its own."""
+    """Wording of prompts in a request whose kind of release has its own."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(

@@ -32,12 +32,12 @@ SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in _
 
 
 def system_for(mechanism: str, kind: str) -> Generator[RunContext]:
-    """The generator of that name.
+    """Return the generator of a name.
 
     Raises:
-        UnknownSystem: there is none, or it does not make that kind of release.
+        UnknownSystem: no generator has the name, or it does not make that kind of release.
     """
-    found = SYSTEMS.get(mechanism)
-    if found is None or kind not in found.kinds:
+    system = SYSTEMS.get(mechanism)
+    if system is None or kind not in system.kinds:
         raise UnknownSystem(mechanism, kind, sorted(name for name, s in SYSTEMS.items() if kind in s.kinds))
-    return found
+    return system

@@ -56,7 +56,7 @@ class BundlePrefix:
         Raises:
             StoreUnreachable, StoreDenied, BucketMissing, StoreFailed.
         """
-        next(self.store.below(self.address), None)
+        next(self.store.list_below(self.address), None)
 
 
 def upload_bundle(
@@ -156,7 +156,7 @@ class _Place:
         address = self._target / path.name
         if path.name not in self.there and self._store.create(address, path):
             return
-        entry = self._store.look(address)
+        entry = self._store.find(address)
         if entry is not None and measured(self._store, entry) == sha256:
             return
         if path.name in (CHECKPOINT, SUMS_SIGNATURE):
@@ -178,7 +178,7 @@ def listed(store: Store, target: Address) -> dict[str, Entry]:
     Raises:
         BundleUnfit: more or other names than a bundle has.
     """
-    entries = list(islice(store.below(target), _MOST_FILES + 1))
+    entries = list(islice(store.list_below(target), _MOST_FILES + 1))
     entry_by_name = {entry.address.key.removeprefix(target.key).lstrip("/"): entry for entry in entries}
     if len(entries) > _MOST_FILES or not all(map(_PLAIN.fullmatch, entry_by_name)):
         raise BundleUnfit(target)

@@ -20,7 +20,7 @@ from tasks.evaluation.registry import requested
 from tasks.inference.prompts.prompt_spec import TEMPLATES, prompt_json
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.planning.block_rotation import RotationUnfit
-from tasks.planning.block_selection import Reading, reading_in
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
@@ -34,7 +34,7 @@ from tasks.values.release_kinds import ReleaseKind
 Positive = Annotated[int, Field(ge=1)]
 
 
-class AskedDataset(Strict):
+class ApprovedDataset(Strict):
     """Dataset and version of a request."""
 
     name: Name
@@ -42,7 +42,7 @@ class AskedDataset(Strict):
     uid: Name
 
 
-class AskedModel(Strict):
+class ApprovedModel(Strict):
     """Model of a request; `sha256` fixes its bytes."""
 
     name: Name
@@ -51,7 +51,7 @@ class AskedModel(Strict):
     licence: Name
 
 
-class AskedPrompt(Strict):
+class ApprovedPrompt(Strict):
     """Prompt of a request: templates written out in full, or a description alone in the default wording."""
 
     description: str
@@ -68,7 +68,7 @@ class AskedPrompt(Strict):
         return {name: text for name, text in templates.items() if text is not None}
 
 
-class AskedPlan(Strict):
+class ApprovedPlan(Strict):
     """Priced plan of a request; `tasks.release.record` reads its events."""
 
     blocks: list[int]
@@ -80,7 +80,7 @@ class ApprovedRequest(Strict):
     """The canonical request, as `tasks.pricing.quote` builds it and the spend gate approves it."""
 
     format: Literal["almoner-request/1"]
-    dataset: AskedDataset
+    dataset: ApprovedDataset
     unit: Name
     relation: Literal["add_or_remove_one"]
     governed: bool
@@ -90,11 +90,11 @@ class ApprovedRequest(Strict):
     mechanism: Name
     epsilon: Figure | None
     delta: Figure | None
-    model: AskedModel
+    model: ApprovedModel
     parameters: dict[str, Any]
-    prompt: AskedPrompt
+    prompt: ApprovedPrompt
     evaluation: list[Name]
-    plan: AskedPlan
+    plan: ApprovedPlan
     policy: Digest
     code: Digest
     nonce: Name
@@ -142,10 +142,10 @@ class ApprovedRequest(Strict):
             raise PlanForeign("it charges other blocks than it reads")
         inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         metrics = requested(self.evaluation, governed=self.governed)
-        plan = plan_with_metrics(system, selection.asked(inputs), metrics, self._evaluation_share())
+        plan = plan_with_metrics(system, selection.restrict_inputs(inputs), metrics, self._evaluation_share())
         if (self.evaluation_share is not None) != bool(plan.measuring):
             raise PlanForeign("it has a share for charged metrics without naming any, or names some without a share")
-        plan = with_external_fact(selection.planned(plan), self.model.name, self.model.revision)
+        plan = with_external_fact(selection.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
@@ -155,7 +155,7 @@ class ApprovedRequest(Strict):
         """Return the selection of the dataset's blocks that it reads."""
         fields = {"rotate_over": self.rotate_over, "group": self.group, "cohorts": self.cohorts}
         try:
-            return reading_in(fields, self.blocks)
+            return reading_of_request(fields, self.blocks)
         except (ValueError, RotationUnfit):
             raise PlanForeign("there are no such cohorts or groups of blocks") from None
 

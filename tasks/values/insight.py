@@ -20,7 +20,7 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True)
 class Facets:
-    """What was extracted from one unit's documents. Private, and absent from its own repr.
+    """Extracts from one unit's documents. Private, and absent from its own repr.
 
     Attributes:
         values: for each field of the public schema, in its order, the phrases found; a field of one text has one.
@@ -30,7 +30,7 @@ class Facets:
 
     @property
     def summary(self) -> str:
-        """What is embedded."""
+        """Text that is embedded."""
         return " ".join(self.values.get(SUMMARY, ()))
 
     @property
@@ -46,7 +46,7 @@ class Facets:
 
 @dataclass(frozen=True)
 class Topic:
-    """What a public model wrote about released keywords."""
+    """Text of a public model about released keywords."""
 
     name: str
     description: str
@@ -80,7 +80,7 @@ class StageBudget(Protocol):
     def release(
         self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """What a mechanism releases: armed, prepared, drawn and written down, in this order, once.
+        """Release a mechanism's value: armed, prepared, drawn and stored, in this order, once.
 
         What an earlier attempt has written down is returned, and neither `prepare` nor `draw` is called. An attempt
         that died while it prepared has paid, and nothing was drawn: the next one draws with what is paid. One that

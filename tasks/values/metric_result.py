@@ -36,7 +36,7 @@ class MetricResult:
     line: str
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form, without floats."""
+        """Return the stable stored form, without floats."""
         return {
             "name": self.name,
             "exposure": self.exposure,

@@ -40,7 +40,7 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a release will do, fixed before it begins.
+    """Plan of a release, fixed before it begins.
 
     Attributes:
         invocations: mechanisms that make the texts, in order, with their instalments, charged on each of `blocks`.
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def loss(self) -> Amount:
-        """What the plan charges to every block."""
+        """Loss that the plan charges to every block."""
         return total_amount([part for invocation in self.all_invocations for part in invocation.instalments])
 
 
@@ -118,7 +118,7 @@ class Generator(Protocol[Work]):
     charges: bool
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """The request with everything that it names and that only this machine could look up.
+        """Return the request with everything that it names and that only this machine could look up.
 
         What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
 
@@ -127,39 +127,39 @@ class Generator(Protocol[Work]):
         """
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """The part of the release's delta that its mechanisms need for failing; none where none of them may fail."""
+        """Return the share of the release's delta for failures of its mechanisms; 0 where none may fail."""
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """The plan for these public facts.
+        """Return the plan for these public facts.
 
         Raises:
             Refused: the amount is too small, or the data must not be read this way.
         """
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: Work) -> Generated:
-        """Carry the plan out."""
+        """Generate the texts of a plan."""
 
 
 class GeneratorDefaults:
-    """What most systems say: a request is whole as it is, and none of its mechanisms fails."""
+    """Defaults of most systems: a request names nothing to look up, and none of its mechanisms fails."""
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
-        """As it is: nothing has to be looked up."""
+        """Return the request unchanged: nothing has to be looked up."""
         return request
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """None."""
+        """Return 0: no mechanism fails."""
         return Fraction(0)
 
 
 class UnknownSystem(UsageError):
     """No generator of that name for that kind of release."""
 
-    def __init__(self, mechanism: str, kind: str, known: list[str]) -> None:
+    def __init__(self, mechanism: str, kind: str, names: list[str]) -> None:
         super().__init__(
             f"The mechanism {mechanism!r} cannot make a {kind!r} release in this version.",
-            f"Available: {', '.join(known)}.",
-            {"mechanism": mechanism, "kind": kind, "known": known},
+            f"Available: {', '.join(names)}.",
+            {"mechanism": mechanism, "kind": kind, "known": names},
         )
 
 

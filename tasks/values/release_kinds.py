@@ -5,7 +5,7 @@ from typing import Final
 
 
 class ReleaseKind(StrEnum):
-    """What a release is: texts one after another, a summary of each group, or a hierarchy of insights."""
+    """Kind of a release: texts one after another, a summary of each group, or a hierarchy of insights."""
 
     SYNTHETIC_CORPUS = "synthetic_corpus"
     SUMMARIES = "summaries"

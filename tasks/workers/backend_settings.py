@@ -33,11 +33,11 @@ class WorkerBackend:
 
     @classmethod
     def of(cls, kind: str, address: str | None = None) -> "WorkerBackend":
-        """As somebody has written it; without an address where there is none or an empty one.
+        """Return the backend of a kind and an address; an empty address counts as none.
 
         Raises:
             RunnerUnknown: there is no such kind.
-            RunnerAddressUnfit: no cluster is asked for, or its address is not protected.
+            RunnerAddressUnfit: the kind is no cluster, or the connection to its address is not protected.
         """
         if kind not in KINDS:
             raise RunnerUnknown(kind)
@@ -50,11 +50,11 @@ class WorkerBackend:
 
 
 HERE: Final = WorkerBackend()
-"""Processes of this machine; with one worker the run works by itself."""
+"""Worker processes of this machine; a run with one worker starts none and computes by itself."""
 
 
 def _require_protected(kind: str, address: str) -> None:
-    """Private text travels there: over TLS, or not beyond this machine.
+    """Check that private text reaches the address over TLS only, or stays on this machine.
 
     Raises:
         RunnerAddressUnfit.
@@ -63,17 +63,19 @@ def _require_protected(kind: str, address: str) -> None:
         parts = urlsplit(address if "://" in address else f"tcp://{address}")
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise RunnerAddressUnfit("it is not HOST:PORT") from None
+        raise RunnerAddressUnfit("it is not of the form HOST:PORT") from None
     if not host or port is None or parts.username or parts.path.strip("/") or parts.scheme not in ("tcp", "tls"):
-        raise RunnerAddressUnfit("it is not HOST:PORT, with tls:// or tcp:// before it")
+        raise RunnerAddressUnfit("it is not of the form HOST:PORT, with tls:// or tcp:// before it")
     over_tls = parts.scheme == "tls" if kind == DASK else os.environ.get("RAY_USE_TLS") == "1"
     if not (over_tls or is_loopback(host)):
-        raise RunnerAddressUnfit("it is another machine's, and the connection is not protected by TLS")
+        raise RunnerAddressUnfit("it belongs to another machine, and the connection is not protected by TLS")
 
 
 @contextmanager
-def opened(where: WorkerBackend, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
-    """The runner, and the end of all that it has started; none where the run works by itself.
+def open_runner(backend: WorkerBackend, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
+    """Open the runner of a backend and close it with all its workers at the end of the block.
+
+    Yields None where the run computes by itself.
 
     Args:
         count: how many workers there will be at the same time, for a cluster of this machine.
@@ -81,48 +83,48 @@ def opened(where: WorkerBackend, count: int, scratch: Path, device: str = "cpu")
         device: what workers compute on, `cpu` or `cuda`; a Ray cluster gives each of them a GPU of its own.
 
     Raises:
-        RunnerNotInstalled: its library is not here.
-        ClusterUnreachable, NoWorkers: nobody answers at the address, or nobody works there.
+        RunnerNotInstalled: its library is not installed.
+        ClusterUnreachable, NoWorkers: no cluster answers at the address, or it has no workers.
         NoGpus: when workers are started, and the cluster has too few.
     """
-    if where == HERE and count == 1:
+    if backend == HERE and count == 1:
         yield None
         return
-    runner = _made(where, count, scratch, device)
+    runner = _create_runner(backend, count, scratch, device)
     try:
         yield runner
     finally:
         runner.close()
 
 
-def _made(where: WorkerBackend, count: int, scratch: Path, device: str) -> Runner:
-    # Local imports: only who asks for a cluster has the library, and pays for its import.
+def _create_runner(backend: WorkerBackend, count: int, scratch: Path, device: str) -> Runner:
+    # Local imports: the libraries are optional and slow to import.
     try:
-        match where.kind:
+        match backend.kind:
             case "dask":
                 from tasks.workers.dask_backend import DaskRunner
 
-                return DaskRunner(where.address, count, scratch)
+                return DaskRunner(backend.address, count, scratch)
             case "ray":
-                if where.address is None:
+                if backend.address is None:
                     _lock_local_ray()
                 from tasks.workers.ray_backend import RayRunner
 
                 # On this machine each worker is told which GPU is its own, and several may share one.
-                return RayRunner(where.address, count, gpus=int(where.address is not None and device == "cuda"))
+                return RayRunner(backend.address, count, gpus=int(backend.address is not None and device == "cuda"))
             case "threads":
                 return ThreadRunner()
     except ModuleNotFoundError as missing:
-        raise RunnerNotInstalled(where.kind) from missing
+        raise RunnerNotInstalled(backend.kind) from missing
     return ProcessRunner()
 
 
 def _lock_local_ray() -> None:
-    """A token that only processes of this one have, and no address but the loopback one.
+    """Set Ray's environment so that a local cluster needs a token and listens on the loopback address only.
 
-    Ray reads both when it is imported. It lets in who knows the token. Where clusters of several machines are switched
-    off, as they are by default on macOS and Windows, each of its servers listens on 127.0.0.1; given that address alone
-    (`_node_ip_address`) it looks for another one that other machines can reach.
+    Ray reads both when it is imported. It accepts connections with the token only. Where clusters of several machines
+    are switched off, as they are by default on macOS and Windows, each of its servers listens on 127.0.0.1; given that
+    address alone (`_node_ip_address`) it looks for another one that other machines can reach.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
@@ -130,14 +132,14 @@ def _lock_local_ray() -> None:
 
 
 class RunnerUnknown(UsageError):
-    """No such runner."""
+    """Runner kind that is not one of `KINDS`."""
 
-    def __init__(self, given: str) -> None:
-        super().__init__(f"There is no runner {given!r}.", f"Use {', '.join(KINDS)}.", {"runner": given})
+    def __init__(self, kind_name: str) -> None:
+        super().__init__(f"There is no runner {kind_name!r}.", f"Use {', '.join(KINDS)}.", {"runner": kind_name})
 
 
 class RunnerAddressUnfit(UsageError):
-    """An address that private text may not be sent to."""
+    """Runner address that is malformed or that private text may not be sent to."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -149,7 +151,7 @@ class RunnerAddressUnfit(UsageError):
 
 
 class RunnerNotInstalled(EnvironmentProblem):
-    """The library of a cluster is not here."""
+    """Library of a cluster backend that is not installed."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(

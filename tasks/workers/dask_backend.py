@@ -34,9 +34,9 @@ from distributed.core import Status  # noqa: E402
 from tasks.common.task_errors import TaskFailed  # noqa: E402
 from tasks.workers.errors import ClusterUnreachable, NoWorkers  # noqa: E402
 from tasks.workers.mailbox import ThreadMailbox  # noqa: E402
-from tasks.workers.pool import Body, Channel, NumberedMessage, Request, WorkerDied, WorkerPool, packed, unpacked  # noqa: E402
+from tasks.workers.pool import Body, Channel, NumberedMessage, Request, WorkerDied, WorkerPool, deserialize, serialize  # noqa: E402
 
-OPERATION = "almoner_desk"
+OPERATION = "almoner_worker"
 CONNECT_S = 10
 LOCAL = {
     "distributed.worker.memory.target": False,
@@ -50,7 +50,7 @@ LOCAL = {
 
 
 class DaskRunner:
-    """Its workers sit on those of a cluster, in the order of their addresses, one after the other.
+    """Runner whose workers run on the workers of a Dask cluster, assigned in turn in the order of their addresses.
 
     Args:
         address: the scheduler's; None for a cluster of this machine.
@@ -66,7 +66,7 @@ class DaskRunner:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self.elsewhere = address is not None
-        self._folder, self._crews = scratch / f"dask-{os.getpid()}", list[WorkerPool]()
+        self._folder, self._pools = scratch / f"dask-{os.getpid()}", list[WorkerPool]()
         self._cluster: Any = None
         self._client: Any = None
         # Not the client's own loop: when the scheduler goes away, connections to workers are no affair of it.
@@ -75,7 +75,7 @@ class DaskRunner:
         self._looping.start()
         try:
             if address is None:
-                self._cluster = _local(count, self._folder)
+                self._cluster = _start_local_cluster(count, self._folder)
             where = address or self._cluster
             client = partial(Client, where, timeout=CONNECT_S, direct_to_workers=True, set_as_default=False)
             self._client = _within(2 * CONNECT_S, client)
@@ -88,43 +88,43 @@ class DaskRunner:
             raise ClusterUnreachable("dask", type(problem).__name__) from None
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """A seat for each body.
+        """Start one worker for each body.
 
         Raises:
             NoWorkers: the cluster has none.
-            WorkerDied: one went away before it was begun.
+            WorkerDied: a worker of the cluster went away before its body began.
         """
         client, places = self._client, self._places()
         chosen = [places[number % len(places)] for number in range(len(bodies))]
         try:
-            _within(CONNECT_S, partial(client.run, _open_desks, workers=sorted(set(chosen))))
+            _within(CONNECT_S, partial(client.run, _register_operation, workers=sorted(set(chosen))))
         except Exception as problem:  # noqa: BLE001 - whatever the cluster says of a worker that went away
             raise WorkerDied(type(problem).__name__) from None
-        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
-        talks = [
-            _Talk(number, heard, address, client.connection_args, packed(body))
+        messages: SimpleQueue[NumberedMessage] = SimpleQueue()
+        connections = [
+            _WorkerConnection(number, messages, address, client.connection_args, serialize(body))
             for number, (address, body) in enumerate(zip(chosen, bodies, strict=True))
         ]
-        crew = WorkerPool([_Seat(talk, self._loop) for talk in talks], heard)
-        self._crews.append(crew)
-        return crew
+        pool = WorkerPool([_DaskWorker(connection, self._loop) for connection in connections], messages)
+        self._pools.append(pool)
+        return pool
 
     def _places(self) -> list[str]:
         client = self._client
         with suppress(Exception):  # what it says of a scheduler that went away is not for us to tell apart
             _within(2 * CONNECT_S, partial(client.wait_for_workers, 1, timeout=CONNECT_S))
-            if found := sorted(_within(CONNECT_S, client.nthreads)):
-                return found
+            if addresses := sorted(_within(CONNECT_S, client.nthreads)):
+                return addresses
         raise NoWorkers("dask")
 
     def close(self) -> None:
-        """Hang up; a cluster of this machine ends."""
-        for crew in self._crews:
-            crew.end()
-        for each in (self._client, self._cluster):
-            if each is not None:
+        """Close all connections and end a cluster of this machine."""
+        for pool in self._pools:
+            pool.end()
+        for resource in (self._client, self._cluster):
+            if resource is not None:
                 with suppress(Exception):  # it may be gone already
-                    _within(2 * CONNECT_S, partial(each.close, timeout=CONNECT_S))
+                    _within(2 * CONNECT_S, partial(resource.close, timeout=CONNECT_S))
         if not self.elsewhere:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -132,7 +132,7 @@ class DaskRunner:
         self._loop.close()
 
 
-def _local(count: int, folder: Path) -> LocalCluster:
+def _start_local_cluster(count: int, folder: Path) -> LocalCluster:
     folder.mkdir(mode=0o700, parents=True)
     with dask.config.set(LOCAL):
         return LocalCluster(
@@ -149,70 +149,74 @@ def _local(count: int, folder: Path) -> LocalCluster:
 
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Its result; some calls of a client wait for ever when the scheduler goes away meanwhile.
+    """Return the result of `function`, with a time limit.
+
+    Some calls of a client wait for ever when the scheduler goes away meanwhile.
 
     Raises:
-        TimeoutError: it is not there in time. And whatever it raises.
+        TimeoutError: the result was not there in time.
+        Exception: whatever `function` raises.
     """
-    found: Future[Any] = Future()
+    result: Future[Any] = Future()
 
     def call() -> None:
         try:
-            found.set_result(function())
+            result.set_result(function())
         except BaseException as problem:  # noqa: BLE001 - it is raised again below
-            found.set_exception(problem)
+            result.set_exception(problem)
 
     Thread(target=call, daemon=True).start()
-    return found.result(seconds)
+    return result.result(seconds)
 
 
 @dataclass(frozen=True)
-class _Talk:
-    """What one connection to one of Dask's workers is for.
+class _WorkerConnection:
+    """One connection to one of Dask's workers.
 
     Attributes:
-        number, heard: of the worker in its crew, and where what it says goes.
-        address, how: of Dask's worker, and what is needed to be let in.
-        body: packed.
+        number: of the worker in its pool.
+        messages: the queue that receives its messages.
+        address, how: of Dask's worker, and the connection arguments that authenticate to it.
+        body: serialized.
     """
 
     number: int
-    heard: "SimpleQueue[NumberedMessage]"
+    messages: "SimpleQueue[NumberedMessage]"
     address: str
     how: dict[str, Any]
     body: bytes
 
     async def hold(self, answers: "asyncio.Queue[bytes]") -> None:
-        """Until it has said its last word, or the connection is lost; either is heard."""
+        """Forward messages until the last one or the loss of the connection; either goes into the queue."""
         try:
             comm = await connect(self.address, timeout=CONNECT_S, **self.how)
             try:
                 await comm.write({"op": OPERATION, "reply": False, "body": self.body})
-                while isinstance(message := unpacked((await comm.read())["said"]), Request):
-                    self.heard.put((self.number, message))
+                while isinstance(message := deserialize((await comm.read())["said"]), Request):
+                    self.messages.put((self.number, message))
                     await comm.write({"answer": await answers.get()})
-                self.heard.put((self.number, message))
+                self.messages.put((self.number, message))
             finally:
                 comm.abort()
         except (OSError, asyncio.CancelledError) as problem:  # Dask's errors of connections are among them
-            self.heard.put((self.number, WorkerDied(type(problem).__name__)))
+            self.messages.put((self.number, WorkerDied(type(problem).__name__)))
         except Exception as problem:  # noqa: BLE001 - what cannot be read may be quoted in it
-            self.heard.put((self.number, TaskFailed.of("listen", problem)))
+            self.messages.put((self.number, TaskFailed.of("listen", problem)))
 
 
-class _Seat:
-    """One worker of ours, seen from the run."""
+class _DaskWorker:
+    """Handle of one worker, on the side of the run."""
 
-    def __init__(self, talk: _Talk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: _WorkerConnection, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._answers = loop, asyncio.Queue[bytes]()
-        self._talking = asyncio.run_coroutine_threadsafe(talk.hold(self._answers), loop)
+        self._talking = asyncio.run_coroutine_threadsafe(connection.hold(self._answers), loop)
 
-    def tell(self, what: object) -> None:
-        """Send it."""
-        self._loop.call_soon_threadsafe(self._answers.put_nowait, packed(what))
+    def send(self, what: object) -> None:
+        """Send an answer to the worker."""
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, serialize(what))
 
     def end(self) -> None:
-        """Hang up: it ends when it asks next."""
+        """Close the connection; the worker ends at its next request."""
         self._talking.cancel()
         with suppress(CancelledError, TimeoutError):
             self._talking.result(CONNECT_S)
@@ -221,28 +225,28 @@ class _Seat:
 # --- On the workers --------------------------------------------------------------------------------------------
 
 
-def _open_desks(dask_worker: Any) -> None:
-    """From now on this worker can be called. It is told through the scheduler, to which it says nothing."""
-    dask_worker.handlers[OPERATION] = _sit
+def _register_operation(dask_worker: Any) -> None:
+    """Register the operation on a Dask worker, through the scheduler, which gets no data in return."""
+    dask_worker.handlers[OPERATION] = _serve_worker
 
 
-async def _sit(comm: Any, body: bytes) -> Status:
-    """One call: a body at a desk, until it has ended or the caller is gone."""
-    desk = ThreadMailbox(partial(_carried, body))
-    said = desk.begin()
+async def _serve_worker(comm: Any, body: bytes) -> Status:
+    """Serve one connection: run a body until it has ended or the caller is gone."""
+    mailbox = ThreadMailbox(partial(_run_serialized, body))
+    pending = mailbox.begin()
     try:
-        while isinstance(message := await asyncio.wrap_future(said), Request):
-            await comm.write({"said": packed(message)})
-            said = desk.answer(unpacked((await comm.read())["answer"]))
-        await comm.write({"said": packed(message)})
+        while isinstance(message := await asyncio.wrap_future(pending), Request):
+            await comm.write({"said": serialize(message)})
+            pending = mailbox.answer(deserialize((await comm.read())["answer"]))
+        await comm.write({"said": serialize(message)})
     except OSError:
         pass  # the run is gone
     finally:
-        desk.leave()
+        mailbox.leave()
     return Status.dont_reply
 
 
-def _carried(body: bytes, line: Channel) -> object:
-    """Read in the desk's own thread, because it may have to import a lot."""
-    made: Body = unpacked(body)
-    return made(line)
+def _run_serialized(body: bytes, line: Channel) -> object:
+    """Deserialize and run a body; in the mailbox's own thread, because this may have to import a lot."""
+    function: Body = deserialize(body)
+    return function(line)

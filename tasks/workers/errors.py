@@ -4,12 +4,12 @@ from models_db.errors import EnvironmentProblem
 
 
 class ClusterUnreachable(EnvironmentProblem):
-    """Nobody answers at a cluster's address, or not with the right keys."""
+    """Cluster address at which nothing answers, or nothing with the right keys."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(
             f"The {kind} cluster cannot be used: {reason}.",
-            "Check the address, that it runs, and the TLS settings of this machine (docs/distributed.md).",
+            "Check the address, whether the cluster runs, and the TLS settings of this machine (docs/distributed.md).",
             {"runner": kind, "reason": reason},
         )
 
@@ -24,7 +24,7 @@ class NoWorkers(EnvironmentProblem):
 
 
 class NoGpus(EnvironmentProblem):
-    """A cluster that has not a free GPU for each worker."""
+    """A cluster with fewer free GPUs than workers."""
 
     def __init__(self, kind: str, workers: int) -> None:
         super().__init__(

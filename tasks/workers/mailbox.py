@@ -12,37 +12,40 @@ _LEAVE = object()
 
 
 class ThreadMailbox:
-    """Begins a body, and takes turns with it: an answer goes in, and what it says next comes out."""
+    """Runs a body in a thread and alternates with it: each answer is followed by the body's next message."""
 
     def __init__(self, body: Body) -> None:
         self._answers: SimpleQueue[object] = SimpleQueue()
-        self._said: Future[Message] = Future()
+        self._pending: Future[Message] = Future()
         self._thread = threading.Thread(target=self._work, args=(body,), name="worker", daemon=True)
 
     def begin(self) -> "Future[Message]":
-        """What it says first."""
+        """Start the body and return the future of its first message."""
         self._thread.start()
-        return self._said
+        return self._pending
 
     def answer(self, what: object) -> "Future[Message]":
-        """What it says next; only to one that has asked."""
-        self._said = Future()
-        said = self._said  # by the time of the next line the body may have spoken, and nobody else sets it
+        """Answer the body's request and return the future of its next message.
+
+        Call it only when the last message was a request.
+        """
+        self._pending = Future()
+        pending = self._pending  # the body may answer before the next line ends, and nothing else sets the attribute
         self._answers.put(what)
-        return said
+        return pending
 
     def leave(self) -> None:
-        """The body ends when it asks next: no answer will come."""
+        """Let the body end at its next request, which gets no answer."""
         self._answers.put(_LEAVE)
 
     def join(self, timeout: float | None = None) -> None:
-        """Until the body has ended."""
+        """Wait until the body has ended."""
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def request(self, what: object) -> Any:
-        """A body's side, `pool.Channel`."""
-        self._said.set_result(Request(what))
+        """Send a request from the body and return its answer (`pool.Channel`)."""
+        self._pending.set_result(Request(what))
         answer = self._answers.get()
         if answer is _LEAVE:
             raise Disconnected
@@ -51,4 +54,4 @@ class ThreadMailbox:
     def _work(self, body: Body) -> None:
         with suppress(Disconnected):
             last = run_body(body, self)
-            self._said.set_result(last)  # of its last turn, and not the one in which it began
+            self._pending.set_result(last)  # of its last turn, and not the one in which it began

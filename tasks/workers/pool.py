@@ -1,10 +1,10 @@
 """Pool of a run's workers, and the protocol between both sides.
 
-A worker does one thing, its body. It may ask, and waits for each answer; its last word is what the body returns, or a
-named error. The run hears the workers in the order in which they speak. So a worker that nobody answers does nothing
-more, and whoever is asked has the last say: that is all that the ledger's promises need (docs/decisions/0026, 0059).
+A worker runs one body. The body may send requests and waits for each answer; its last message is the body's result or a
+named error. The run receives messages in the order in which they were sent. A worker without an answer therefore does
+nothing more, and the run has the last say: that is all that the ledger's promises need (docs/decisions/0026, 0059).
 
-What goes wrong in a body is told as a named error, or by its type and place (`TaskFailed`): no text travels with it.
+A failure in a body is reported as a named error, or by its type and place (`TaskFailed`): no text travels with it.
 """
 
 import pickle
@@ -20,37 +20,37 @@ from tasks.common.task_errors import TaskFailed
 
 
 class Channel(Protocol):
-    """A worker's way to the run."""
+    """Connection of a worker to its run."""
 
     def request(self, what: object) -> Any:
-        """Say something and return the answer.
+        """Send a request and return its answer.
 
         Raises:
-            Disconnected: nobody will answer any more.
+            Disconnected: no answer will come any more.
         """
 
 
 Body: TypeAlias = Callable[[Channel], object]
-"""What a worker does. It travels as it stands: a function of a module with its arguments."""
+"""Work of a worker. It is serialized as it is: a function of a module with its arguments."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker wants to know or to tell; it waits for the answer."""
+    """Request of a worker to its run; the worker waits for the answer."""
 
     what: Any
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a body has returned."""
+    """Return value of a body."""
 
     result: object
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a body has returned nothing; a name, and public facts."""
+    """Named error that ended a body; it holds public facts only."""
 
     problem: AlmonerError
 
@@ -59,14 +59,16 @@ Message: TypeAlias = Request | Result | Failure
 
 
 class Disconnected(BaseException):  # not an Exception: no handler of a body's own work should take it for a failure
-    """Nobody listens to this worker any more."""
+    """The run does not answer this worker any more."""
 
 
 def run_body(body: Body, line: Channel) -> Message:
-    """A worker's whole life. Nothing it prints or raises may quote a text, so it does neither.
+    """Run a body and return its last message.
+
+    Output and errors could quote a text, so nothing is printed and no error but `Disconnected` is raised.
 
     Raises:
-        Disconnected: nobody wants to know how it ended.
+        Disconnected: the run does not answer any more.
     """
     try:
         return Result(body(line))
@@ -79,17 +81,17 @@ def run_body(body: Body, line: Channel) -> Message:
 
 
 class WorkerHandle(Protocol):
-    """One worker, seen from the run."""
+    """Handle of one worker, on the side of the run."""
 
-    def tell(self, what: object) -> None:
-        """Answer what it asked last; who has died is noticed when it is listened to."""
+    def send(self, what: object) -> None:
+        """Answer the last request; a worker that has died is noticed at the next `receive`."""
 
     def end(self) -> None:
-        """It does nothing more when this returns, or nothing that anybody hears of. May be called twice."""
+        """End the worker: after the return nothing more of it reaches the run. May be called twice."""
 
 
 NumberedMessage: TypeAlias = tuple[int, Message | AlmonerError]
-"""Which worker, and what it says; an error where it will never say anything again."""
+"""Number of a worker and its message; an error where no message will follow."""
 
 
 @dataclass
@@ -98,11 +100,11 @@ class WorkerPool:
 
     Attributes:
         members: by number.
-        heard: what they have said and nobody has listened to.
+        messages: messages that were not received yet.
     """
 
     members: Sequence[WorkerHandle] = ()
-    heard: "SimpleQueue[NumberedMessage]" = field(default_factory=SimpleQueue)
+    messages: "SimpleQueue[NumberedMessage]" = field(default_factory=SimpleQueue)
 
     def __enter__(self) -> Self:
         return self
@@ -113,52 +115,52 @@ class WorkerPool:
         self.end()
 
     def end(self) -> None:
-        """End all of them."""
+        """End all workers."""
         for member in self.members:
             member.end()
 
     def receive(self) -> tuple[int, Request | Result]:
-        """The next that one of them says, and its number.
+        """Return the number of a worker and its next message, from whichever worker sends first.
 
         Raises:
-            WorkerDied: one ended without a word.
-            AlmonerError: what one of them was refused.
+            WorkerDied: a worker ended without a last message.
+            AlmonerError: the error that ended a worker.
         """
-        number, said = self.heard.get()
-        match said:
+        number, message = self.messages.get()
+        match message:
             case Request() | Result():
-                return number, said
+                return number, message
             case Failure(problem):
                 raise problem
             case problem:
                 raise problem
 
     def receive_all(self) -> list[Any]:
-        """The first that each of them asks, by number; nobody is answered yet.
+        """Return the first request of every worker, by number, and answer none of them.
 
         Raises:
             As `receive`.
         """
         first: dict[int, object] = {}
         while len(first) < len(self.members):
-            number, said = self.receive()
-            first[number] = said.what if isinstance(said, Request) else None
+            number, message = self.receive()
+            first[number] = message.what if isinstance(message, Request) else None
         return [first[number] for number in range(len(self.members))]
 
     def reply(self, number: int, what: object) -> None:
-        """Answer one of them."""
-        self.members[number].tell(what)
+        """Answer the last request of a worker."""
+        self.members[number].send(what)
 
     def serve(self, answer: Callable[[int, Any], object]) -> list[Any]:
-        """Answer each of them until all have ended; what they returned, by number.
+        """Answer all workers until they have ended and return their results, by number.
 
         Raises:
-            As `receive`, and whatever `answer` raises: then no one is answered any more.
+            As `receive`, and whatever `answer` raises; after that no worker is answered any more.
         """
         results: dict[int, object] = {}
         while len(results) < len(self.members):
-            number, said = self.receive()
-            match said:
+            number, message = self.receive()
+            match message:
                 case Request(what):
                     self.reply(number, answer(number, what))
                 case Result(result):
@@ -167,21 +169,21 @@ class WorkerPool:
 
 
 class Runner(Protocol):
-    """Starts workers somewhere; closed at the end of a run, with all that it has started."""
+    """Starts workers on some backend; closed at the end of a run, with all that it has started."""
 
     @property
     def elsewhere(self) -> bool:
         """Whether workers may be on other machines, of which this process knows neither devices nor memory."""
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """A worker for each body.
+        """Start one worker for each body.
 
         Raises:
-            EnvironmentProblem: they cannot be had.
+            EnvironmentProblem: the workers cannot be started.
         """
 
     def close(self) -> None:
-        """End everything."""
+        """End all workers and whatever was started for them."""
 
 
 class LocalRunner(ABC):
@@ -193,34 +195,34 @@ class LocalRunner(ABC):
         self._pools: list[WorkerPool] = []
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """A worker for each body."""
+        """Start one worker for each body."""
         messages: SimpleQueue[NumberedMessage] = SimpleQueue()
         pool = WorkerPool([self._start_worker(number, body, messages) for number, body in enumerate(bodies)], messages)
         self._pools.append(pool)
         return pool
 
     def close(self) -> None:
-        """End them all."""
+        """End all workers of all pools."""
         for pool in self._pools:
             pool.end()
 
     @abstractmethod
     def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
-        """Worker `number`, at work on its body; what it says goes into `messages`."""
+        """Start worker `number` on its body; its messages go into `messages`."""
 
 
-def packed(what: object) -> bytes:
-    """What travels between processes. They trust each other: both are of one run (docs/decisions/0059)."""
+def serialize(what: object) -> bytes:
+    """Serialize a message between processes, which trust each other: both are of one run (docs/decisions/0059)."""
     return pickle.dumps(what, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpacked(data: bytes) -> Any:
-    """The other way; never for anything that has lain on a disk."""
+def deserialize(data: bytes) -> Any:
+    """Deserialize a message of a peer; never use it for data from a disk."""
     return pickle.loads(data)  # noqa: S301 - a message of this run's own peer
 
 
 class WorkerDied(EnvironmentProblem):
-    """A worker ended without saying why."""
+    """Worker that ended without a last message."""
 
     def __init__(self, how: str, code: int | None = None) -> None:
         super().__init__(

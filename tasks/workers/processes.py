@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each at the end of a pipe."""
+"""Worker processes of this machine, each connected by a pipe."""
 
 import signal
 import threading
@@ -27,60 +27,60 @@ _HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class ProcessRunner(LocalRunner):
-    """A process for each worker, started afresh."""
+    """Runner with one newly spawned process for each worker."""
 
     def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
         return _Worker(number, body, messages)
 
 
 class _Worker:
-    """One process, and a thread that listens to it."""
+    """Handle of one process, with a thread that receives its messages."""
 
-    def __init__(self, number: int, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
-        self._line, its = _PROCESSES.Pipe()
-        self._process: SpawnProcess = _PROCESSES.Process(target=_work, args=(its, body), daemon=True)
+    def __init__(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> None:
+        self._pipe, worker_end = _PROCESSES.Pipe()
+        self._process: SpawnProcess = _PROCESSES.Process(target=_work, args=(worker_end, body), daemon=True)
         self._process.start()
-        its.close()
-        self._number, self._heard = number, heard
+        worker_end.close()
+        self._number, self._messages = number, messages
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
-        """Until it has said its last word, or died."""
+        """Forward messages until the last one or the death of the process."""
         try:
-            while isinstance(message := self._line.recv(), Request):
-                self._heard.put((self._number, message))
+            while isinstance(message := self._pipe.recv(), Request):
+                self._messages.put((self._number, message))
         except _HUNG_UP:
             self._process.join()
-            message = WorkerDied(_how(self._process.exitcode), self._process.exitcode)
+            message = WorkerDied(_exit_description(self._process.exitcode), self._process.exitcode)
         except Exception as problem:  # noqa: BLE001 - what cannot be read may be quoted in it
             message = TaskFailed.of("listen", problem)
-        self._heard.put((self._number, message))
+        self._messages.put((self._number, message))
 
-    def tell(self, what: object) -> None:
-        """Send it."""
+    def send(self, what: object) -> None:
+        """Send an answer to the process."""
         with suppress(*_HUNG_UP):
-            self._line.send(what)
+            self._pipe.send(what)
 
     def end(self) -> None:
-        """The process is gone when this returns."""
+        """Terminate the process and wait until it is gone."""
         self._process.terminate()
         self._process.join()
         self._thread.join()
-        self._line.close()
+        self._pipe.close()
 
 
 class _PipeLine:
-    """A worker's side of its pipe, `pool.Channel`."""
+    """Worker's end of its pipe (`pool.Channel`)."""
 
     def __init__(self, line: Connection) -> None:
-        self._line = line
+        self._pipe = line
 
     def request(self, what: object) -> Any:
-        """Send and wait."""
+        """Send a request and wait for its answer."""
         try:
-            self._line.send(Request(what))
-            return self._line.recv()
+            self._pipe.send(Request(what))
+            return self._pipe.recv()
         except _HUNG_UP:
             raise Disconnected from None
 
@@ -91,5 +91,5 @@ def _work(line: Connection, body: Body) -> None:
         line.send(run_body(body, _PipeLine(line)))
 
 
-def _how(code: int | None) -> str:
+def _exit_description(code: int | None) -> str:
     return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"

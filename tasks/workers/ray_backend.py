@@ -3,8 +3,8 @@
 A worker is an actor that is never restarted and whose calls are never repeated: Ray would give the same answer twice.
 When the run dies, Ray ends its actors; when an actor dies, the call that waits for it says so.
 
-A cluster of this machine listens on 127.0.0.1 (`tasks.workers.backend_settings`) and lets in who has a token that only
-its own processes have; it has no dashboard, no usage statistics and no spilling to disk, and its files lie in a private
+A cluster of this machine listens on 127.0.0.1 (`tasks.workers.backend_settings`) and accepts only a token that its
+own processes have; it has no dashboard, no usage statistics and no spilling to disk, and its files lie in a private
 folder that is removed with it.
 """
 
@@ -27,7 +27,7 @@ from ray.exceptions import RayError
 from tasks.common.task_errors import TaskFailed
 from tasks.workers.errors import ClusterUnreachable, NoGpus, NoWorkers
 from tasks.workers.mailbox import ThreadMailbox
-from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, packed, unpacked
+from tasks.workers.pool import Body, Channel, Message, NumberedMessage, WorkerDied, WorkerPool, deserialize, serialize
 
 BEGIN_S = 300
 LOOPBACK = "127.0.0.1"
@@ -35,7 +35,7 @@ QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": lo
 
 
 class RayRunner:
-    """Its workers are actors, which Ray spreads over the nodes.
+    """Runner whose workers are actors, which Ray spreads over the nodes.
 
     Args:
         address: of the head; None for a cluster of this machine.
@@ -50,11 +50,11 @@ class RayRunner:
         self.elsewhere = address is not None
         self._gpus = gpus
         self._folder: str | None = None
-        self._crews: list[WorkerPool] = []
+        self._pools: list[WorkerPool] = []
         try:
             if address is None:
                 self._folder = tempfile.mkdtemp(prefix="almoner-ray-")  # 0700; sockets need a short path
-                _local(count, self._folder)
+                _start_local_cluster(count, self._folder)
             else:
                 ray.init(address=address, **QUIET)
         except (OSError, RuntimeError, ValueError, RayError) as problem:
@@ -62,14 +62,14 @@ class RayRunner:
             raise ClusterUnreachable("ray", type(problem).__name__) from None
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
-        """An actor for each body.
+        """Start one actor for each body.
 
         Raises:
             NoWorkers, NoGpus: Ray cannot place them.
         """
-        heard: SimpleQueue[NumberedMessage] = SimpleQueue()
+        messages: SimpleQueue[NumberedMessage] = SimpleQueue()
         options = {"max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "num_gpus": self._gpus}
-        kind = ray.remote(scheduling_strategy="SPREAD", **options)(_Seated)
+        kind = ray.remote(scheduling_strategy="SPREAD", **options)(_WorkerActor)
         actors = [kind.remote() for _ in bodies]
         ready, _ = ray.wait([actor.ready.remote() for actor in actors], num_returns=len(actors), timeout=BEGIN_S)
         if len(ready) < len(actors):
@@ -77,24 +77,24 @@ class RayRunner:
                 ray.kill(actor)  # it would take a place as soon as one is free
             raise NoGpus("ray", len(bodies)) if self._gpus else NoWorkers("ray")
         pairs = zip(actors, bodies, strict=True)
-        crew = WorkerPool([_Worker(number, *pair, heard) for number, pair in enumerate(pairs)], heard)
-        self._crews.append(crew)
-        return crew
+        pool = WorkerPool([_Worker(number, *pair, messages) for number, pair in enumerate(pairs)], messages)
+        self._pools.append(pool)
+        return pool
 
     def close(self) -> None:
-        """Leave; a cluster of this machine ends."""
-        for crew in self._crews:
-            crew.end()
+        """End all workers, disconnect, and end a cluster of this machine."""
+        for pool in self._pools:
+            pool.end()
         ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _local(count: int, folder: str) -> None:
-    """Start a cluster of this machine, which nobody on another one can reach.
+def _start_local_cluster(count: int, folder: str) -> None:
+    """Start a cluster of this machine that no other machine can reach.
 
     Raises:
-        NotOnLoopback: it listens elsewhere, because Ray was imported before it was told.
+        NotOnLoopback: it listens elsewhere, because Ray was imported before its settings were made.
     """
     ray.init(
         num_cpus=count,
@@ -114,51 +114,51 @@ class NotOnLoopback(RuntimeError):
 
 
 class _Worker:
-    """One actor, and a thread that waits for what it says."""
+    """Handle of one actor, with a thread that waits for its next message."""
 
-    def __init__(self, number: int, actor: Any, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
-        self._number, self._actor, self._heard = number, actor, heard
-        self._ask(actor.begin.remote(packed(body)))
+    def __init__(self, number: int, actor: Any, body: Body, messages: "SimpleQueue[NumberedMessage]") -> None:
+        self._number, self._actor, self._messages = number, actor, messages
+        self._ask(actor.begin.remote(serialize(body)))
 
-    def tell(self, what: object) -> None:
-        """Send it."""
-        self._ask(self._actor.answer.remote(packed(what)))
+    def send(self, what: object) -> None:
+        """Send an answer to the actor."""
+        self._ask(self._actor.answer.remote(serialize(what)))
 
     def end(self) -> None:
-        """The actor's process is killed."""
+        """Kill the actor's process."""
         with suppress(RayError, ValueError):
             ray.kill(self._actor)
 
-    def _ask(self, said: Any) -> None:
-        Thread(target=self._listen, args=(said,), daemon=True).start()
+    def _ask(self, reference: Any) -> None:
+        Thread(target=self._listen, args=(reference,), daemon=True).start()
 
-    def _listen(self, said: Any) -> None:
-        heard: Message | WorkerDied | TaskFailed
+    def _listen(self, reference: Any) -> None:
+        message: Message | WorkerDied | TaskFailed
         try:
-            heard = unpacked(ray.get(said))
+            message = deserialize(ray.get(reference))
         except RayError as problem:
-            heard = WorkerDied(type(problem).__name__)
+            message = WorkerDied(type(problem).__name__)
         except Exception as problem:  # noqa: BLE001 - what cannot be read may be quoted in it
-            heard = TaskFailed.of("listen", problem)
-        self._heard.put((self._number, heard))
+            message = TaskFailed.of("listen", problem)
+        self._messages.put((self._number, message))
 
 
-class _Seated:
-    """The actor: a body at a desk."""
+class _WorkerActor:
+    """Ray actor that runs a body behind a mailbox."""
 
     def ready(self) -> None:
-        """It is there."""
+        """Return once the actor has been placed."""
 
     def begin(self, body: bytes) -> bytes:
-        """What the body says first."""
-        self._desk = ThreadMailbox(partial(_carried, body))
-        return packed(self._desk.begin().result())
+        """Start the body and return its first message, serialized."""
+        self._mailbox = ThreadMailbox(partial(_run_serialized, body))
+        return serialize(self._mailbox.begin().result())
 
     def answer(self, what: bytes) -> bytes:
-        """What it says next."""
-        return packed(self._desk.answer(unpacked(what)).result())
+        """Answer the body's request and return its next message, serialized."""
+        return serialize(self._mailbox.answer(deserialize(what)).result())
 
 
-def _carried(body: bytes, line: Channel) -> object:
-    made: Body = unpacked(body)
-    return made(line)
+def _run_serialized(body: bytes, line: Channel) -> object:
+    function: Body = deserialize(body)
+    return function(line)

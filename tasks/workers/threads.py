@@ -1,4 +1,4 @@
-"""Workers as threads of this process: for machines where one process owns the GPU, and for small jobs."""
+"""Worker threads of this process, for machines where one process owns the GPU, and for small jobs."""
 
 import threading
 from concurrent.futures import Future
@@ -6,40 +6,40 @@ from queue import SimpleQueue
 
 from tasks.common.task_errors import TaskFailed
 from tasks.workers.mailbox import ThreadMailbox
-from tasks.workers.pool import Body, LocalRunner, Message, NumberedMessage, WorkerHandle, packed, unpacked
+from tasks.workers.pool import Body, LocalRunner, Message, NumberedMessage, WorkerHandle, deserialize, serialize
 
 
 class ThreadRunner(LocalRunner):
-    """A thread for each worker. What is said is copied, as if it travelled: workers share nothing."""
+    """Runner with one thread for each worker. Messages are copied as between processes: workers share nothing."""
 
     def _start_worker(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> WorkerHandle:
         return _Worker(number, body, messages)
 
 
 class _Worker:
-    def __init__(self, number: int, body: Body, heard: "SimpleQueue[NumberedMessage]") -> None:
-        self._number, self._heard, self._ended = number, heard, threading.Event()
-        self._desk = ThreadMailbox(unpacked(packed(body)))
-        self._listen(self._desk.begin())
+    def __init__(self, number: int, body: Body, messages: "SimpleQueue[NumberedMessage]") -> None:
+        self._number, self._messages, self._ended = number, messages, threading.Event()
+        self._mailbox = ThreadMailbox(deserialize(serialize(body)))
+        self._listen(self._mailbox.begin())
 
-    def tell(self, what: object) -> None:
-        """Hand it over."""
-        self._listen(self._desk.answer(unpacked(packed(what))))
+    def send(self, what: object) -> None:
+        """Send an answer to the thread."""
+        self._listen(self._mailbox.answer(deserialize(serialize(what))))
 
     def end(self) -> None:
-        """A thread cannot be stopped: it ends when it asks next, and is waited for."""
+        """Wait for the end of the thread, which comes at its next request: a thread cannot be stopped."""
         if not self._ended.is_set():
             self._ended.set()
-            self._desk.leave()
-            self._desk.join()
+            self._mailbox.leave()
+            self._mailbox.join()
 
-    def _listen(self, said: "Future[Message]") -> None:
-        said.add_done_callback(lambda found: self._heard.put((self._number, _copied(found.result()))))
+    def _listen(self, pending: "Future[Message]") -> None:
+        pending.add_done_callback(lambda done: self._messages.put((self._number, _copied(done.result()))))
 
 
-def _copied(said: Message) -> Message | TaskFailed:
+def _copied(pending: Message) -> Message | TaskFailed:
     try:
-        copied: Message = unpacked(packed(said))
+        copied: Message = deserialize(serialize(pending))
     except Exception as problem:  # noqa: BLE001 - it may quote what it could not copy
         return TaskFailed.of("work", problem)
     return copied

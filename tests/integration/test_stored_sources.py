@@ -13,7 +13,7 @@ from models_db.home import ProjectHome
 from tasks.corpus.readers import sources
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import SourceChanged
-from tasks.object_storage.address import Address, located
+from tasks.object_storage.address import Address, parse_place
 from tasks.object_storage.errors import StoreUnreachable
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import NOTES, Almoner
@@ -70,7 +70,7 @@ def test_a_reader_finds_what_it_finds_on_disk(s3, bucket, tmp_path, kind):
     home = ProjectHome(tmp_path)
     s3.told_to(tmp_path, bucket)
     unit = "folder" if kind == "folder" else "patient_id"
-    with open_source(home, located(sent(s3, bucket, path))) as stored:
+    with open_source(home, parse_place(sent(s3, bucket, path))) as stored:
         assert list(read_documents(stored, unit)) == list(read_documents(path, unit))
         assert sources.source_digest(stored) == sources.source_digest(path)
         assert sources.source_state(stored).size == sources.source_state(path).size
@@ -146,7 +146,7 @@ def test_what_changes_while_it_is_read_is_not_kept(s3, bucket, tmp_path, monkeyp
     path = written(tmp_path, kind)
     s3.told_to(tmp_path, bucket)
     address = sent(s3, bucket, path)
-    with open_source(ProjectHome(tmp_path), located(address)) as stored:
+    with open_source(ProjectHome(tmp_path), parse_place(address)) as stored:
         before = sources.source_state(stored)
         documents = read_documents(stored, None)
         if kind != "parquet":  # of so small a file everything is read at once

@@ -27,7 +27,7 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.corpus.store import open_corpus
-from tasks.object_storage.address import located
+from tasks.object_storage.address import parse_place
 
 app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase.")
 erase.register(app)
@@ -116,7 +116,7 @@ def ingest_dataset(
             {"dataset": name, **coming.to_json(), "labels": label_field},
             [*_preview_result(name, coming), _NOTHING_READ],
         )
-    with progress_bar(context), open_source(context.home, located(path)) as source:
+    with progress_bar(context), open_source(context.home, parse_place(path)) as source:
         version = registration.ingest(
             workspace, name, source, label_field, new_cohort=new_cohort, population=population
         )

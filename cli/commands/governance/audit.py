@@ -23,7 +23,7 @@ from models_db.errors import UsageError
 from models_db.services.audit import log as audit_log
 from models_db.services.audit.log import LogFilter
 from models_db.services.audit.verify_chain import AnchorPlacement
-from tasks.object_storage.address import located
+from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:
     from flows.audit.anchors import Anchor
@@ -97,7 +97,7 @@ def verify_audit(context: CommandContext, against: Against = None) -> CommandRes
     with progress_bar(context):
         from flows.audit.verify import verify_record  # verifying bundles loads the mechanisms
 
-        verification = verify_record(_open_with_warning(context), [located(each) for each in against or ()])
+        verification = verify_record(_open_with_warning(context), [parse_place(each) for each in against or ()])
     chain = verification.chain
     data = {
         "sound": verification.is_sound,

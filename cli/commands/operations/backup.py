@@ -7,7 +7,7 @@ import typer
 
 from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import UsageError
-from tasks.object_storage.address import located
+from tasks.object_storage.address import parse_place
 
 Against = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ def restore(
     elif reason is None or not reason.strip():
         raise RestoreReasonMissing
     else:
-        done = restore_home(archive, context.home, reason, [located(each) for each in against or ()], old_home)
+        done = restore_home(archive, context.home, reason, [parse_place(each) for each in against or ()], old_home)
         sentences = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
             "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",

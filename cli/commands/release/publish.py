@@ -9,7 +9,7 @@ from cli.commands.release.approve import Request
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
 from flows.workspace.object_stores import open_bundle_folder
-from tasks.object_storage.address import located
+from tasks.object_storage.address import parse_place
 from tasks.publishing.verify import verify_release
 
 Key = Annotated[
@@ -39,7 +39,7 @@ def publish(
     """
     from flows.releases import publish as flow
 
-    done = flow.publish_release.fn(context.home.root, request, located(to))
+    done = flow.publish_release.fn(context.home.root, request, parse_place(to))
     data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
     return CommandResult(
         data,
@@ -60,9 +60,11 @@ def verify_bundle(
     Example: almoner verify-release out/clinic-release-1
     """
     with ExitStack() as held:
-        bundle_folder = held.enter_context(open_bundle_folder(context.home, located(folder)))
+        bundle_folder = held.enter_context(open_bundle_folder(context.home, parse_place(folder)))
         later = (
-            None if revocations is None else held.enter_context(open_bundle_folder(context.home, located(revocations)))
+            None
+            if revocations is None
+            else held.enter_context(open_bundle_folder(context.home, parse_place(revocations)))
         )
         report = verify_release(bundle_folder, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]

@@ -20,7 +20,7 @@ GENESIS = "0" * 64
 
 @dataclass(frozen=True)
 class Actor:
-    """Who does something: a principal's id and name."""
+    """Principal who acts: id and name."""
 
     id: int
     name: str
@@ -35,16 +35,16 @@ class ChainPosition:
 
 
 def read_chain_head(session: Session) -> ChainPosition:
-    """The newest link's number and hash."""
+    """Return the newest link's number and hash."""
     row = session.scalars(select(AuditHead).where(AuditHead.id == 1)).one_or_none()
     return ChainPosition(row.seq, row.hash) if row else ChainPosition(0, "")  # of no chain, if somebody has removed it
 
 
 def record_checkpoint(session: Session, link: str, signature: str, public_key: str) -> None:
-    """Remember a signed checkpoint of the link with that hash; `verify` compares it with the chain for ever after."""
+    """Record a signed checkpoint of the link with that hash; `verify` compares it with the chain from then on."""
     seq = session.scalars(select(AuditLink.seq).where(AuditLink.row_hash == link)).one_or_none() or 0
     by = session.scalars(select(Principal.id).where(Principal.public_key == public_key)).one_or_none()
-    made = RecordedCheckpoint(
+    checkpoint = RecordedCheckpoint(
         seq=seq, hash=link, at=utc_now(), signature=signature, public_key=public_key, created_by=by
     )
-    insert_row(session, made)
+    insert_row(session, checkpoint)

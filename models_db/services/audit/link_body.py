@@ -10,7 +10,7 @@ MOST_BODY_BYTES = 1_000_000
 
 
 def parse_body(text: object) -> dict[str, Any] | None:
-    """The JSON object in `text`; None if it is unreadable: no object, too long, too deep, or a number too long.
+    """Return the JSON object in `text`; None if it is unreadable: no object, too long, too deep, or a number too long.
 
     Also unreadable are what is no text (SQLite keeps bytes in a column of text), an object with a key twice, and text
     that no file can hold, such as half of a surrogate pair.
@@ -26,5 +26,5 @@ def parse_body(text: object) -> dict[str, Any] | None:
 
 def whole_number(body: Mapping[str, Any], name: str) -> int | None:
     """A field that a table's integer column could hold; None where the body has no such number."""
-    found = body.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63 else None
+    value = body.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None

@@ -1,4 +1,4 @@
-"""Reading the record: a page of links from the newest back, or all of them in a stream.
+"""Reader of the audit log: a page of links from the newest back, or a stream of all links.
 
 Rows come as plain tuples, because a page must cost little more than its bare SELECT. Times never go back along the
 chain (`verify_chain` shows where a clock did), so a span of time is a span of numbers: its two ends are looked up in
@@ -62,7 +62,7 @@ def as_link(row: Sequence[Any]) -> LoggedLink:
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which links are wanted; every field narrows, None leaves it open.
+    """Filter of links; every field narrows, None leaves it open.
 
     Attributes:
         kind: how the kind begins, such as `ledger.`.
@@ -89,28 +89,28 @@ class LogPage:
 
 
 def read_page(session: Session, log_filter: LogFilter, limit: int, before: int | None = None) -> LogPage:
-    """The newest `limit` links that fit, or the newest of those with a number below `before`."""
+    """Return the newest `limit` links that fit, or the newest of those with a number below `before`."""
     # What a body says is decided here, not in SQL, so then more rows are read at once than a page has.
     size = limit + 1 if log_filter.mechanism is None else max(limit + 1, CHUNK_LINKS)
-    found: list[LoggedLink] = []
-    while len(found) <= limit:
+    links: list[LoggedLink] = []
+    while len(links) <= limit:
         batch = _newest_links(session, log_filter, size, before)
-        found += [link for link in batch if _names_mechanism(link, log_filter.mechanism)]
+        links += [link for link in batch if _names_mechanism(link, log_filter.mechanism)]
         if len(batch) < size:
             break
         before = batch[-1].seq
-    links = found[:limit][::-1]
-    return LogPage(links, links[0].seq if len(found) > limit else None)
+    page = links[:limit][::-1]
+    return LogPage(page, page[0].seq if len(links) > limit else None)
 
 
 def stream_links(session: Session, log_filter: LogFilter) -> Iterator[LoggedLink]:
-    """Every link that fits, oldest first, in constant memory."""
+    """Yield every link that fits, oldest first, in constant memory."""
     for chunk in stream_chunks(session, log_filter):
         yield from (link for link in chunk if _names_mechanism(link, log_filter.mechanism))
 
 
 def stream_chunks(session: Session, log_filter: LogFilter) -> Iterator[list[LoggedLink]]:
-    """The same some at a time; of a mechanism, every link whose body has its name anywhere."""
+    """Yield the links in chunks; with a mechanism, every link whose body has its name anywhere."""
     where, values = _filter_conditions(log_filter)
     if log_filter.kind is not None:
         kinds = _kinds_with_prefix(session, log_filter.kind)
@@ -128,13 +128,13 @@ def _newest_links(session: Session, log_filter: LogFilter, size: int, before: in
         where, values = (*where, "seq < :before"), values | {"before": before}
     kinds = _kinds_with_prefix(session, log_filter.kind)
     # One look-up for each kind: all of them in one condition would be sorted as a whole before the first is shown.
-    each = [_select_links((*where, f"kind = :{name}"), newest=True) for name in kinds] or [
+    selects = [_select_links((*where, f"kind = :{name}"), newest=True) for name in kinds] or [
         _select_links(where, newest=True)
     ]
     if log_filter.kind is not None and not kinds:
         return []
-    merged = " UNION ALL ".join(f"SELECT * FROM ({one}) one{number}" for number, one in enumerate(each))  # noqa: S608
-    query = f"{merged} ORDER BY seq DESC LIMIT :size" if len(each) > 1 else each[0]
+    merged = " UNION ALL ".join(f"SELECT * FROM ({query}) one{number}" for number, query in enumerate(selects))  # noqa: S608
+    query = f"{merged} ORDER BY seq DESC LIMIT :size" if len(selects) > 1 else selects[0]
     rows = session.connection().execute(_compile_statement(query), values | kinds | {"size": size})
     return [as_link(row) for row in rows]
 
@@ -154,23 +154,23 @@ def _select_links(where: Sequence[str], *, newest: bool = False) -> str:
 def _filter_conditions(log_filter: LogFilter) -> tuple[tuple[str, ...], dict[str, Any]]:
     values = {name: value for name in _CONDITIONS if (value := getattr(log_filter, name)) is not None}
     if log_filter.mechanism is not None:
-        named = json.dumps(log_filter.mechanism, ensure_ascii=False)
-        values["mechanism"] = "%" + re.sub("([%_/])", r"/\1", named) + "%"
+        mechanism_json = json.dumps(log_filter.mechanism, ensure_ascii=False)
+        values["mechanism"] = "%" + re.sub("([%_/])", r"/\1", mechanism_json) + "%"
     return tuple(_CONDITIONS[name] for name in values), values
 
 
 def _kinds_with_prefix(session: Session, prefix: str | None) -> dict[str, str]:
-    """The kinds in the record that begin so, by the name of a parameter; one look-up each in their index finds them."""
+    """Return the kinds with a prefix, by parameter name; each takes one look-up in their index."""
     if prefix is None:
         return {}
-    found = (kind for (kind,) in session.connection().execute(_KINDS_WITH_PREFIX) if str(kind).startswith(prefix))
-    return {f"kind{number}": kind for number, kind in enumerate(found)}
+    kinds = (kind for (kind,) in session.connection().execute(_KINDS_WITH_PREFIX) if str(kind).startswith(prefix))
+    return {f"kind{number}": kind for number, kind in enumerate(kinds)}
 
 
 def _names_mechanism(link: LoggedLink, mechanism: str | None) -> bool:
-    """Whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
+    """Return whether the body names the mechanism as one; SQL has found its text somewhere, a reason may quote it."""
     if mechanism is None:
         return True
     body = parse_body(link.body) or {}
-    named = body.get("mechanisms", [])
-    return body.get("mechanism") == mechanism or (isinstance(named, list) and mechanism in named)
+    mechanisms = body.get("mechanisms", [])
+    return body.get("mechanism") == mechanism or (isinstance(mechanisms, list) and mechanism in mechanisms)

@@ -16,12 +16,12 @@ from models_db.errors import Refused
 from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
 
 UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What code raises that is given a value of another type or range than its column's."""
+"""Errors that code raises on a value of another type or range than its column's."""
 _SUM_TOO_LARGE = "integer overflow"
 
 
 def is_unreadable(problem: Exception) -> bool:
-    """Whether a reader raised this because a row has a value that its column cannot have.
+    """Return whether a reader raised this because a row has a value that its column cannot have.
 
     SQLite keeps values of any type in any column. A database that cannot be asked is another problem.
     """
@@ -44,7 +44,7 @@ class LedgerAltered(Refused):
 
 
 def request_body(request: Request) -> dict[str, Any]:
-    """What a request asks for.
+    """Return the canonical body of a request.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -53,7 +53,7 @@ def request_body(request: Request) -> dict[str, Any]:
 
 
 def configuration_of(proposal: Proposal) -> dict[str, Any]:
-    """The configuration that a standing authorisation is for.
+    """Return the configuration that a standing authorisation is for.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -62,7 +62,7 @@ def configuration_of(proposal: Proposal) -> dict[str, Any]:
 
 
 def files_of(artifact: Artifact) -> dict[str, Any]:
-    """The digests of an artifact's files, by name.
+    """Return the digests of an artifact's files, by name.
 
     Raises:
         LedgerAltered: its text is not the one that its digest names.
@@ -71,7 +71,7 @@ def files_of(artifact: Artifact) -> dict[str, Any]:
 
 
 def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
-    """What an evaluation found.
+    """Return the result of an evaluation.
 
     Raises:
         LedgerAltered: it is no object.
@@ -79,22 +79,22 @@ def result_of(evaluation: StoredEvaluation) -> dict[str, Any]:
     return stored_object(evaluation.result, f"result of evaluation {evaluation.id}")
 
 
-def stored_object(text: object, named: str, digest: str | None = None) -> dict[str, Any]:
-    """The JSON object in a text of a row.
+def stored_object(text: object, location: str, digest: str | None = None) -> dict[str, Any]:
+    """Return the JSON object in a text of a row.
 
     Args:
-        named: the column and the row, for the error.
+        location: the column and the row, for the error.
         digest: SHA-256 of the text in hexadecimal digits, where the row has it.
 
     Raises:
         LedgerAltered: it is another text, or no object.
     """
-    found = None
+    value = None
     try:
         if digest is None or (isinstance(text, str) and hashlib.sha256(text.encode()).hexdigest() == digest):
-            found = json.loads(text) if isinstance(text, str) else None
+            value = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise LedgerAltered([f"{named} is not the text that was recorded"])
-    return found
+        value = None
+    if not isinstance(value, dict):
+        raise LedgerAltered([f"{location} is not the text that was recorded"])
+    return value

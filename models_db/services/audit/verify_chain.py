@@ -1,4 +1,4 @@
-"""Walking the chain: every link, every checkpoint the ledger keeps, and every anchor that others kept.
+"""Verification of the chain: every link, every checkpoint the ledger keeps, and every anchor that others kept.
 
 A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at the end or replaced by an
 older copy shows only against an anchor: a signed head that lies elsewhere, in a bundle or a checkpoint file. Whether
@@ -47,7 +47,7 @@ class ChainAnchor:
 
 @dataclass(frozen=True)
 class AnchorPlacement:
-    """Where an anchor lies.
+    """Position of an anchor relative to the chain.
 
     Attributes:
         link: the number of its link, None when it does not lie on the chain.
@@ -89,13 +89,13 @@ class ChainReport:
     @property
     def sound(self) -> bool:
         """Whether every link fits and can be read, the clock never went back, and every anchor lies on the chain."""
-        placed = all(one.link is not None for one in self.placements)
+        placed = all(placement.link is not None for placement in self.placements)
         return self.holds and not self.clock_back and not self.unreadable and placed
 
 
 @dataclass
 class _ChainWalk:
-    """What a walk knows so far."""
+    """State of a walk along the chain."""
 
     points: dict[int, set[str]]
     anchored_hashes: frozenset[str]
@@ -139,7 +139,7 @@ class _ChainWalk:
 
 
 class _ChainBroken(Exception):
-    """Where a walk ended, and why."""
+    """End of a walk at a broken link, with the reason."""
 
     def __init__(self, link: int, reason: str) -> None:
         super().__init__(reason)
@@ -184,7 +184,7 @@ def _recorded_checkpoints(session: Session) -> dict[int, set[str]]:
 
 
 def break_reason(link: LoggedLink, number: int, expected: str) -> str:
-    """Why a link cannot be link `number`, after a link with the hash `expected`; empty if it can be."""
+    """Return why a link cannot be link `number`, after a link with the hash `expected`; empty if it can be."""
     if link.seq != number:
         return "a link is missing"
     if link.prev_hash != expected:
@@ -196,7 +196,7 @@ def break_reason(link: LoggedLink, number: int, expected: str) -> str:
 
 
 def link_hash(link: LoggedLink) -> str:
-    """The hash a link must have; see `models_db.writes.link_hash`."""
+    """Return the hash a link must have; see `models_db.writes.link_hash`."""
     return chain.link_hash(
         link.seq, link.prev_hash, link.at, link.actor, link.kind, link.dataset, link.request_id, link.body
     )
@@ -216,7 +216,7 @@ def _place_anchor(session: Session, anchor: ChainAnchor, walk: _ChainWalk, broke
 def _reason_off_chain(
     session: Session, anchor: ChainAnchor, signer: str | None, walk: _ChainWalk, broken_at: int | None
 ) -> tuple[str, str]:
-    """Why an anchor does not lie on the chain, as far as the rest of the ledger tells."""
+    """Return why an anchor does not lie on the chain, as far as the rest of the ledger tells."""
     recorded = session.scalar(select(RecordedCheckpoint.seq).where(RecordedCheckpoint.hash == anchor.hash).limit(1))
     number = anchor.seq if anchor.seq is not None else recorded or None
     if number is not None and number <= walk.count:
@@ -242,7 +242,7 @@ def _conflicting_link(session: Session, anchor: ChainAnchor, signer: str | None,
 
 
 def _later_facts(session: Session, anchor: ChainAnchor, walk: _ChainWalk) -> bool:
-    """Whether a table holds what happened after the last link: the link of a fact is written after the fact."""
+    """Return whether a table holds what happened after the last link: the link of a fact is written after the fact."""
     newest = (
         str(session.scalar(select(table.at).order_by(table.id.desc()).limit(1)) or "")
         for table in (Entry, Transition, Publication, Delivery)
@@ -253,7 +253,7 @@ def _later_facts(session: Session, anchor: ChainAnchor, walk: _ChainWalk) -> boo
 
 
 def _names_published(session: Session, artifact: str) -> bool:
-    """Whether a link of the release names the artifact as published."""
+    """Return whether a link of the release names the artifact as published."""
     request_id = session.scalar(select(Artifact.request_id).where(Artifact.digest == artifact))
     links = select(AuditLink.body).where(AuditLink.request_id == request_id, AuditLink.kind == "release.published")
     return any(artifact in str(body) for body in session.scalars(links))

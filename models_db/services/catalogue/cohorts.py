@@ -36,7 +36,7 @@ PARTITION_OF_ROOT = PartitionScheme.account_id == Account.parent_id
 
 @dataclass(frozen=True)
 class CohortPlan:
-    """What the cohorts of a version's units were decided with, all of it public.
+    """Public facts from which the cohorts of a version's units were decided.
 
     Attributes:
         cohorts: how many cohorts the account had.
@@ -92,17 +92,17 @@ class CohortUnknown(UsageError):
 
 
 def count_cohorts(session: Session, account_id: int) -> int:
-    """How many cohorts a root account has."""
+    """Return how many cohorts a root account has."""
     return FIRST_COHORT + (session.scalar(select(func.count()).where(Cohort.account_id == account_id)) or 0)
 
 
 def list_opened(session: Session, account_id: int) -> Sequence[Cohort]:
-    """The cohorts that were opened after the first one, oldest first."""
+    """Return the cohorts that were opened after the first one, oldest first."""
     return session.scalars(select(Cohort).where(Cohort.account_id == account_id).order_by(Cohort.number)).all()
 
 
 def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequence[int] | None") -> tuple[int, ...]:
-    """The cohorts that a request reads which is made now.
+    """Return the cohorts that a request made now reads.
 
     Args:
         requested: some of them in ascending order, 'newest', or None for all there are.
@@ -120,22 +120,22 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
 
 
 def all_blocks(session: Session, account_id: int) -> range:
-    """The numbers of all blocks of a root account."""
+    """Return the numbers of all blocks of a root account."""
     return range(_blocks_per_cohort(session, account_id) * count_cohorts(session, account_id))
 
 
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
-    """The declared number of units of a dataset in some cohorts; None where one of them has none declared."""
+    """Return the declared number of units of a dataset in some cohorts; None where one of them has none declared."""
     declared = {FIRST_COHORT: dataset.population}
-    for each in list_opened(session, dataset.account_id):
-        own = session.get_one(DatasetVersion, each.version_id).dataset_id == dataset.id
-        declared[each.number] = each.population if own else None
-    found = [declared[number] for number in read]
-    return None if None in found else sum(filter(None, found))
+    for cohort in list_opened(session, dataset.account_id):
+        of_dataset = session.get_one(DatasetVersion, cohort.version_id).dataset_id == dataset.id
+        declared[cohort.number] = cohort.population if of_dataset else None
+    populations = [declared[number] for number in read]
+    return None if None in populations else sum(filter(None, populations))
 
 
 def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -> Mapping[bytes, int]:
-    """The cohorts of those units that the account knows. Private, as marks are; ask for some thousands at a time."""
+    """Return the cohorts of known units. Private, as marks are; call it with some thousands at a time."""
     query = select(UnitMark.mark, UnitMark.cohort).where(UnitMark.account_id == account_id, UnitMark.mark.in_(marks))
     return {bytes(mark): cohort for mark, cohort in session.execute(query)}
 
@@ -143,7 +143,7 @@ def cohorts_by_unit(session: Session, account_id: int, marks: Sequence[bytes]) -
 def plan_cohorts(
     session: Session, actor: Actor, dataset: Dataset, *, opens: bool = False, declared: int | None = None
 ) -> CohortPlan:
-    """What is known of the account now, before a version is written.
+    """Return the public facts of the account now, before a version is written.
 
     Args:
         opens: the version shall open a cohort.
@@ -158,18 +158,18 @@ def plan_cohorts(
         _require_unit_field(session, dataset)
     elif declared is not None:
         raise UnexpectedPopulation
-    found = CohortPlan(
+    plan = CohortPlan(
         count_cohorts(session, dataset.account_id), _count_versions(session, dataset.account_id), opens, declared
     )
-    if opens and not found.versions:
+    if opens and not plan.versions:
         raise InvalidCohort(
             dataset.name, "nothing was ingested yet, so all units are new", "Ingest without --new-cohort."
         )
-    return found
+    return plan
 
 
 def require_unchanged(session: Session, dataset: Dataset, plan: CohortPlan) -> None:
-    """Check that the cohorts which were written down are the right ones still; nobody opens one from here on.
+    """Check that the written cohorts are still right; until the transaction ends nobody opens another one.
 
     Asked of public facts alone, so the answer says nothing about units. While no cohort is opened a unit that was new
     may have become known, but only in the newest one; so other versions matter only to who opens one.
@@ -192,7 +192,7 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
     """
     principals.require_role(session, actor, "steward")
     _require_unit_field(session, dataset)
-    made = Cohort(
+    cohort = Cohort(
         account_id=dataset.account_id,
         number=plan.newest,
         version_id=version.id,
@@ -200,8 +200,8 @@ def open_cohort(session: Session, actor: Actor, dataset: Dataset, version: Datas
         created_at=utc_now(),
         created_by=actor.id,
     )
-    insert_row(session, made)
-    return made
+    insert_row(session, cohort)
+    return cohort
 
 
 def _require_unit_field(session: Session, dataset: Dataset) -> None:

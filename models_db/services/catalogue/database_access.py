@@ -1,4 +1,4 @@
-"""Who may do what to the ledger's tables on PostgreSQL, where identity is the login; nothing here is asked on SQLite.
+"""Access rights to the ledger's tables on PostgreSQL, where identity is the login; SQLite needs none of this.
 
 Two groups of roles belong to a database, without a login of their own: readers may SELECT every table of the ledger,
 writers may in addition call the functions through which all writing goes (`models_db.writes.insert`). Nobody but the
@@ -33,7 +33,7 @@ OWNER_QUERY = "(SELECT c.relowner FROM pg_class c WHERE c.oid = to_regclass('aud
 
 
 def group_name(database: str, kind: str) -> str:
-    """The group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
+    """Return the group of `kind` reader or writer of a database; roles are shared by all databases of a server."""
     name = f"almoner_{database}_{kind}"
     if len(name.encode()) <= MOST_ROLE_BYTES:
         return name
@@ -41,13 +41,13 @@ def group_name(database: str, kind: str) -> str:
 
 
 def group_names(asks: SqlConnection) -> tuple[str, str]:
-    """The names of this database's readers and writers."""
+    """Return the names of this database's readers and writers."""
     database = str(asks.scalar(text("SELECT current_database()")))
     return group_name(database, "reader"), group_name(database, "writer")
 
 
 def session_login(session: Session) -> str | None:
-    """The role this session has logged in as; None on SQLite."""
+    """Return the role this session has logged in as; None on SQLite."""
     return str(session.scalar(text("SELECT session_user"))) if on_postgresql(session) else None
 
 
@@ -149,13 +149,13 @@ SELECT p.login FROM principal p WHERE p.login IS NOT NULL AND NOT EXISTS (SELECT
 
 
 def check_access(session: Session) -> list[Finding]:
-    """What the rights of all roles of the server say about this ledger; nothing on SQLite."""
+    """Return the findings about the rights of all roles of the server on this ledger; none on SQLite."""
     if not on_postgresql(session):
         return []
-    found = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
-    if found[0].ok:
-        found += [_check_unknown_writers(session), _check_members(session)]
-    return [*found, _check_administrators(session), _check_blocking_sessions(session), _check_superusers(session)]
+    findings = [_check_groups(session), _check_tables(session), _check_schema(session), _check_functions(session)]
+    if findings[0].ok:
+        findings += [_check_unknown_writers(session), _check_members(session)]
+    return [*findings, _check_administrators(session), _check_blocking_sessions(session), _check_superusers(session)]
 
 
 _LOGIN_ADMINISTRATORS = """
@@ -181,8 +181,8 @@ def _check_administrators(session: Session) -> Finding:
     by_login: dict[str, list[str]] = {}
     for login_, what in _query_rows(session, _LOGIN_ADMINISTRATORS):
         by_login.setdefault(login_, []).append(what)
-    told = [f"{one} administers {_first_names(what)}" for one, what in sorted(by_login.items())]
-    return Finding("nobody administers another person's login", True, "; ".join(told), warning=bool(told))
+    details = [f"{login} administers {_first_names(what)}" for login, what in sorted(by_login.items())]
+    return Finding("nobody administers another person's login", True, "; ".join(details), warning=bool(details))
 
 
 def _check_blocking_sessions(session: Session) -> Finding:
@@ -190,9 +190,9 @@ def _check_blocking_sessions(session: Session) -> Finding:
     own. A session may lift its timeouts. Without `pg_read_all_stats` only one's own login's sessions are visible."""
     sees = bool(session.scalar(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")))
     rows = session.execute(text(_BLOCKING_SESSIONS)).all()
-    told = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
+    details = [f"session {pid} of {role}: `SELECT pg_terminate_backend({pid})`" for pid, role in rows]
     unseen = "" if sees else "of one's own login; that of others takes the right pg_read_all_stats"
-    return Finding("no session keeps the writers waiting", not told, "; ".join(told) or unseen)
+    return Finding("no session keeps the writers waiting", not details, "; ".join(details) or unseen)
 
 
 def _check_groups(session: Session) -> Finding:
@@ -212,20 +212,20 @@ def _check_tables(session: Session) -> Finding:
 
 
 def _check_schema(session: Session) -> Finding:
-    """Who may put a function or an operator of their own into the schema could have the ledger's functions call it."""
+    """Find roles that may create objects in the schema: the ledger's functions could call these."""
     return _access_finding(
         "nobody else may add to the schema", "may create objects in", _query_rows(session, _MAY_CREATE_FUNCTIONS)
     )
 
 
 def _check_functions(session: Session) -> Finding:
-    """Only writers may call a function of the ledger, and all of them are the owner's."""
+    """Check that only writers may call functions of the ledger, and that the owner owns all functions."""
     rows = _query_rows(session, _MAY_CALL, writer=group_names(session)[1])
     return _access_finding("only writers may call the ledger's functions", "may call, or owns,", rows)
 
 
 def _check_unknown_writers(session: Session) -> Finding:
-    """A writer whom the ledger does not know can record nothing, and should not be one."""
+    """Find writers whom the ledger does not know: they can record nothing and should not be writers."""
     writer = group_names(session)[1]
     names = ", ".join(row[0] for row in _query_rows(session, _UNKNOWN_WRITERS, writer=writer))
     advice = f"{names}: `almoner user add NAME --login ROLE`, or `REVOKE {writer} FROM ROLE`" if names else ""
@@ -233,7 +233,7 @@ def _check_unknown_writers(session: Session) -> Finding:
 
 
 def _check_members(session: Session) -> Finding:
-    """Whom the ledger knows by a login can reach it."""
+    """Check that every login of a principal has access to the ledger."""
     reader, writer = group_names(session)
     names = ", ".join(row[0] for row in _query_rows(session, _MEMBERS_WITHOUT_ACCESS, reader=reader, writer=writer))
     advice = f"{names}: a database administrator lets them in, `GRANT {writer} TO ROLE`" if names else ""
@@ -241,13 +241,13 @@ def _check_members(session: Session) -> Finding:
 
 
 def _check_superusers(session: Session) -> Finding:
-    """Whom no guard can bind; what they do shows in the chain and against bundles only."""
+    """Name the superusers, whom no guard binds: their changes show in the chain and against bundles only."""
     rows = _query_rows(session, "SELECT r.rolname FROM pg_roles r WHERE r.rolcanlogin AND {above} ORDER BY r.rolname")
     return Finding("logins above the guards", True, ", ".join(row[0] for row in rows) or "none")
 
 
 def _query_rows(session: Session, query: str, **values: object) -> Sequence[Any]:
-    """The rows of one of the questions above; parts may name parts."""
+    """Return the rows of one of the queries above; parts may name parts."""
     return session.execute(text(query.format_map(_QUERY_PARTS).format_map(_QUERY_PARTS)), values).all()
 
 
@@ -255,8 +255,9 @@ def _access_finding(check: str, verb: str, rows: Iterable[Any]) -> Finding:
     by_role: dict[str, list[str]] = {}
     for role, what in rows:
         by_role.setdefault(role, []).append(what)
-    told = [f"{role} {verb} {_first_names(what)}" for role, what in sorted(by_role.items())]
-    return Finding(check, not told, "; ".join(told) + ("; REVOKE it, as the owner of the tables" if told else ""))
+    details = [f"{role} {verb} {_first_names(what)}" for role, what in sorted(by_role.items())]
+    advice = "; REVOKE it, as the owner of the tables" if details else ""
+    return Finding(check, not details, "; ".join(details) + advice)
 
 
 def _first_names(names: Sequence[str], most: int = 4) -> str:

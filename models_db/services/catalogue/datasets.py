@@ -48,7 +48,7 @@ class LifetimeClaim:
 
 @dataclass(frozen=True)
 class Registration:
-    """What `dataset register` declares; nothing here is read off the data.
+    """Declarations of `dataset register`; nothing here is read off the data.
 
     Raises:
         InvalidDatasetText: a name that could not be repeated in a request or on a card.
@@ -151,7 +151,7 @@ class UnitFieldRequired(Refused):
 def open_account(
     session: Session, claim: LifetimeClaim, blocks: int, key_name: str, by: Actor | None = None
 ) -> Account:
-    """A root account with one account per block, and the partition scheme that will never change."""
+    """Open a root account with one account per block and the partition scheme, which never changes."""
     opened_by = by.id if by else None
     root = insert_row(
         session, Account(kind="root", rho_cap=claim.cap.rho, delta_cap=claim.cap.delta, created_by=opened_by)
@@ -169,8 +169,8 @@ def open_account(
         ),
     )
     insert_row(session, PartitionScheme(account_id=root.id, function="hmac-sha256", blocks=blocks, key_name=key_name))
-    each = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
-    insert_many(session, Account, [{**each, "block": block} for block in range(blocks)])
+    block_values = {"kind": "block", "parent_id": root.id, "rho_cap": claim.cap.rho, "delta_cap": claim.cap.delta}
+    insert_many(session, Account, [{**block_values, "block": block} for block in range(blocks)])
     return root
 
 
@@ -183,7 +183,7 @@ def register(session: Session, actor: Actor, registration: Registration, account
     """
     require_name_free(session, registration.name)
     _require_same_protection(session, registration, account_id)
-    made = Dataset(
+    dataset = Dataset(
         name=registration.name,
         account_id=account_id,
         unit_field=registration.unit_field,
@@ -196,10 +196,10 @@ def register(session: Session, actor: Actor, registration: Registration, account
         created_by=actor.id,
     )
     try:
-        insert_row(session, made)
+        insert_row(session, dataset)
     except AlreadyRecorded:
         raise DatasetExists(registration.name) from None
-    return made
+    return dataset
 
 
 def _require_same_protection(session: Session, registration: Registration, account_id: int) -> None:
@@ -224,30 +224,30 @@ def require_name_free(session: Session, name: str) -> None:
 
 
 def find_dataset(session: Session, name: str) -> Dataset:
-    """The dataset of that name.
+    """Return the dataset of that name.
 
     Raises:
         DatasetUnknown: there is none.
     """
-    found = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
-    if found is None:
+    dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    if dataset is None:
         first = select(Dataset.name).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
         raise DatasetUnknown(name, session.scalars(first).all())
-    return found
+    return dataset
 
 
 def list_all(session: Session) -> Sequence[Dataset]:
-    """All datasets, by name."""
+    """Return all datasets, by name."""
     return session.scalars(select(Dataset).order_by(Dataset.name)).all()
 
 
 def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
-    """The lifetime claim of the dataset's root account, as it is now."""
+    """Return the lifetime claim of the dataset's root account, as it is now."""
     return list_claims(session, dataset)[-1]
 
 
 def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
-    """Every lifetime claim the root account has had, the first one first; more than one, if stewards changed it."""
+    """Return all lifetime claims of the root account, oldest first; more than one if stewards changed it."""
     first = session.scalars(select(Cap).where(Cap.account_id == dataset.account_id)).one()
     root = session.get_one(Account, dataset.account_id, populate_existing=True)
     carried = session.scalars(
@@ -259,12 +259,12 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
     ).all()
     now = Amount(root.rho_cap, root.delta_cap)
     # What the first cap was in units is not kept once it is changed; its claim is.
-    found = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
-    return (*found, *(claim_of(proposal) for proposal in carried))
+    claims = [LifetimeClaim(first.epsilon, first.delta, first.delta_conversion, now if not carried else Amount())]
+    return (*claims, *(claim_of(proposal) for proposal in carried))
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
-    """The different caps that a root account and its blocks have; they are one, unless somebody has changed them."""
+    """Return the distinct caps of a root account and its blocks: one, unless somebody has changed them."""
     query = select(Account.rho_cap, Account.delta_cap).where(
         or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
     )
@@ -272,37 +272,37 @@ def distinct_caps(session: Session, account_id: int) -> list[Amount]:
 
 
 def claim_of(proposal: Proposal) -> LifetimeClaim:
-    """The lifetime claim that a cap proposal asks for; the database has it whole."""
+    """Return the lifetime claim that a cap proposal asks for; the database has it whole."""
     cap = Amount(proposal.rho or 0, proposal.delta_fail or 0)
     return LifetimeClaim(str(proposal.epsilon), str(proposal.delta), proposal.delta_conversion or 0, cap)
 
 
 def find_partition(session: Session, dataset: Dataset) -> PartitionScheme:
-    """How the dataset's units fall into blocks."""
+    """Return the partition of the dataset's units into blocks."""
     return session.scalars(select(PartitionScheme).where(PartitionScheme.account_id == dataset.account_id)).one()
 
 
 def list_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
-    """The dataset's versions, oldest first."""
+    """Return the dataset's versions, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
     return session.scalars(query).all()
 
 
 def has_version(session: Session, uid: str) -> bool:
-    """Whether the ledger knows a version of that id."""
+    """Return whether the ledger knows a version of that id."""
     return session.scalar(select(func.count()).where(DatasetVersion.uid == uid)) == 1
 
 
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
-    """The version a new request reads: of those that were not erased.
+    """Return the version a new request reads: of those that were not erased.
 
     Raises:
         NothingIngested: there is none yet, or none left.
     """
-    found = erasures.remaining_versions(session, dataset)
-    if not found:
+    remaining = erasures.remaining_versions(session, dataset)
+    if not remaining:
         raise NothingIngested(dataset.name)
-    return found[-1]
+    return remaining[-1]
 
 
 def require_version_allowed(session: Session, dataset: Dataset) -> None:
@@ -348,13 +348,13 @@ def add_version(
         InvalidCohort, RoleRequired: it may open none.
         UnitErasedConcurrently: a unit was erased since.
     """
-    known = cohort_plan or CohortPlan()
-    if not known.opens:
+    plan = cohort_plan or CohortPlan()
+    if not plan.opens:
         _claim_units(session, actor, dataset, units)  # from here on nobody else claims any
-    cohorts.require_unchanged(session, dataset, known)  # whoever opens a cohort waits here for all others
+    cohorts.require_unchanged(session, dataset, plan)  # whoever opens a cohort waits here for all others
     require_version_allowed(session, dataset)
     _refuse_foreign_source(session, dataset, source_mark)
-    made = DatasetVersion(
+    version = DatasetVersion(
         dataset_id=dataset.id,
         number=len(list_versions(session, dataset)) + 1,
         uid=uid,
@@ -363,13 +363,13 @@ def add_version(
         created_at=utc_now(),
         created_by=actor.id,
     )
-    insert_row(session, made)
-    if known.opens:
-        cohorts.open_cohort(session, actor, dataset, made, known)
+    insert_row(session, version)
+    if plan.opens:
+        cohorts.open_cohort(session, actor, dataset, version, plan)
         _claim_units(session, actor, dataset, units)
     if erasures.erased_units(session, dataset) != erased:  # nobody erases before this ends: the marks are locked
         raise UnitErasedConcurrently(dataset.name)
-    return made
+    return version
 
 
 def _claim_units(session: Session, actor: Actor, dataset: Dataset, units: Iterable[ClaimedUnit]) -> None:

@@ -1,4 +1,4 @@
-"""Erasures: what of a dataset's text is gone for good, and what is left of each version (PRIVACY §10.9).
+"""Erasures of a dataset's text, and the remaining content of each version (PRIVACY §10.9).
 
 Budget, marks and record stay. The facts are recorded before anything is deleted, so an erasure that was cut short is
 known, and is carried out again; no erased text can be read, approved or run meanwhile.
@@ -21,12 +21,12 @@ from models_db.writes.insert import insert_row, insert_rows
 
 ErasureScope = Literal["unit", "version", "all"]
 ERASING_ROLES = ("steward", "admin")
-"""Who may erase."""
+"""Roles that may erase."""
 
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """What is to be erased of a dataset.
+    """Parts of a dataset to erase.
 
     Attributes:
         version: by its row, of the scope `version`.
@@ -51,62 +51,62 @@ def record_erasure(session: Session, actor: Actor, dataset: Dataset, erasure: Er
     """
     principals.require_role(session, actor, *ERASING_ROLES)
     require_unblocked(session, dataset)
-    made = Erasure(
+    row = Erasure(
         dataset_id=dataset.id, scope=erasure.scope, version_id=erasure.version, unit_mark=erasure.unit_mark,
         reason=erasure.reason, actor_id=actor.id, at=utc_now(),
     )  # fmt: skip
-    insert_row(session, made)  # from here on no version comes in
-    concerned = (
-        {one.id for one in remaining_versions(session, dataset)} if erasure.scope != "version" else {erasure.version}
-    )
+    insert_row(session, row)  # from here on no version is added
+    concerned = {erasure.version}
+    if erasure.scope != "version":
+        concerned = {version.id for version in remaining_versions(session, dataset)}
     if concerned != set(erasure.remaining):
         raise VersionsChanged(dataset.name)
     rows = [
-        ErasedVersion(erasure_id=made.id, version_id=number, manifest_mark=mark)
+        ErasedVersion(erasure_id=row.id, version_id=number, manifest_mark=mark)
         for number, mark in sorted(erasure.remaining.items())
     ]
     insert_rows(session, rows)
-    return made
+    return row
 
 
 def end_erasure(session: Session, actor: Actor, erasure: Erasure) -> None:
-    """Record that an erasure was carried out; of one that ended before, nothing."""
+    """Record that an erasure was carried out; record nothing if it had ended before."""
     if erasure.id in ended_erasures(session):
         return
     insert_row(session, ErasureEnd(erasure_id=erasure.id, actor_id=actor.id, at=utc_now()))
 
 
 def list_all(session: Session, dataset: Dataset | None = None) -> Sequence[Erasure]:
-    """All erasures, or those of one dataset, oldest first."""
+    """Return all erasures, or those of one dataset, oldest first."""
     query = select(Erasure).order_by(Erasure.id)
     return session.scalars(query if dataset is None else query.where(Erasure.dataset_id == dataset.id)).all()
 
 
 def ended_erasures(session: Session) -> frozenset[int]:
-    """The numbers of the erasures that were carried out."""
+    """Return the numbers of the erasures that were carried out."""
     return frozenset(session.scalars(select(ErasureEnd.erasure_id)))
 
 
 def erased_versions(session: Session) -> frozenset[int]:
-    """The rows of all versions of which nothing is left."""
+    """Return the rows of all versions of which nothing is left."""
     return frozenset(session.scalars(select(ErasedVersion.version_id).where(ErasedVersion.manifest_mark.is_(None))))
 
 
 def remaining_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVersion]:
-    """The versions of a dataset that were not erased, oldest first."""
+    """Return the versions of a dataset that were not erased, oldest first."""
     query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id).order_by(DatasetVersion.number)
-    gone = erased_versions(session)
-    return [version for version in session.scalars(query) if version.id not in gone]
+    erased = erased_versions(session)
+    return [version for version in session.scalars(query) if version.id not in erased]
 
 
 def manifest_mark(session: Session, version: DatasetVersion) -> str:
-    """The keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
+    """Return the keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
     query = select(ErasedVersion.manifest_mark).where(ErasedVersion.version_id == version.id)
     return session.scalars(query.order_by(ErasedVersion.id.desc()).limit(1)).one_or_none() or version.manifest_mark
 
 
 def erased_units(session: Session, dataset: Dataset) -> frozenset[str]:
-    """The keyed marks of the units that were erased of a dataset, in hexadecimal digits."""
+    """Return the keyed marks of the units that were erased of a dataset, in hexadecimal digits."""
     query = select(Erasure.unit_mark).where(Erasure.dataset_id == dataset.id, Erasure.unit_mark.is_not(None))
     return frozenset(mark for mark in session.scalars(query) if mark is not None)
 

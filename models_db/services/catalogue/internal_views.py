@@ -1,4 +1,4 @@
-"""Who has seen unprotected figures of an account, as rows that are never removed (PRIVACY §10.3)."""
+"""Views of unprotected figures of an account by principals, as rows that are never removed (PRIVACY §10.3)."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal
@@ -43,15 +43,15 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKi
     if not dataset.governed:
         return False
     _require_between_releases(session, dataset.account_id)
-    made = InternalView(
+    view = InternalView(
         account_id=dataset.account_id, artifact_id=artifact.id, actor_id=actor.id, kind=kind, at=utc_now()
     )
-    insert_row(session, made)
+    insert_row(session, view)
     return True
 
 
 def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
-    """Since when unprotected figures of an account were seen, and by whom; None where nobody has."""
+    """Return the first day on which unprotected figures were seen, and the viewers; None where there are none."""
     first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
     if first is None:
         return None
@@ -61,18 +61,18 @@ def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
 
 
 def has_seen(session: Session, account_id: int, principal_id: int) -> bool:
-    """Whether somebody has seen unprotected figures of an account."""
+    """Return whether a principal has seen unprotected figures of an account."""
     query = select(func.count()).where(InternalView.account_id == account_id, InternalView.actor_id == principal_id)
     return bool(session.scalar(query))
 
 
 def list_viewers(session: Session, accounts: Collection[int]) -> dict[int, frozenset[int]]:
-    """Who has seen unprotected figures of each of some accounts."""
+    """Return the principals who have seen unprotected figures, by account."""
     query = select(InternalView.account_id, InternalView.actor_id).where(InternalView.account_id.in_(accounts))
-    found: dict[int, set[int]] = {}
+    viewers: dict[int, set[int]] = {}
     for account, person in session.execute(query.distinct()):
-        found.setdefault(account, set()).add(person)
-    return {account: frozenset(people) for account, people in found.items()}
+        viewers.setdefault(account, set()).add(person)
+    return {account: frozenset(people) for account, people in viewers.items()}
 
 
 def require_not_barred(
@@ -88,9 +88,9 @@ def require_not_barred(
     rules = policies.load_approval_rules(session, [policy.id], [dataset.account_id])
     if not rules.bars_viewers(policy.id, dataset.account_id):
         return
-    barred = [one for one in people if one is not None and has_seen(session, dataset.account_id, one)]
+    barred = [person for person in people if person is not None and has_seen(session, dataset.account_id, person)]
     if barred:
-        names = [session.get_one(Principal, one).name for one in dict.fromkeys(barred)]
+        names = [session.get_one(Principal, person).name for person in dict.fromkeys(barred)]
         raise ViewerExcluded(names, dataset.name, step)
 
 

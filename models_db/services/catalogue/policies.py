@@ -16,23 +16,23 @@ from models_db.writes.insert import insert_row, insert_rows
 
 
 def policy_in_force(session: Session) -> PolicyVersion | None:
-    """The policy that was adopted last; None in a ledger that has none yet."""
+    """Return the policy that was adopted last; None in a ledger that has none yet."""
     query = select(PolicyVersion).join(PolicyAdoption, PolicyAdoption.policy_id == PolicyVersion.id)
     return session.scalars(query.order_by(PolicyAdoption.id.desc()).limit(1)).one_or_none()
 
 
 def list_all(session: Session) -> Sequence[PolicyVersion]:
-    """All policies that were ever adopted, oldest first."""
+    """Return all policies that were ever adopted, oldest first."""
     return session.scalars(select(PolicyVersion).order_by(PolicyVersion.id)).all()
 
 
 def terms_of(session: Session, version: PolicyVersion) -> PolicyTerms:
-    """What the ledger enforces of a policy: its columns and rules, as rows say."""
+    """Return the terms of a policy that the ledger enforces: its columns and rules, from the stored rows."""
     columns = {field.name: getattr(version, field.name) for field in fields(PolicyTerms) if field.name != "rules"}
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id == version.id).order_by(PolicyRule.dataset))
     names = [field.name for field in fields(DatasetTerms)]
-    made = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
-    return PolicyTerms(**columns, rules=tuple(sorted(made, key=lambda rule: rule.dataset)))
+    dataset_terms = (DatasetTerms(**{name: getattr(rule, name) for name in names}) for rule in rules)
+    return PolicyTerms(**columns, rules=tuple(sorted(dataset_terms, key=lambda rule: rule.dataset)))
 
 
 def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
@@ -45,8 +45,8 @@ def adopt(session: Session, actor: Actor, terms: PolicyTerms) -> PolicyVersion:
     now = policy_in_force(session)
     if now is not None and now.digest == terms.digest:
         return now
-    known = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
-    version = known or _find_or_record(session, terms)
+    stored = session.scalars(select(PolicyVersion).where(PolicyVersion.digest == terms.digest)).one_or_none()
+    version = stored or _find_or_record(session, terms)
     insert_row(session, PolicyAdoption(policy_id=version.id, adopted_by=actor.id, at=utc_now()))
     return version
 
@@ -90,7 +90,7 @@ def _find_or_record(session: Session, terms: PolicyTerms) -> PolicyVersion:
 
 @dataclass(frozen=True)
 class ApprovalRules:
-    """What policies ask of the datasets of an account; the strictest rule holds, because they protect the same people.
+    """Approvals that policies demand for an account's datasets; the strictest rule holds, because they share people.
 
     The guards of the database apply the same rule (`migrations.schema.conditions`).
     """
@@ -101,22 +101,22 @@ class ApprovalRules:
     """Names of the datasets of an account."""
 
     def required_approvals(self, policy_id: int, account_id: int, gate: str) -> int:
-        """How many stewards a policy asks for at a gate: the most for any dataset of the account."""
+        """Return how many stewards a policy asks for at a gate: the most for any dataset of the account."""
         return max(map(int, self._values(policy_id, account_id, f"{gate}_approvals")))
 
     def bars_viewers(self, policy_id: int, account_id: int) -> bool:
-        """Whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
+        """Return whether a policy bars those who have seen unprotected figures of an account; see `internal_views`."""
         return any(map(bool, self._values(policy_id, account_id, "bars_viewers")))
 
     def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
         """A rule for each dataset of the account: its own, or else that of the policy."""
         for name in self.sharing[account_id]:
-            own = getattr(self.rules.get((policy_id, name)), column, None)
-            yield getattr(self.policies[policy_id], column) if own is None else own
+            dataset_value = getattr(self.rules.get((policy_id, name)), column, None)
+            yield getattr(self.policies[policy_id], column) if dataset_value is None else dataset_value
 
 
 def load_approval_rules(session: Session, policy_ids: Iterable[int], accounts: Iterable[int]) -> ApprovalRules:
-    """What some policies ask of the datasets of some accounts."""
+    """Return the approval rules of policies for the datasets of accounts."""
     versions = set(policy_ids)
     policies = session.scalars(select(PolicyVersion).where(PolicyVersion.id.in_(versions)))
     rules = session.scalars(select(PolicyRule).where(PolicyRule.policy_id.in_(versions)))

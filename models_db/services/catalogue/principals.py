@@ -106,7 +106,7 @@ class Mandate:
     reason: str
 
     def statement(self, giver: str) -> bytes:
-        """The canonical bytes that are signed."""
+        """Return the canonical bytes that are signed."""
         return encode_canonical(
             {
                 "delegation": self.dataset,
@@ -128,9 +128,9 @@ def found_ledger(session: Session, name: str, public_key: str, login: str | None
     Raises:
         PrincipalUnknown: there are others, and none has this key.
     """
-    known = _by_key(session, public_key)
-    if known is not None:
-        return Actor(known.id, known.name)
+    principal = _by_key(session, public_key)
+    if principal is not None:
+        return Actor(principal.id, principal.name)
     if is_founded(session):
         raise PrincipalUnknown(name)
     lock_head(session)  # who comes second waits
@@ -146,7 +146,7 @@ def found_ledger(session: Session, name: str, public_key: str, login: str | None
 
 
 def is_founded(session: Session) -> bool:
-    """Whether the ledger has a principal."""
+    """Return whether the ledger has a principal."""
     return session.scalars(select(Principal.id).limit(1)).one_or_none() is not None
 
 
@@ -166,24 +166,24 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
     if comparable_name(name) in {comparable_name(taken) for taken in session.scalars(select(Principal.name))}:
         raise NameTaken(name)
     try:
-        made = _insert_principal(session, name, public_key, login, actor)
+        principal = _insert_principal(session, name, public_key, login, actor)
     except AlreadyRecorded:
         raise NameTaken(name) from None
     except RuleViolated as refusal:  # somebody of that name came in meanwhile
         if refusal.facts["rule"] != _CONFUSABLE_NAME:
             raise
         raise NameTaken(name) from None
-    return made
+    return principal
 
 
 def _insert_principal(session: Session, name: str, public_key: str, login: str | None, by: Actor | None) -> Actor:
-    made = Principal(name=name, public_key=public_key, created_at=utc_now(), login=login, created_by=by and by.id)
-    insert_row(session, made)
-    return Actor(made.id, name)
+    principal = Principal(name=name, public_key=public_key, created_at=utc_now(), login=login, created_by=by and by.id)
+    insert_row(session, principal)
+    return Actor(principal.id, name)
 
 
 def normalise_name(name: str) -> str:
-    """A name as the ledger keeps it.
+    """Return a name in the spelling that the ledger stores.
 
     Raises:
         InvalidPersonName: it could not be told from another one.
@@ -195,35 +195,35 @@ def normalise_name(name: str) -> str:
 
 
 def comparable_name(name: str) -> str:
-    """`name` as it is compared: two names that look alike to a reader are one."""
-    seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
-    return unicodedata.normalize("NFC", seen.strip().casefold())
+    """Return the form of a name for comparison: two names that look alike to a reader have one form."""
+    visible = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
+    return unicodedata.normalize("NFC", visible.strip().casefold())
 
 
 def identify(session: Session, public_key: str) -> Actor:
-    """The actor whose key this is.
+    """Return the actor whose key this is.
 
     Raises:
         PrincipalUnknown: nobody's.
     """
-    known = _by_key(session, public_key)
-    if known is None:
+    principal = _by_key(session, public_key)
+    if principal is None:
         raise PrincipalUnknown("anybody")
-    return Actor(known.id, known.name)
+    return Actor(principal.id, principal.name)
 
 
 def acting_principal(session: Session, public_key: str) -> Actor:
-    """Who works in a home with this key; on PostgreSQL, under the login of this session.
+    """Return the actor who works in a home with this key; on PostgreSQL, under the login of this session.
 
     Raises:
         PrincipalUnknown: the key is nobody's.
         LoginMismatch: the login is not that person's.
     """
-    known = _by_key(session, public_key)
-    if known is None:
+    principal = _by_key(session, public_key)
+    if principal is None:
         raise PrincipalUnknown("anybody")
-    database_access.require_own_login(session, known)
-    return Actor(known.id, known.name)
+    database_access.require_own_login(session, principal)
+    return Actor(principal.id, principal.name)
 
 
 def _by_key(session: Session, public_key: str) -> Principal | None:
@@ -231,24 +231,24 @@ def _by_key(session: Session, public_key: str) -> Principal | None:
 
 
 def find_principal(session: Session, name: str) -> Principal:
-    """The principal of that name.
+    """Return the principal of that name.
 
     Raises:
         PrincipalNotFound: there is none.
     """
-    known = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
-    if known is None:
+    principal = session.scalars(select(Principal).where(Principal.name == name)).one_or_none()
+    if principal is None:
         raise PrincipalNotFound(name, session.scalars(select(Principal.name).order_by(Principal.name)).all())
-    return known
+    return principal
 
 
 def list_all(session: Session) -> Sequence[Principal]:
-    """All principals, in the order they came."""
+    """Return all principals, in the order they came."""
     return session.scalars(select(Principal).order_by(Principal.id)).all()
 
 
 def grants_at(session: Session, principal_id: int, at: str | None = None) -> Sequence[RoleGrant]:
-    """The grants that hold at a time (default: now)."""
+    """Return the grants that hold at a time (default: now)."""
     at = at or utc_now()
     ended = select(RoleRevocation.grant_id)
     query = select(RoleGrant).where(
@@ -261,7 +261,7 @@ def grants_at(session: Session, principal_id: int, at: str | None = None) -> Seq
 
 
 def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
-    """All grants that hold or will hold: not revoked, not past."""
+    """Return all grants that hold or will hold: not revoked, not past."""
     query = select(RoleGrant).where(
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > utc_now()),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
@@ -270,8 +270,8 @@ def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
 
 
 def roles_of(session: Session, principal_id: int) -> frozenset[str]:
-    """The roles somebody has now."""
-    return frozenset(each.role for each in grants_at(session, principal_id))
+    """Return the roles somebody has now."""
+    return frozenset(grant.role for grant in grants_at(session, principal_id))
 
 
 def require_role(session: Session, actor: Actor, *roles: str) -> None:
@@ -280,9 +280,9 @@ def require_role(session: Session, actor: Actor, *roles: str) -> None:
     Raises:
         RoleRequired: the actor has none of them.
     """
-    held = roles_of(session, actor.id)
-    if held.isdisjoint(roles):
-        raise RoleRequired(actor.name, roles, sorted(held))
+    roles_held = roles_of(session, actor.id)
+    if roles_held.isdisjoint(roles):
+        raise RoleRequired(actor.name, roles, sorted(roles_held))
 
 
 class RoleRequired(Refused):
@@ -333,16 +333,16 @@ def revoke(session: Session, actor: Actor, name: str, role: str, reason: str) ->
         RuleViolated: the last admin.
     """
     require_role(session, actor, "admin")
-    held = [each for each in grants_at(session, find_principal(session, name).id) if each.role == role]
-    if not held:
+    grants = [grant for grant in grants_at(session, find_principal(session, name).id) if grant.role == role]
+    if not grants:
         raise RoleNotHeld(name, role)
-    for each in held:
-        insert_row(session, RoleRevocation(grant_id=each.id, revoked_by=actor.id, reason=reason, at=utc_now()))
-    return len(held)
+    for grant in grants:
+        insert_row(session, RoleRevocation(grant_id=grant.id, revoked_by=actor.id, reason=reason, at=utc_now()))
+    return len(grants)
 
 
 def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, signature: str) -> Delegation:
-    """Let somebody decide in the actor's name, for one dataset and a time.
+    """Delegate the actor's decisions to another principal, for one dataset and a time.
 
     Args:
         dataset_id: of the dataset that the mandate names.
@@ -380,13 +380,13 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
         DelegationUnknown: there is none, or it has ended.
         RuleViolated: it is somebody else's.
     """
-    if delegation_id not in {each.id for each in open_delegations(session)}:
+    if delegation_id not in {delegation.id for delegation in open_delegations(session)}:
         raise DelegationUnknown(delegation_id)
     insert_row(session, DelegationEnd(delegation_id=delegation_id, ended_by=actor.id, at=utc_now()))
 
 
 def open_delegations(session: Session) -> Sequence[Delegation]:
-    """All delegations that have not ended, oldest first."""
+    """Return all delegations that have not ended, oldest first."""
     ended = select(DelegationEnd.delegation_id)
     query = select(Delegation).where(Delegation.id.not_in(ended), Delegation.valid_to > utc_now())
     return session.scalars(query.order_by(Delegation.id)).all()

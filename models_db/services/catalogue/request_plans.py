@@ -1,4 +1,4 @@
-"""What requests were approved for: the rows that guards look up, held against the requests' own texts.
+"""Approved plans of requests: the rows that guards look up, compared with the requests' own texts.
 
 The rows are written by the database when a request is recorded (`request_writes_plan`); nobody passes them.
 """
@@ -21,7 +21,7 @@ _PLAN_TABLES = (PlannedRelease, PlannedBlock, PlannedInvocation, PlannedInstalme
 
 
 def require_plan_intact(session: Session, request: Request) -> None:
-    """Check that the plan that guards hold a request to is the one that its text says.
+    """Check that the stored plan that guards enforce is the one in the request's text.
 
     Raises:
         PlanAltered: it is not.
@@ -31,20 +31,20 @@ def require_plan_intact(session: Session, request: Request) -> None:
 
 
 def altered_plans(session: Session) -> list[int]:
-    """The numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
+    """Return the numbers of requests whose plan in rows is not the one in their text, and of rows without a request."""
     query = select(Request.id, Request.canonical).order_by(Request.id).execution_options(yield_per=_REQUEST_BATCH)
-    found: list[int] = []
+    altered: list[int] = []
     for some in session.execute(query).partitions():
         rows = _plan_rows(session, [number for number, _ in some])
-        found += [number for number, text in some if not _plan_matches(text, rows[number])]
-    known = select(Request.id)
+        altered += [number for number, text in some if not _plan_matches(text, rows[number])]
+    request_ids = select(Request.id)
     for table in _PLAN_TABLES:
-        found += session.scalars(select(table.request_id).where(table.request_id.not_in(known)).distinct())
-    return sorted(set(found), key=lambda number: (not isinstance(number, int), str(type(number)), number))
+        altered += session.scalars(select(table.request_id).where(table.request_id.not_in(request_ids)).distinct())
+    return sorted(set(altered), key=lambda number: (not isinstance(number, int), str(type(number)), number))
 
 
 def _plan_matches(text: str, rows: PlanFacts) -> bool:
-    """Whether rows are the plan in a text."""
+    """Return whether rows are the plan in a text."""
     try:
         return rows == set(_facts_of_plan(json.loads(text)["plan"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -52,21 +52,21 @@ def _plan_matches(text: str, rows: PlanFacts) -> bool:
 
 
 def _plan_rows(session: Session, requests: Sequence[int]) -> Mapping[int, PlanFacts]:
-    found: dict[int, PlanFacts] = {number: set() for number in requests}
+    rows_by_request: dict[int, PlanFacts] = {number: set() for number in requests}
     for table in _PLAN_TABLES:
         columns = [column for column in table.__table__.columns if column.name != "request_id"]
         query = select(table.request_id, *columns).where(table.request_id.in_(requests))
         for number, *row in session.execute(query):
-            found[number].add((table.__tablename__, *row))
-    return found
+            rows_by_request[number].add((table.__tablename__, *row))
+    return rows_by_request
 
 
 def _facts_of_plan(plan: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     for first, last, _ in _runs_of_equal_values((block, None) for block in sorted(set(plan["blocks"]))):
         yield "planned_block", first, last
-    for sequence, one in enumerate(plan["invocations"]):
-        parts = [(int(part["rho"]), int(part["delta"])) for part in one["instalments"]]
-        event = one["event"]
+    for sequence, invocation in enumerate(plan["invocations"]):
+        parts = [(int(part["rho"]), int(part["delta"])) for part in invocation["instalments"]]
+        event = invocation["event"]
         yield "planned_invocation", sequence, event["mechanism"], encode_canonical(event).decode(), len(parts)
         for first, last, (rho, delta) in _runs_of_equal_values(enumerate(parts)):
             yield "planned_instalment", sequence, first, last, rho, delta

@@ -88,7 +88,7 @@ def submit(
     """
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = encode_canonical(body).decode()
-    made = Request(
+    request = Request(
         dataset_id=dataset.id,
         version_id=version.id,
         policy_id=policy.id,
@@ -101,52 +101,52 @@ def submit(
         standing_id=standing.id if standing else None,
         config_digest=digest(configuration(body)),
     )
-    insert_row(session, made)
-    record_transition(session, actor, made.id, RequestState.DRAFT, RequestState.SUBMITTED)
+    insert_row(session, request)
+    record_transition(session, actor, request.id, RequestState.DRAFT, RequestState.SUBMITTED)
     if standing:
         record_transition(
             session,
             actor,
-            made.id,
+            request.id,
             RequestState.SUBMITTED,
             RequestState.APPROVED,
             f"standing authorisation {standing.id}",
         )
-    return made
+    return request
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """What a request asks for, whenever it is asked: without the nonce, the version of the data and its turn."""
+    """Return the configuration of a request: its body without the nonce, the data's version and the turn."""
     dataset = body.get("dataset")
     plain = {name: value for name, value in without_rotation(body).items() if name not in ("nonce", "dataset")}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 
 def find_request(session: Session, request_id: int) -> Request:
-    """The request with that number.
+    """Return the request with that number.
 
     Raises:
         RequestUnknown: there is none.
     """
-    found = session.get(Request, request_id)
-    if found is None:
+    request = session.get(Request, request_id)
+    if request is None:
         raise RequestUnknown(request_id)
-    return found
+    return request
 
 
 def list_all(session: Session) -> Sequence[Request]:
-    """All requests, oldest first."""
+    """Return all requests, oldest first."""
     return session.scalars(select(Request).order_by(Request.id)).all()
 
 
 def state_of(session: Session, request_id: int) -> str:
-    """Where the request is now."""
+    """Return the state of the request now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)
     return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
 
 
 def history(session: Session, request_id: int) -> Sequence[Transition]:
-    """Every step the request took."""
+    """Return every step the request took."""
     return session.scalars(
         select(Transition).where(Transition.request_id == request_id).order_by(Transition.number)
     ).all()
@@ -155,7 +155,7 @@ def history(session: Session, request_id: int) -> Sequence[Transition]:
 def record_transition(
     session: Session, actor: Actor, request_id: int, from_state: str, to_state: str, detail: str = ""
 ) -> None:
-    """Take one step.
+    """Record one transition.
 
     Raises:
         WrongState: the request is elsewhere, or somebody else was first.
@@ -195,15 +195,15 @@ def withdraw(session: Session, actor: Actor, request_id: int, reason: str) -> No
 
 
 def planned_blocks(request: Request) -> tuple[int, ...]:
-    """The blocks the approved plan is eligible to read."""
+    """Return the blocks the approved plan is eligible to read."""
     return tuple(request_body(request)["plan"]["blocks"])
 
 
 def principal_name(session: Session, principal_id: int) -> str:
-    """A principal's name."""
+    """Return the name of a principal."""
     return session.get_one(Principal, principal_id).name
 
 
 def model_of(request: Request) -> str:
-    """The model the approved request names."""
+    """Return the model the approved request names."""
     return str(request_body(request)["model"]["name"])

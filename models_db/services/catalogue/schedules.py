@@ -91,19 +91,19 @@ def create(
 
 
 def find_schedule(session: Session, number: int) -> Schedule:
-    """The schedule with that number.
+    """Return the schedule with that number.
 
     Raises:
         ScheduleUnknown: there is none.
     """
-    found = session.get(Schedule, number)
-    if found is None:
+    schedule = session.get(Schedule, number)
+    if schedule is None:
         raise ScheduleUnknown(number)
-    return found
+    return schedule
 
 
 def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]:
-    """All schedules, or those of one dataset, oldest first."""
+    """Return all schedules, or those of one dataset, oldest first."""
     query = select(Schedule).order_by(Schedule.id)
     if dataset is not None:
         query = query.join(Dataset, Dataset.id == Schedule.dataset_id).where(Dataset.name == dataset)
@@ -111,19 +111,19 @@ def list_all(session: Session, dataset: str | None = None) -> Sequence[Schedule]
 
 
 def list_changes(session: Session, number: int) -> Sequence[ScheduleChange]:
-    """Every change of a schedule, oldest first."""
+    """Return every change of a schedule, oldest first."""
     query = select(ScheduleChange).where(ScheduleChange.schedule_id == number)
     return session.scalars(query.order_by(ScheduleChange.number)).all()
 
 
 def state_of(session: Session, number: int) -> str:
-    """Where a schedule is: active, paused or ended."""
-    found = list_changes(session, number)
-    return STATE_AFTER_CHANGE[found[-1].kind] if found else "active"
+    """Return the state of a schedule: active, paused or ended."""
+    changes = list_changes(session, number)
+    return STATE_AFTER_CHANGE[changes[-1].kind] if changes else "active"
 
 
 def due_from(session: Session, schedule: Schedule) -> str:
-    """Before this moment nothing is due: what passed while it was paused is not caught up."""
+    """Return the moment before which nothing is due: slots during a pause are not caught up."""
     resumed = [change.at for change in list_changes(session, schedule.id) if change.kind == "resumed"]
     return max([schedule.starts_at, *resumed])
 
@@ -138,29 +138,29 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     """
     lock_schedule(session, number)
     find_schedule(session, number)
-    wanted = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
+    allowed_states = {"paused": ("active",), "resumed": ("paused",), "ended": ("active", "paused")}[kind]
     state = state_of(session, number)
-    if state not in wanted:
+    if state not in allowed_states:
         raise ScheduleNotActive(number, state)
-    made = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
+    change = ScheduleChange(schedule_id=number, number=len(list_changes(session, number)) + 1, kind=kind, reason=reason,
                           at=utc_now(), actor_id=actor.id)  # fmt: skip
-    insert_row(session, made)
+    insert_row(session, change)
 
 
 def lock_schedule(session: Session, number: int) -> None:
-    """Until the transaction ends nobody else changes this schedule or decides a slot of it; taken before all else."""
+    """Lock a schedule and its slots until the transaction ends; no other lock may be taken before."""
     if on_postgresql(session):
         session.execute(text("SELECT almoner_lock_schedule(:number)"), {"number": number})
 
 
 def newest_slot(session: Session, number: int) -> ScheduleSlot | None:
-    """The last slot of a schedule that was decided."""
+    """Return the last slot of a schedule that was decided."""
     query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(1)).one_or_none()
 
 
 def newest_slots(session: Session, number: int, limit: int = 20) -> Sequence[ScheduleSlot]:
-    """The newest slots of a schedule, newest first."""
+    """Return the newest slots of a schedule, newest first."""
     query = select(ScheduleSlot).where(ScheduleSlot.schedule_id == number)
     return session.scalars(query.order_by(ScheduleSlot.slot.desc()).limit(limit)).all()
 
@@ -189,17 +189,17 @@ def record_slot(
     skipped: str | None = None,
     detail: str = "",
 ) -> ScheduleSlot:
-    """Record what became of a slot: a request, or the name of the refusal for which it was skipped.
+    """Record the decision on a slot: its request, or the name of the refusal for which it was skipped.
 
     Raises:
         SlotTaken: that slot or a later one is decided.
         ScheduleNotActive: the schedule is paused or over.
         RoleDenied, RuleViolated: the actor may not decide it, or it has not come.
     """
-    made = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
+    slot_row = ScheduleSlot(schedule_id=schedule.id, slot=slot, request_id=request_id, skipped=skipped, detail=detail,
                         at=utc_now(), actor_id=actor.id)  # fmt: skip
     try:
-        insert_row(session, made)
+        insert_row(session, slot_row)
     except AlreadyRecorded:
         raise SlotTaken(schedule.id, slot) from None
     except RuleViolated as refusal:
@@ -208,11 +208,11 @@ def record_slot(
         if refusal.facts["rule"] == _SCHEDULE_IDLE:
             raise ScheduleNotActive(schedule.id, "paused or over") from None
         raise
-    return made
+    return slot_row
 
 
 def find_slot_end(session: Session, slot_id: int) -> SlotEnd | None:
-    """Why the run of a slot was given up, if it was."""
+    """Return why the run of a slot was given up, if it was."""
     return session.scalars(select(SlotEnd).where(SlotEnd.slot_id == slot_id)).one_or_none()
 
 

@@ -48,7 +48,7 @@ def record_artifact(
         AttemptClosed: the attempt was swept away meanwhile.
     """
     attempts._settle_attempt(session, actor, attempt, "COMMIT")
-    made = Artifact(
+    artifact = Artifact(
         request_id=attempt.request_id,
         attempt=attempt.number,
         digest=digest(files),
@@ -59,10 +59,10 @@ def record_artifact(
         created_by=actor.id,
         values_digest=values,
     )
-    insert_row(session, made)
-    record_metrics(session, made, metrics, charged)
+    insert_row(session, artifact)
+    record_metrics(session, artifact, metrics, charged)
     requests.record_transition(session, actor, attempt.request_id, RequestState.RUNNING, RequestState.PRODUCED)
-    return made
+    return artifact
 
 
 def record_metrics(
@@ -104,44 +104,44 @@ def _invocation_ids(session: Session, artifact: Artifact) -> dict[int, int]:
 
 
 def evaluations(session: Session, artifact: Artifact) -> Sequence[StoredEvaluation]:
-    """The stored evaluations of an artifact."""
+    """Return the stored evaluations of an artifact."""
     return session.scalars(
         select(StoredEvaluation).where(StoredEvaluation.artifact_id == artifact.id).order_by(StoredEvaluation.id)
     ).all()
 
 
 def artifact_of(session: Session, request_id: int) -> Artifact | None:
-    """What the request's last successful attempt produced."""
+    """Return the artifact of the request's last successful attempt."""
     return artifacts_by_request(session, [request_id]).get(request_id)
 
 
 def values_of(session: Session, artifact: Artifact) -> str | None:
-    """The digest of the values that an artifact was made of; None where it was made of none that are kept.
+    """Return the digest of the values that an artifact was made of; None where it was made of none that are kept.
 
     A release that was produced before artifacts kept it has it in its link.
     """
     if artifact.values_digest is not None:
         return artifact.values_digest
     query = select(AuditLink.body).where(AuditLink.kind == "run.produced", AuditLink.request_id == artifact.request_id)
-    told = [parse_body(body) or {} for body in session.scalars(query)]
-    values = next((body.get("values") for body in told if body.get("artifact") == artifact.digest), None)
+    bodies = [parse_body(body) or {} for body in session.scalars(query)]
+    values = next((body.get("values") for body in bodies if body.get("artifact") == artifact.digest), None)
     return values if isinstance(values, str) else None
 
 
 def artifact_of_attempt(session: Session, attempt: ledger.Attempt) -> Artifact | None:
-    """What this very attempt produced; a transaction of its that still works is waited for."""
+    """Return the artifact of exactly this attempt; wait for a transaction of it that is still open."""
     lock_accounts(session, attempt.account_id, attempt.blocks)
     query = select(Artifact).where(Artifact.request_id == attempt.request_id, Artifact.attempt == attempt.number)
     return session.scalars(query).one_or_none()
 
 
 def list_all(session: Session) -> Sequence[Artifact]:
-    """Every artifact ever produced."""
+    """Return every artifact ever produced."""
     return session.scalars(select(Artifact).order_by(Artifact.id)).all()
 
 
 def require_publishable(session: Session, request_id: int) -> tuple[Request, Artifact]:
-    """The request and its artifact, if it may be published (again).
+    """Return the request and its artifact, if it may be published (again).
 
     Raises:
         releases.WrongState: nothing was produced.
@@ -166,16 +166,16 @@ def record_publication(session: Session, actor: Actor, request_id: int) -> Publi
     """
     lock_request(session, request_id)  # of two at once, the second must find the first
     _, artifact = require_publishable(session, request_id)
-    found = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
-    if found is not None:
-        return found
-    found = insert_row(session, Publication(artifact_id=artifact.id, at=utc_now(), actor_id=actor.id))
+    publication = session.scalars(select(Publication).where(Publication.artifact_id == artifact.id)).one_or_none()
+    if publication is not None:
+        return publication
+    publication = insert_row(session, Publication(artifact_id=artifact.id, at=utc_now(), actor_id=actor.id))
     requests.record_transition(session, actor, request_id, RequestState.PRODUCED, RequestState.PUBLISHED)
-    return found
+    return publication
 
 
 def deliveries(session: Session, request_id: int) -> Sequence[str]:
-    """Where bundles of a release arrived, each place once, oldest first."""
+    """Return the destinations of delivered bundles of a release, each once, oldest first."""
     query = (
         select(Delivery.destination)
         .join(Publication, Publication.id == Delivery.publication_id)
@@ -188,6 +188,6 @@ def deliveries(session: Session, request_id: int) -> Sequence[str]:
 
 def record_delivery(session: Session, actor: Actor, publication: Publication, destination: str, bundle: str) -> None:
     """Record that a bundle arrived whole."""
-    made = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=utc_now(),
+    delivery = Delivery(publication_id=publication.id, destination=destination, bundle_digest=bundle, at=utc_now(),
                     created_by=actor.id)  # fmt: skip
-    insert_row(session, made)
+    insert_row(session, delivery)

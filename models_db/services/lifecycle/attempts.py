@@ -38,7 +38,7 @@ class StillRunning(Refused):
 
 
 def require_startable(session: Session, request_id: int) -> Request:
-    """The request, if it may be run now.
+    """Return the request, if it may be run now.
 
     Raises:
         StillRunning: another process holds it.
@@ -85,14 +85,14 @@ def start_attempt(
 
 
 def find_started_attempt(session: Session, request_id: int, token: str) -> int | None:
-    """The number of the attempt that was begun with this token, if it was; one that still begins is waited for."""
+    """Return the number of the attempt with this token, if any; wait for one that is still beginning."""
     lock_request(session, request_id)
     lease = session.get(Lease, request_id, populate_existing=True)
     return lease.attempt if lease is not None and lease.token == token else None
 
 
 def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalment: int) -> bool:
-    """Whether one instalment is armed; a transaction that still arms it is waited for.
+    """Return whether one instalment is armed; wait for a transaction that is still arming it.
 
     Raises:
         AttemptClosed: the attempt was settled meanwhile.
@@ -105,34 +105,34 @@ def is_armed(session: Session, attempt: ledger.Attempt, sequence: int, instalmen
         .where(Invocation.request_id == attempt.request_id, Invocation.attempt == attempt.number)
         .where(Invocation.sequence == sequence, Hold.instalment == instalment)
     )
-    found: dict[int, set[str]] = {}
+    entry_kinds: dict[int, set[str]] = {}
     for number, kind in session.execute(query):
-        found.setdefault(number, set()).add(kind)
-    if any(kinds - {"HOLD", "ARM"} for kinds in found.values()):
+        entry_kinds.setdefault(number, set()).add(kind)
+    if any(kinds - {"HOLD", "ARM"} for kinds in entry_kinds.values()):
         raise ledger.AttemptClosed
-    return bool(found) and all("ARM" in kinds for kinds in found.values())
+    return bool(entry_kinds) and all("ARM" in kinds for kinds in entry_kinds.values())
 
 
 def lease_renewal(token: str) -> tuple[str, str]:
-    """The token of a lease, and when it ends if it is prolonged now."""
+    """Return the token of a lease, and when it ends if it is prolonged now."""
     return token, utc_now(datetime.now(UTC) + LEASE_DURATION)
 
 
 def running_leases(session: Session) -> Sequence[Lease]:
-    """The leases of requests that are in the state 'running'."""
+    """Return the leases of requests that are in the state 'running'."""
     leases = session.scalars(select(Lease).order_by(Lease.request_id)).all()
     return [lease for lease in leases if requests.state_of(session, lease.request_id) == RequestState.RUNNING]
 
 
 def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
-    """Prolong the lease of a run that lives; False if it is another attempt's now."""
+    """Prolong the lease of a running attempt; return False if another attempt has taken it."""
     return renew_lease(session, request_id, *lease_renewal(token))
 
 
 def resumable_requests(session: Session) -> set[int]:
-    """The requests that run, or may be run again before they expire: what they have drawn is kept."""
-    found = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
-    states = {request.id: requests.state_of(session, request.id) for request in found}
+    """Return the requests that run, or may be run again before they expire: what they have drawn is kept."""
+    unexpired = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
+    states = {request.id: requests.state_of(session, request.id) for request in unexpired}
     waiting = {number for number, state in states.items() if state in UNRUN_STATES}
     return waiting | {lease.request_id for lease in running_leases(session)}
 

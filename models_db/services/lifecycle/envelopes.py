@@ -87,17 +87,17 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
         RoleRequired: the actor is no steward.
     """
     principals.require_role(session, actor, "steward")
-    made = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
+    envelope = Account(kind="scope", parent_id=dataset.account_id, name=name, rho_cap=cap.rho, delta_cap=cap.delta,
                    created_by=actor.id, reason=reason)  # fmt: skip
     try:
-        insert_row(session, made)
+        insert_row(session, envelope)
     except AlreadyRecorded:
         raise EnvelopeExists(name) from None
     except RuleViolated as refusal:
         if refusal.facts["rule"] != "the envelope does not fit what is left":
             raise
         raise EnvelopeTooLarge(dataset.name, name, cap) from None
-    return session.get_one(Account, made.id)  # with the counters that the database gave it
+    return session.get_one(Account, envelope.id)  # with the counters that the database gave it
 
 
 def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
@@ -113,7 +113,7 @@ def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, 
 
 
 def open_envelopes(session: Session, account_id: int) -> Sequence[Account]:
-    """The open envelopes under a root account."""
+    """Return the open envelopes under a root account."""
     query = select(Account).where(
         Account.parent_id == account_id, Account.kind == "scope", Account.id.not_in(select(ScopeEnd.account_id))
     )
@@ -121,19 +121,19 @@ def open_envelopes(session: Session, account_id: int) -> Sequence[Account]:
 
 
 def find_envelope(session: Session, dataset: Dataset, name: str) -> Account:
-    """The open envelope of that name.
+    """Return the open envelope of that name.
 
     Raises:
         EnvelopeUnknown: there is none.
     """
-    known = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
-    if name not in known:
-        raise EnvelopeUnknown(name, sorted(known))
-    return known[name]
+    envelopes = {str(scope.name): scope for scope in open_envelopes(session, dataset.account_id)}
+    if name not in envelopes:
+        raise EnvelopeUnknown(name, sorted(envelopes))
+    return envelopes[name]
 
 
 def require_envelope_open(session: Session, account_id: int) -> Account:
-    """The envelope of that number, if something may be held in it.
+    """Return the envelope of that number, if something may be held in it.
 
     Raises:
         EnvelopeClosed: it was closed.
@@ -145,14 +145,14 @@ def require_envelope_open(session: Session, account_id: int) -> Account:
 
 
 def list_windows(session: Session, account_id: int) -> Sequence[Account]:
-    """The windows of time that were opened under a root account, oldest first."""
+    """Return the windows of time that were opened under a root account, oldest first."""
     began = Account.opens_at >= ""  # of every window and of nothing else, so blocks need not be looked through
     query = select(Account).where(Account.parent_id == account_id, Account.kind == "pacing", began)
     return session.scalars(query.order_by(Account.opens_at).execution_options(populate_existing=True)).all()
 
 
 def remaining_amount(account: Account) -> Amount:
-    """What an account still affords."""
+    """Return the remaining amount of an account."""
     return Amount(
         account.rho_cap - account.rho_held - account.rho_spent,
         account.delta_cap - account.delta_held - account.delta_spent,
@@ -160,28 +160,28 @@ def remaining_amount(account: Account) -> Amount:
 
 
 def narrowing_accounts(session: Session, actor: Actor, request: Request) -> list[NarrowingAccount]:
-    """The envelope of the request and the window of its policy's pacing, as they are now; a new window is opened.
+    """Return the request's envelope and its policy's pacing window, as they are now; a new window is opened.
 
     Raises:
         EnvelopeClosed: the envelope was closed since the request was made.
     """
-    found = []
+    narrowing = []
     if request.scope_id is not None:
         scope = require_envelope_open(session, request.scope_id)
-        found.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
+        narrowing.append(NarrowingAccount(scope.id, f"in the envelope {scope.name!r}", remaining_amount(scope)))
     policy = session.get_one(PolicyVersion, request.policy_id)
     if policy.pacing_period is not None:
         window = _open_window(session, actor, session.get_one(Dataset, request.dataset_id), policy)
-        found.append(
+        narrowing.append(
             NarrowingAccount(
                 window.id, f"until {str(window.closes_at)[:10]} ({policy.pacing_period})", remaining_amount(window)
             )
         )
-    return found
+    return narrowing
 
 
 def share_of_cap(root: Account, permille: int) -> Amount:
-    """A share of a lifetime cap, rounded down."""
+    """Return a share of a lifetime cap, rounded down."""
     return Amount(root.rho_cap // 1000 * permille, root.delta_cap // 1000 * permille)
 
 
@@ -199,13 +199,13 @@ def _open_window(session: Session, actor: Actor, dataset: Dataset, policy: Polic
 
 
 def current_window(session: Session, account_id: int) -> Account | None:
-    """The window that is open now under a root account, if any."""
+    """Return the window that is open now under a root account, if any."""
     now = utc_now()
     return next((w for w in list_windows(session, account_id) if str(w.opens_at) <= now < str(w.closes_at)), None)
 
 
 def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
-    """The window of the calendar.
+    """Return the window of the calendar.
 
     Where one of another period reaches into it: from that one's end to the first end of a calendar window that leaves
     it a full length, so that a change of the period never gives more, and later windows follow the calendar again.
@@ -219,6 +219,6 @@ def _next_window(earlier: Sequence[Account], period: Period) -> tuple[str, str]:
 
 
 def priced_envelope(scope: Account) -> Envelope:
-    """An envelope's account as a quote knows it."""
+    """Return an envelope's account as a value for quotes."""
     cap, spent = Amount(scope.rho_cap, scope.delta_cap), Amount(scope.rho_spent, scope.delta_spent)
     return Envelope(str(scope.name), cap, spent, remaining_amount(scope))

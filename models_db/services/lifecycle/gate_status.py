@@ -80,13 +80,13 @@ class Decidable:
                    state, frozenset({proposal.proposer_id}), revocable)  # fmt: skip
 
     def is_subject_of(self, approval: Approval) -> bool:
-        """Whether a decision was taken on exactly this."""
+        """Return whether a decision was taken on exactly this."""
         number = approval.proposal_id if self.gate is Gate.PROPOSAL else approval.request_id
         return (number, approval.gate, approval.subject_digest) == (self.number, self.gate, self.subject_digest)
 
 
 def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """The request or proposal with that number at a gate.
+    """Return the request or proposal with that number at a gate.
 
     Raises:
         RequestUnknown, ProposalUnknown: there is none.
@@ -102,20 +102,20 @@ def find_decidable(session: Session, number: int, gate: Gate) -> Decidable:
 
 
 def artifacts_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Artifact]:
-    """What the last successful attempt of each request produced."""
+    """Return the artifact of the last successful attempt of each request."""
     query = select(Artifact).where(Artifact.request_id.in_(request_ids)).order_by(Artifact.attempt)
     return {artifact.request_id: artifact for artifact in session.scalars(query)}
 
 
 def runners_by_request(session: Session, request_ids: Collection[int]) -> set[tuple[int, int]]:
-    """Who has run something of which request: (request, principal)."""
+    """Return the principals that have recorded invocations of requests, as pairs (request, principal)."""
     query = select(Invocation.request_id, Invocation.created_by).where(Invocation.request_id.in_(request_ids))
     return {(row[0], row[1]) for row in session.execute(query.distinct())}
 
 
 @dataclass(frozen=True)
 class DecidingPeople:
-    """Who is a steward or an admin now, and who decides for whom on which dataset."""
+    """Stewards and admins of now, and the delegations between them, by dataset."""
 
     stewards: frozenset[int]
     admins: frozenset[int]
@@ -123,14 +123,14 @@ class DecidingPeople:
     """(giver, taker, dataset)"""
 
     def may_count(self, approval: Approval, dataset_id: int) -> bool:
-        """Whether an approval's giver may still give it."""
+        """Return whether an approval's giver may still give it."""
         giver, taker = approval.on_behalf_of, approval.approver_id
         if giver is None:
             return taker in self.stewards
         return giver in self.stewards and (giver, taker, dataset_id) in self.delegated
 
     def deciders_with_principals(self, dataset_id: int) -> Iterator[tuple[int, int]]:
-        """Who could decide on a dataset, and in whose name: a steward in their own, others for one who delegated it."""
+        """Return (decider, steward) for a dataset: stewards for themselves, others for one who delegated."""
         yield from ((steward, steward) for steward in self.stewards)
         for giver, taker, dataset in self.delegated:
             if dataset == dataset_id and giver in self.stewards:
@@ -149,47 +149,47 @@ class GateStatus:
 
     @classmethod
     def load(cls, session: Session, decidables: Collection[Decidable]) -> "GateStatus":
-        """Read it from the ledger."""
-        accounts = {one.account_id for one in decidables}
+        """Load the status of some decidables from the ledger."""
+        accounts = {decidable.account_id for decidable in decidables}
         return cls(
             _deciding_people(session),
-            load_approval_rules(session, {one.policy_id for one in decidables}, accounts),
+            load_approval_rules(session, {decidable.policy_id for decidable in decidables}, accounts),
             _possible_decisions(session, decidables),
             internal_views.list_viewers(session, accounts),
         )
 
     def needed(self, subject: Decidable) -> int:
-        """How many stewards must approve."""
+        """Return how many stewards must approve."""
         return self.rules.required_approvals(subject.policy_id, subject.account_id, subject.gate)
 
     def counting(self, subject: Decidable) -> list[Approval]:
         """The decisions that count: rejections, and approvals that are unexpired, not withdrawn, by a steward still."""
         return [
-            one
-            for one in self.decisions
-            if subject.is_subject_of(one)
-            and (one.decision == "reject" or self.people.may_count(one, subject.dataset_id))
+            decision
+            for decision in self.decisions
+            if subject.is_subject_of(decision)
+            and (decision.decision == "reject" or self.people.may_count(decision, subject.dataset_id))
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:
-        """The people whose approvals count: whoever acts for somebody is that somebody."""
-        given = (one for one in self.counting(subject) if one.decision == "approve")
-        return frozenset(one.on_behalf_of or one.approver_id for one in given)
+        """Return the people whose approvals count; a delegate counts as the person who delegated."""
+        approvals = (decision for decision in self.counting(subject) if decision.decision == "approve")
+        return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
 
     def is_rejected(self, subject: Decidable) -> bool:
-        """Whether somebody has rejected it; one rejection is enough."""
-        return any(one.decision == "reject" for one in self.counting(subject))
+        """Return whether somebody has rejected it; one rejection is enough."""
+        return any(decision.decision == "reject" for decision in self.counting(subject))
 
     def is_passed(self, subject: Decidable) -> bool:
-        """Whether the gate is open."""
+        """Return whether the gate is open."""
         return len(self.approvers(subject)) >= self.needed(subject) and not self.is_rejected(subject)
 
     def deciders(self, subject: Decidable) -> frozenset[int]:
-        """Who could give one more approval now."""
+        """Return the principals who could give one more approval now."""
         if self.is_rejected(subject):
             return frozenset()
-        given = [one for one in self.decisions if subject.is_subject_of(one)]
-        excluded = {person for one in given for person in (one.approver_id, one.on_behalf_of)}
+        decisions = [decision for decision in self.decisions if subject.is_subject_of(decision)]
+        excluded = {person for decision in decisions for person in (decision.approver_id, decision.on_behalf_of)}
         if self.rules.bars_viewers(subject.policy_id, subject.account_id):
             excluded |= self.viewers.get(subject.account_id, frozenset())
         if not self.rules.policies[subject.policy_id].several_roles:
@@ -199,7 +199,7 @@ class GateStatus:
 
 
 def count_approvals(session: Session, subject: Decidable) -> tuple[int, int]:
-    """Approvals that count, and how many the policy needs."""
+    """Return the number of approvals that count, and the number that the policy needs."""
     status = GateStatus.load(session, [subject])
     return len(status.approvers(subject)), status.needed(subject)
 
@@ -212,22 +212,22 @@ def _deciding_people(session: Session) -> DecidingPeople:
         or_(RoleGrant.valid_to.is_(None), RoleGrant.valid_to > now),
         RoleGrant.id.not_in(select(RoleRevocation.grant_id)),
     )
-    given = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
+    delegations = select(Delegation.from_id, Delegation.to_id, Delegation.dataset_id).where(
         Delegation.valid_from <= now,
         Delegation.valid_to > now,
         Delegation.id.not_in(select(DelegationEnd.delegation_id)),
     )
-    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(given))
-    held: dict[str, set[int]] = {"steward": set(), "admin": set()}
+    delegated = frozenset((giver, taker, dataset) for giver, taker, dataset in session.execute(delegations))
+    holders: dict[str, set[int]] = {"steward": set(), "admin": set()}
     for role, principal in session.execute(granted):
-        held[role].add(principal)
-    return DecidingPeople(frozenset(held["steward"]), frozenset(held["admin"]), delegated)
+        holders[role].add(principal)
+    return DecidingPeople(frozenset(holders["steward"]), frozenset(holders["admin"]), delegated)
 
 
 def _possible_decisions(session: Session, decidables: Collection[Decidable]) -> list[Approval]:
-    """The decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
-    proposal_ids = {one.number for one in decidables if one.gate is Gate.PROPOSAL}
-    request_ids = {one.number for one in decidables if one.gate is not Gate.PROPOSAL}
+    """Return the decisions that may count: rejections, and approvals that have not expired and were not withdrawn."""
+    proposal_ids = {decidable.number for decidable in decidables if decidable.gate is Gate.PROPOSAL}
+    request_ids = {decidable.number for decidable in decidables if decidable.gate is not Gate.PROPOSAL}
     query = select(Approval).where(
         or_(Approval.request_id.in_(request_ids), Approval.proposal_id.in_(proposal_ids)),
         or_(Approval.decision == "reject", Approval.expires_at > utc_now()),

@@ -29,12 +29,12 @@ from models_db.writes.insert import insert_row, lock_proposal, lock_request
 class GateClosed(Refused):
     """An approval is missing, rejected, expired, withdrawn, or was given for something else."""
 
-    def __init__(self, request_id: int, gate: str, given: int, needed: int) -> None:
+    def __init__(self, request_id: int, gate: str, approvals: int, needed: int) -> None:
         super().__init__(
-            f"Request {request_id} has not passed the {gate} gate: {given} of {needed} approvals"
+            f"Request {request_id} has not passed the {gate} gate: {approvals} of {needed} approvals"
             " that are unexpired and for exactly these bytes.",
             f'A steward decides with `almoner approve {request_id} --gate {gate} --reason "..."`.',
-            {"request": request_id, "gate": gate, "given": given, "needed": needed},
+            {"request": request_id, "gate": gate, "given": approvals, "needed": needed},
         )
 
 
@@ -67,7 +67,7 @@ class GateDecision:
     on_behalf_of: str | None = None
 
     def statement(self, approver: str) -> bytes:
-        """The canonical bytes a steward signs."""
+        """Return the canonical bytes a steward signs."""
         stated: dict[str, Json] = {
             Gate(self.gate).subject: self.number,
             "gate": self.gate,
@@ -81,7 +81,7 @@ class GateDecision:
 
 
 def withdrawal_statement(number: int, gate: str, subject_digest: str, reason: str, approver: str) -> bytes:
-    """The canonical bytes a steward signs to take an approval back."""
+    """Return the canonical bytes a steward signs to take an approval back."""
     return encode_canonical(
         {
             "withdrawal": number,
@@ -103,7 +103,7 @@ def record_decision(
     approver: Actor | None = None,
     amount_check: AmountCheck | None = None,
 ) -> str:
-    """Record a decision; when the gate has what it needs, what waits there moves on. Returns its state.
+    """Record a decision and move its subject on when the gate has enough approvals. Returns its state.
 
     Args:
         actor: who brings the decision.
@@ -134,7 +134,7 @@ def record_decision(
 
 
 def _lock_decidable(session: Session, number: int, gate: Gate) -> Decidable:
-    """What waits at a gate, while nobody else decides on it: two stewards at once must see both decisions."""
+    """Return the decidable at a gate, locked: of two stewards at once, the second must see both decisions."""
     (lock_proposal if gate is Gate.PROPOSAL else lock_request)(session, number)
     return find_decidable(session, number, gate)
 
@@ -188,7 +188,7 @@ def _apply_decision(
 
 
 def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, reason: str, signature: str) -> str:
-    """Take the actor's approval back before it is used; what lacks one then waits again. Returns its state.
+    """Take the actor's approval back before it is used; its subject may wait again. Returns its state.
 
     Raises:
         NothingToWithdraw: there is none that counts.
@@ -196,10 +196,11 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
     """
     subject = _lock_decidable(session, number, Gate(gate))
     counting = GateStatus.load(session, [subject]).counting(subject)
-    own = [one for one in counting if one.decision == "approve" and one.approver_id == actor.id]
-    if not own:
+    approvals = (decision for decision in counting if decision.decision == "approve")
+    own_approvals = [approval for approval in approvals if approval.approver_id == actor.id]
+    if not own_approvals:
         raise NothingToWithdraw(number, subject.gate)
-    for approval in own:
+    for approval in own_approvals:
         insert_row(session, Withdrawal(approval_id=approval.id, reason=reason, signature=signature, at=utc_now(),
                                    brought_by=actor.id))  # fmt: skip
     if subject.state == RequestState.APPROVED and not _has_enough_approvals(session, subject):
@@ -210,7 +211,7 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
 
 
 def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[Approval, Principal]]:
-    """The decisions on a request or a proposal with who took them, oldest first, whether they count or not.
+    """Return the decisions on a request or a proposal with who took them, oldest first, whether they count or not.
 
     Args:
         at: the gate of a proposal, or those of a request that are looked at.
@@ -222,13 +223,13 @@ def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[App
 
 
 def decisions_for_bundle(session: Session, request_id: int) -> Sequence[tuple[Approval, Principal]]:
-    """What a bundle carries: decisions on a request, and the approvals of the standing authorisation it came under.
+    """Return the decisions for a bundle: those on a request, and the approvals of its standing authorisation.
 
     Those that expired after they were used are among them, those taken back are not; so it is the same at any time.
     """
-    standing = requests.find_request(session, request_id).standing_id
+    standing_id = requests.find_request(session, request_id).standing_id
     on_request = decisions_on(session, request_id, *REQUEST_GATES)
-    on_proposal = decisions_on(session, standing, Gate.PROPOSAL) if standing else []
+    on_proposal = decisions_on(session, standing_id, Gate.PROPOSAL) if standing_id else []
     decided = [*on_request, *((a, p) for a, p in on_proposal if a.decision == "approve")]
     query = select(Withdrawal.approval_id).where(Withdrawal.approval_id.in_([a.id for a, _ in decided]))
     withdrawn = set(session.scalars(query))
@@ -236,8 +237,8 @@ def decisions_for_bundle(session: Session, request_id: int) -> Sequence[tuple[Ap
 
 
 def _has_enough_approvals(session: Session, subject: Decidable) -> bool:
-    given, needed = count_approvals(session, subject)
-    return given >= needed
+    approvals, needed = count_approvals(session, subject)
+    return approvals >= needed
 
 
 def require_gate(session: Session, request_id: int, gate: Gate) -> None:
@@ -246,6 +247,6 @@ def require_gate(session: Session, request_id: int, gate: Gate) -> None:
     Raises:
         GateClosed: it is not passed.
     """
-    given, needed = count_approvals(session, find_decidable(session, request_id, gate))
-    if given < needed:
-        raise GateClosed(request_id, gate, given, needed)
+    approvals, needed = count_approvals(session, find_decidable(session, request_id, gate))
+    if approvals < needed:
+        raise GateClosed(request_id, gate, approvals, needed)

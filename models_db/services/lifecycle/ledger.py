@@ -30,7 +30,7 @@ ZERO_AMOUNT = Amount()
 
 @dataclass(frozen=True)
 class Balance:
-    """What a root account may lose, has lost and keeps reserved: the maximum over its blocks (PRIVACY §3).
+    """Cap, spent and reserved amounts of a root account: the maximum over its blocks (PRIVACY §3).
 
     `reserved` is what open envelopes keep for the requests that name them; `remaining` is for all others.
     """
@@ -60,7 +60,7 @@ class InvocationPlan:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What ran: recorded with every invocation."""
+    """Code, libraries and device of a run, recorded with every invocation."""
 
     device: str
     code_digest: str
@@ -101,7 +101,7 @@ class BudgetExceeded(Refused):
 
 
 class AttemptClosed(Refused):
-    """This run's holds were closed by someone else (`almoner run sweep`); it must not go on."""
+    """Run whose holds were closed by another process (`almoner run sweep`); it must not go on."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -111,14 +111,14 @@ class AttemptClosed(Refused):
 
 
 def balance(session: Session, account_id: int, blocks: Sequence[int] | None = None) -> Balance:
-    """The budget of a root account, over all its blocks or the given ones."""
+    """Return the budget of a root account, over all its blocks or the given ones."""
     under, among = _load_accounts(session, account_id), None if blocks is None else frozenset(blocks)
-    wanted = [each for each in under if each.block is not None and (among is None or each.block in among)]
-    return _balance_of_rows(wanted, _reserved_by_envelopes(under))
+    block_accounts = [row for row in under if row.block is not None and (among is None or row.block in among)]
+    return _balance_of_rows(block_accounts, _reserved_by_envelopes(under))
 
 
 def _reserved_by_envelopes(rows: "Sequence[_AccountCounters]") -> Amount:
-    """What the envelopes among these accounts still keep from all others."""
+    """Return the amount that the envelopes among these accounts reserve."""
     return total_amount([Amount(r.rho_cap - r.rho_held - r.rho_spent, r.delta_cap - r.delta_held - r.delta_spent)
                   for r in rows if r.block is None])  # fmt: skip
 
@@ -157,36 +157,37 @@ def hold(
         RuleViolated: this attempt is not running (any more), or another rule of the ledger forbids it.
         ValueError: an eligible block has no account.
     """
-    mechanisms = [_invocation_row(attempt, number, each, provenance) for number, each in enumerate(plan)]
-    parts = [_unpaid_instalments(each, number) for each, number in zip(plan, paid or [0] * len(plan), strict=True)]
-    asked = total_amount([amount for each in parts for _, amount in each])
+    mechanisms = [_invocation_row(attempt, number, planned, provenance) for number, planned in enumerate(plan)]
+    paid_counts = paid or [0] * len(plan)
+    parts = [_unpaid_instalments(planned, count) for planned, count in zip(plan, paid_counts, strict=True)]
+    requested = total_amount([amount for unpaid in parts for _, amount in unpaid])
     if whole:
         spots = range(1, len(attempt.blocks) + 1)
-        every = [PlannedHold(m, _hold_rows(each, spots)) for m, each in zip(mechanisms, parts, strict=True)]
+        every = [PlannedHold(m, _hold_rows(unpaid, spots)) for m, unpaid in zip(mechanisms, parts, strict=True)]
         if reserve_in_one_statement(session, actor.id, attempt.request_id, attempt.account_id, attempt.blocks, every):
             return
-    given = {"root": attempt.account_id, "request_id": attempt.request_id}
-    found = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, given)
-    under, among = [_AccountCounters(*row) for row in found], frozenset(attempt.blocks)
-    accounts = [each for each in under if each.block in among]
+    parameters = {"root": attempt.account_id, "request_id": attempt.request_id}
+    accounts_under = query_locked(session, attempt.account_id, attempt.blocks, _ACCOUNTS_STATEMENT, parameters)
+    under, among = [_AccountCounters(*row) for row in accounts_under], frozenset(attempt.blocks)
+    accounts = [account for account in under if account.block in among]
     if len(accounts) != len(attempt.blocks):
         raise ValueError(f"of the blocks {attempt.blocks}, {len(accounts)} have accounts")
-    request = session.get_one(Request, attempt.request_id) if any(each.narrowed for each in accounts) else None
+    request = session.get_one(Request, attempt.request_id) if any(account.narrowed for account in accounts) else None
     narrower = envelopes.narrowing_accounts(session, actor, request) if request else []
-    left = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
-    rooms = [(each.label, each.remaining) for each in narrower]
-    for label, room in rooms if request and request.scope_id else [("", left), *rooms]:
-        if not asked.fits(room):
-            raise BudgetExceeded(attempt.dataset, asked, room, label)
-    ids = [account.id for account in accounts] + [each.account_id for each in narrower]
+    remaining = _balance_of_rows(accounts, _reserved_by_envelopes(under)).remaining
+    rooms = [(account.label, account.remaining) for account in narrower]
+    for label, room in rooms if request and request.scope_id else [("", remaining), *rooms]:
+        if not requested.fits(room):
+            raise BudgetExceeded(attempt.dataset, requested, room, label)
+    ids = [account.id for account in accounts] + [account.account_id for account in narrower]
     try:
         reserve(
             session,
             actor.id,
-            [PlannedHold(m, _hold_rows(each, ids)) for m, each in zip(mechanisms, parts, strict=True)],
+            [PlannedHold(m, _hold_rows(unpaid, ids)) for m, unpaid in zip(mechanisms, parts, strict=True)],
         )
     except CapExceeded:
-        raise BudgetExceeded(attempt.dataset, asked, left) from None
+        raise BudgetExceeded(attempt.dataset, requested, remaining) from None
 
 
 def _invocation_row(attempt: Attempt, sequence: int, planned: InvocationPlan, provenance: Provenance) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def _invocation_row(attempt: Attempt, sequence: int, planned: InvocationPlan, pr
 
 
 def _unpaid_instalments(planned: InvocationPlan, paid: int) -> list[tuple[int, Amount]]:
-    """What is still to be paid, by instalment. A mechanism that is paid in part or whole costs nothing to begin."""
+    """Return the unpaid instalments by number. A mechanism that is paid in part or whole begins at no charge."""
     begun = [(0, ZERO_AMOUNT)] if paid else []
     return begun + [(number, part) for number, part in enumerate(planned.instalments) if number >= paid]
 
@@ -229,18 +230,18 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
     """
     if whole:
         which = attempt.request_id, attempt.number, sequence, instalment
-        known = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
-        if known is not None:
-            return known
+        step = arm_in_one_statement(session, actor.id, attempt.account_id, attempt.blocks, which, lease)
+        if step is not None:
+            return step
     if lease and not renew_lease(session, attempt.request_id, *lease):
         raise AttemptClosed
     holds = _holds_by_account(session, _HOLDS_OF_INSTALMENT, attempt, sequence=sequence, instalment=instalment)
     if not holds:
         raise RuleViolated("nothing is held")
-    if any(each.entries != {"HOLD"} for each in holds):
+    if any(hold.entries != {"HOLD"} for hold in holds):
         raise AttemptClosed
     spent = holds[0].amount
-    record_entries(session, actor.id, [(each.id, "ARM") for each in holds])
+    record_entries(session, actor.id, [(hold.id, "ARM") for hold in holds])
     return spent
 
 
@@ -251,13 +252,13 @@ def settle(session: Session, actor: Actor, attempt: Attempt, outcome: str) -> No
         AttemptClosed: it has been settled already.
     """
     holds = _holds_by_account(session, _HOLDS_OF_ATTEMPT, attempt)
-    armed = [each.id for each in holds if each.entries == {"HOLD", "ARM"}]
-    untouched = [each.id for each in holds if each.entries == {"HOLD"}]
+    armed = [hold.id for hold in holds if hold.entries == {"HOLD", "ARM"}]
+    untouched = [hold.id for hold in holds if hold.entries == {"HOLD"}]
     if len(armed) + len(untouched) != len(holds):
         raise AttemptClosed
     if holds:
         record_entries(
-            session, actor.id, [(each, outcome) for each in armed] + [(each, "RELEASE") for each in untouched]
+            session, actor.id, [(hold, outcome) for hold in armed] + [(hold, "RELEASE") for hold in untouched]
         )
 
 
@@ -288,7 +289,7 @@ OR (x.kind = 'scope' AND NOT EXISTS (SELECT 1 FROM scope_end o WHERE o.account_i
 
 
 def _load_accounts(session: Session, root: int) -> list[_AccountCounters]:
-    """The blocks and open envelopes under a root account."""
+    """Return the blocks and open envelopes under a root account."""
     return [
         _AccountCounters(*row) for row in _ACCOUNTS_STATEMENT.fetch_rows(session, {"root": root, "request_id": None})
     ]
@@ -315,14 +316,14 @@ _HOLDS_OF_INSTALMENT = PreparedStatement(
 
 
 def _holds_by_account(session: Session, query: PreparedStatement, attempt: Attempt, **more: int) -> list[_AttemptHold]:
-    """Holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
-    given = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
-    found: dict[int, _AttemptHold] = {}
-    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, given):
-        if number not in found:
-            found[number] = _AttemptHold(number, Amount(rho, delta), set())
-        found[number].entries.add(kind)
-    return list(found.values())
+    """Return the holds by account. The accounts are locked first, so that nobody else adds an entry meanwhile."""
+    parameters = {"request_id": attempt.request_id, "attempt": attempt.number, **more}
+    holds: dict[int, _AttemptHold] = {}
+    for number, rho, delta, kind in query_locked(session, attempt.account_id, attempt.blocks, query, parameters):
+        if number not in holds:
+            holds[number] = _AttemptHold(number, Amount(rho, delta), set())
+        holds[number].entries.add(kind)
+    return list(holds.values())
 
 
 def differing_counters(session: Session) -> list[tuple[int, str]]:
@@ -353,7 +354,7 @@ WHERE {" OR ".join(f"x.{counter} <> coalesce(s.{counter}, 0)" for counter in COU
 
 
 def spent_by(session: Session, request_id: int) -> Amount:
-    """What one request has spent so far, in all its attempts: the maximum over blocks of its armed holds."""
+    """Return the amount that a request has spent, in all its attempts: the maximum over blocks of its armed holds."""
     rows = session.execute(
         select(Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
@@ -365,7 +366,7 @@ def spent_by(session: Session, request_id: int) -> Amount:
 
 
 def armed_instalments(session: Session, request_id: int, attempts: Collection[int]) -> dict[int, set[int]]:
-    """The instalments that some attempts of a request have armed, for each of their invocations."""
+    """Return the instalments that some attempts of a request have armed, for each of their invocations."""
     rows = session.execute(
         select(Invocation.sequence, Hold.instalment)
         .join(Hold, Hold.invocation_id == Invocation.id)
@@ -373,14 +374,14 @@ def armed_instalments(session: Session, request_id: int, attempts: Collection[in
         .where(Invocation.request_id == request_id, Invocation.attempt.in_(attempts))
         .distinct()
     )
-    found: dict[int, set[int]] = {}
+    instalments: dict[int, set[int]] = {}
     for sequence, instalment in rows:
-        found.setdefault(sequence, set()).add(instalment)
-    return found
+        instalments.setdefault(sequence, set()).add(instalment)
+    return instalments
 
 
 def load_attempt(session: Session, request_id: int, number: int, blocks: tuple[int, ...]) -> Attempt:
-    """The value the functions above take, from a request's id."""
+    """Return the `Attempt` of a request, which the functions above take."""
     request = session.get_one(Request, request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
     return Attempt(request_id, number, dataset.name, dataset.account_id, blocks)

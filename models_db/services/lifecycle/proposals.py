@@ -105,7 +105,7 @@ class ProposalAltered(Refused):
 
 
 class NotPublished(Refused):
-    """Only what was published is retracted."""
+    """Retraction of a release that was never published."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(
@@ -117,7 +117,7 @@ class NotPublished(Refused):
 
 @dataclass(frozen=True)
 class AuthorisationTerms:
-    """What a standing authorisation would allow: at most `rho` and `delta` a run, `runs` times, until a moment."""
+    """Terms of a standing authorisation: at most `rho` and `delta` a run, `runs` times, until a moment."""
 
     configuration: dict[str, Json]
     rho: int
@@ -135,17 +135,18 @@ def propose_cap(
     reason: str,
     valid: timedelta,
 ) -> Proposal:
-    """Ask for another lifetime claim of the dataset's account.
+    """Propose another lifetime claim of the dataset's account.
 
     Raises:
         CapTooLow: more is spent or reserved already.
         RoleDenied: the actor is neither analyst nor steward.
     """
     require_room(session, dataset, claim.cap)
-    made = _new_proposal(actor, dataset, policy, "cap", reason, valid)
-    made.epsilon, made.delta = claim.epsilon, claim.delta
-    made.delta_conversion, made.rho, made.delta_fail = claim.delta_conversion, claim.cap.rho, claim.cap.delta
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "cap", reason, valid)
+    proposal.epsilon, proposal.delta = claim.epsilon, claim.delta
+    proposal.delta_conversion = claim.delta_conversion
+    proposal.rho, proposal.delta_fail = claim.cap.rho, claim.cap.delta
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def propose_standing(
@@ -157,21 +158,22 @@ def propose_standing(
     reason: str,
     valid: timedelta,
 ) -> Proposal:
-    """Ask that one configuration may be run again and again without a decision each time.
+    """Propose a standing authorisation: further runs of one configuration without a decision each time.
 
     Raises:
         RoleDenied: the actor is neither analyst nor steward.
     """
-    made = _new_proposal(actor, dataset, policy, "standing", reason, valid)
-    made.rho, made.delta_fail, made.runs, made.until = terms.rho, terms.delta, terms.runs, terms.until
-    made.config_digest, made.configuration = digest(terms.configuration), encode_canonical(terms.configuration).decode()
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "standing", reason, valid)
+    proposal.rho, proposal.delta_fail, proposal.runs, proposal.until = terms.rho, terms.delta, terms.runs, terms.until
+    proposal.config_digest = digest(terms.configuration)
+    proposal.configuration = encode_canonical(terms.configuration).decode()
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def propose_retraction(
     session: Session, actor: Actor, request_id: int, policy: PolicyVersion, reason: str, valid: timedelta
 ) -> Proposal:
-    """Ask that a published release be called back; what it spent stays spent.
+    """Propose the retraction of a published release; its spent amount stays spent.
 
     Raises:
         NotPublished: there is nothing to retract.
@@ -182,9 +184,9 @@ def propose_retraction(
     if publication is None or requests.state_of(session, request_id) != RequestState.PUBLISHED:
         raise NotPublished(request_id)
     dataset = session.get_one(Dataset, request.dataset_id)
-    made = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
-    made.publication_id = publication.id
-    return _record_proposal(session, actor, dataset, made)
+    proposal = _new_proposal(actor, dataset, policy, "retraction", reason, valid)
+    proposal.publication_id = publication.id
+    return _record_proposal(session, actor, dataset, proposal)
 
 
 def _new_proposal(
@@ -211,14 +213,14 @@ def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
     Raises:
         CapTooLow: it does not.
     """
-    found = ledger.balance(session, dataset.account_id)
-    taken = found.cap - found.remaining
-    if not taken.fits(cap):
-        raise CapTooLow(dataset.name, cap, taken)
+    balance = ledger.balance(session, dataset.account_id)
+    committed = balance.cap - balance.remaining
+    if not committed.fits(cap):
+        raise CapTooLow(dataset.name, cap, committed)
 
 
 def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
-    """All that a proposal says, as its digest covers it."""
+    """Return all that a proposal says, as its digest covers it."""
     amounts = {"rho": proposal.rho, "delta_fail": proposal.delta_fail, "delta_conversion": proposal.delta_conversion}
     return {
         "proposal": proposal.kind,
@@ -237,24 +239,24 @@ def content_of(proposal: Proposal, dataset: str) -> dict[str, Json]:
 
 
 def find_proposal(session: Session, number: int) -> Proposal:
-    """The proposal with that number.
+    """Return the proposal with that number.
 
     Raises:
         ProposalUnknown: there is none.
     """
-    found = session.get(Proposal, number)
-    if found is None:
+    proposal = session.get(Proposal, number)
+    if proposal is None:
         raise ProposalUnknown(number)
-    return found
+    return proposal
 
 
 def list_all(session: Session) -> Sequence[Proposal]:
-    """All proposals, oldest first."""
+    """Return all proposals, oldest first."""
     return session.scalars(select(Proposal).order_by(Proposal.id)).all()
 
 
 def state_of(session: Session, proposal: Proposal) -> str:
-    """Where a proposal is: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
+    """Return the state: carried, rejected, expired or open. A standing authorisation rejected later is ended."""
     carried = session.scalar(select(func.count()).where(AppliedProposal.proposal_id == proposal.id))
     if _is_rejected(session, proposal):
         return "ended" if carried else "rejected"
@@ -295,7 +297,7 @@ def apply_proposal(session: Session, actor: Actor, proposal: Proposal, amount_ch
 
 
 def retracted_request(session: Session, proposal: Proposal) -> int:
-    """The request whose release a retraction is about."""
+    """Return the request whose release a retraction is about."""
     query = select(Artifact.request_id).join(Publication, Publication.artifact_id == Artifact.id)
     return session.scalars(query.where(Publication.id == proposal.publication_id)).one()
 
@@ -306,7 +308,7 @@ def _find_publication(session: Session, request_id: int) -> Publication | None:
 
 
 def retracted_artifacts(session: Session) -> tuple[str, ...]:
-    """The digests of all artifacts that were called back, sorted: what later bundles carry."""
+    """Return the digests of all artifacts that were called back, sorted: what later bundles carry."""
     query = (
         select(Artifact.digest)
         .join(Publication, Publication.artifact_id == Artifact.id)
@@ -320,7 +322,7 @@ def retracted_artifacts(session: Session) -> tuple[str, ...]:
 def find_authorisation(
     session: Session, number: int, body: dict[str, Json], requester: Actor | None = None
 ) -> Proposal:
-    """The standing authorisation of that number, if it covers this request now.
+    """Return the standing authorisation of that number, if it covers this request now.
 
     Raises:
         ProposalUnknown: there is none.
@@ -329,9 +331,9 @@ def find_authorisation(
     """
     proposal = find_proposal(session, number)
     _require_in_force(session, proposal)
-    asked = requests.configuration(body)
-    if proposal.config_digest != digest(asked):
-        differs = differing_fields(configuration_of(proposal), asked)
+    configuration = requests.configuration(body)
+    if proposal.config_digest != digest(configuration):
+        differs = differing_fields(configuration_of(proposal), configuration)
         raise AuthorisationExhausted(number, describe_differences(differs), differs)
     _require_covered(proposal, cost_of(body))
     if requester is not None:
@@ -349,11 +351,11 @@ def _require_covered(proposal: Proposal, cost: Amount) -> None:
 
 
 def _require_not_approver(session: Session, proposal: Proposal, actor: Actor) -> None:
-    """As the check of a bundle will: who approved took no part."""
+    """Check that the actor did not approve the authorisation; the check of a bundle demands the same."""
     if session.get_one(PolicyVersion, proposal.policy_id).several_roles:
         return
-    given = session.scalars(select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve"))
-    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in given):
+    query = select(Approval).where(Approval.proposal_id == proposal.id, Approval.decision == "approve")
+    if any(actor.id in (approval.approver_id, approval.on_behalf_of) for approval in session.scalars(query)):
         raise OwnAuthorisation(proposal.id)
 
 
@@ -390,18 +392,18 @@ def require_authorisation_intact(session: Session, request: Request) -> None:
 
 
 def count_uses(session: Session, proposal: Proposal) -> int:
-    """How many runs of a standing authorisation are used."""
+    """Return how many runs of a standing authorisation are used."""
     return session.scalar(select(func.count()).where(StandingUse.proposal_id == proposal.id)) or 0
 
 
 def _require_in_force(session: Session, proposal: Proposal) -> None:
     state, used = state_of(session, proposal), count_uses(session, proposal)
     if proposal.kind != "standing" or state != "carried":
-        told = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
+        reason = {"ended": "stewards have ended it", "open": "it waits for approvals (`open`)"}.get(
             state, f"it is {state}"
         )
         raise AuthorisationExhausted(
-            proposal.id, told if proposal.kind == "standing" else f"proposal {proposal.id} is none"
+            proposal.id, reason if proposal.kind == "standing" else f"proposal {proposal.id} is none"
         )
     if str(proposal.until) <= utc_now():
         raise AuthorisationExhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")

@@ -14,7 +14,7 @@ from models_db.services.verification import verify_rows
 
 
 def check_health(session: Session) -> list[Finding]:
-    """Every check, in one snapshot of the ledger; the time grows with its length."""
+    """Return the findings of all checks, in one snapshot of the ledger; the time grows with its length."""
     checks = {"counters": _check_counters, "audit chain": _check_chain, "told": _check_rows_against_chain,
               "plans": _check_plans}  # fmt: skip
     if session.get_bind().dialect.name == "sqlite":
@@ -33,24 +33,24 @@ def _check_readable(session: Session, name: str, check: Callable[[Session], Find
 
 
 def _check_counters(session: Session) -> Finding:
-    """Every account's counters are the sums of its entries."""
+    """Check that every account's counters are the sums of its entries."""
     wrong = ledger.differing_counters(session)
     detail = "; ".join(f"account {account}: {counter} is not the sum of its entries" for account, counter in wrong)
     return Finding("counters", not wrong, detail or "the counters of every account are the sums of its entries")
 
 
 def _check_chain(session: Session) -> Finding:
-    """Every link of the audit chain fits, up to the head and through every signed checkpoint."""
+    """Check every link of the audit chain, up to the head and through every signed checkpoint."""
     report = verify_chain.verify_chain(session)
     if not report.holds:
         return Finding("audit chain", False, f"broken at link {report.broken_at}: {report.reason}")
-    said = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
-    wrong = "; ".join(f"{what} link {', '.join(map(str, links))}" for what, links in said if links)
+    problems = (("the clock went back at", report.clock_back), ("no reader can parse", report.unreadable))
+    wrong = "; ".join(f"{what} link {', '.join(map(str, links))}" for what, links in problems if links)
     return Finding("audit chain", not wrong, wrong or f"{report.links} links, head {report.head.hash[:12]}")
 
 
 def _check_rows_against_chain(session: Session) -> Finding:
-    """The tables say what the chain tells."""
+    """Compare the rows of all tables with the links of the chain."""
     wrong = verify_rows.compare_rows_with_chain(session)
     detail = (
         f"not as the chain tells: {', '.join(wrong)}" if wrong else "every fact has its link, and every link its fact"
@@ -59,7 +59,7 @@ def _check_rows_against_chain(session: Session) -> Finding:
 
 
 def _check_plans(session: Session) -> Finding:
-    """Guards hold every request to the plan that its text says."""
+    """Check that every stored plan is the one in its request's text."""
     wrong = request_plans.altered_plans(session)
     return Finding("plans", not wrong, _plan_problem(wrong))
 
@@ -77,7 +77,7 @@ def _first_numbers(numbers: list[int], most: int = 20) -> str:
 
 
 def _check_references(session: Session) -> Finding:
-    """No row points nowhere: on SQLite a connection can write without checking foreign keys."""
+    """Find rows without their parent: on SQLite a connection can write without checking foreign keys."""
     tables = sorted({str(row[0]) for row in session.execute(text("PRAGMA foreign_key_check"))})
     return Finding(
         "foreign keys", not tables, f"rows without their parent in {', '.join(tables)}" if tables else "whole"
@@ -85,6 +85,6 @@ def _check_references(session: Session) -> Finding:
 
 
 def _check_storage(session: Session) -> Finding:
-    """The file is sound, and no row breaks a CHECK: on SQLite a connection can write without checking those."""
-    said = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
-    return Finding("storage", said == ["ok"], "; ".join(said[:3]))
+    """Check the file and all CHECKs: on SQLite a connection can write without checking those."""
+    messages = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+    return Finding("storage", messages == ["ok"], "; ".join(messages[:3]))

@@ -42,23 +42,23 @@ class MostSpentBlock:
 
 
 def first_registered(session: Session, account_id: int) -> str:
-    """When the first dataset of a root account was registered."""
+    """Return the time at which the first dataset of a root account was registered."""
     return session.scalars(select(func.min(Dataset.created_at)).where(Dataset.account_id == account_id)).one()
 
 
 def most_spent_blocks(session: Session, account_id: int) -> dict[int, MostSpentBlock]:
-    """The fullest block of each cohort of a root account, by cohort, in order."""
+    """Return the fullest block of each cohort of a root account, by cohort, in order."""
     columns = (COHORT_NUMBER, Account.id, Account.block, Account.rho_cap, Account.rho_spent)
     query = select(*columns).join(PartitionScheme, PARTITION_OF_ROOT).order_by(Account.rho_spent, Account.id.desc())
     rows = session.execute(query.where(Account.parent_id == account_id, Account.kind == "block"))
-    found = {
+    blocks = {
         int(cohort or 0): MostSpentBlock(number, block or 0, cap, spent) for cohort, number, block, cap, spent in rows
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(blocks.items()))
 
 
 def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-    """What was armed on each of some blocks that has any, in units of rho by UTC day, oldest first."""
+    """Return the armed rho of blocks, in units by UTC day, oldest first; blocks without any are left out."""
     day = func.substr(Entry.at, 1, 10)
     query = (
         select(Hold.account_id, day, func.sum(Hold.rho))
@@ -67,14 +67,14 @@ def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tu
         .group_by(Hold.account_id, day)
         .order_by(Hold.account_id, day)
     )
-    found: dict[int, list[tuple[str, int]]] = {}
+    amounts: dict[int, list[tuple[str, int]]] = {}
     for block, at, rho in session.execute(query):
-        found.setdefault(block, []).append((str(at), int(rho)))
-    return found
+        amounts.setdefault(block, []).append((str(at), int(rho)))
+    return amounts
 
 
 def block_readers(session: Session, account_id: int) -> dict[int, BlockReaders]:
-    """Who has read each cohort of a root account that anybody has."""
+    """Return the readers of each cohort of a root account; cohorts without readers are left out."""
     request = Invocation.request_id
     query = (
         select(COHORT_NUMBER, func.count(request.distinct()), func.max(request))
@@ -99,8 +99,8 @@ class ReleasedMetrics:
 
 def released_metrics(session: Session, dataset_id: int) -> Iterator[ReleasedMetrics]:
     """The requests of a dataset that have results, oldest first; see `artifact_of` and `evaluations` of artifacts."""
-    other = aliased(Artifact)
-    newest = select(func.max(other.attempt)).where(other.request_id == Request.id).scalar_subquery()
+    later = aliased(Artifact)
+    newest = select(func.max(later.attempt)).where(later.request_id == Request.id).scalar_subquery()
     query = (
         requests_with_states()
         .join(Artifact, (Artifact.request_id == Request.id) & (Artifact.attempt == newest))
@@ -110,5 +110,5 @@ def released_metrics(session: Session, dataset_id: int) -> Iterator[ReleasedMetr
         .order_by(Request.id, StoredEvaluation.id)
     )
     for _, rows in groupby(session.execute(query), key=lambda row: row[0].id):
-        each = list(rows)
-        yield ReleasedMetrics(each[0][0], each[0][1], tuple(row[2] for row in each))
+        metric_rows = list(rows)
+        yield ReleasedMetrics(metric_rows[0][0], metric_rows[0][1], tuple(row[2] for row in metric_rows))

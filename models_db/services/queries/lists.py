@@ -39,7 +39,7 @@ from models_db.values.amounts import Amount
 
 
 def principal_names(session: Session) -> dict[int, str]:
-    """Everybody's name by id."""
+    """Return the names of all principals by id."""
     return {row.id: row.name for row in session.execute(select(Principal.id, Principal.name))}
 
 
@@ -50,7 +50,7 @@ _BALANCE_COLUMNS = (
     func.max(Account.rho_held), func.max(Account.delta_held),
     func.max(_USED_COLUMNS[0]), func.max(_USED_COLUMNS[1]),
 )  # fmt: skip
-"""Of some blocks: their cap, spent, held, and the fullest one's use, each in rho and delta."""
+"""Columns of the balance of blocks: cap, spent, held, and the most used block's use, each in rho and delta."""
 
 # --- datasets and accounts -----------------------------------------------------------------------------------
 
@@ -66,36 +66,37 @@ def dataset_page(session: Session, limit: int, after: str | None = None, having:
 
 
 def datasets_by_id(session: Session, ids: Collection[int]) -> dict[int, Dataset]:
-    """Some datasets by id."""
+    """Return datasets by id."""
     return {dataset.id: dataset for dataset in session.scalars(select(Dataset).where(Dataset.id.in_(ids)))}
 
 
 def datasets_on_account(session: Session, account_id: int) -> tuple[str, ...]:
-    """The names of the datasets on a root account, in order."""
+    """Return the names of the datasets on a root account, in order."""
     return tuple(session.scalars(select(Dataset.name).where(Dataset.account_id == account_id).order_by(Dataset.name)))
 
 
 def account_balances(session: Session, accounts: Collection[int]) -> dict[int, Balance]:
-    """The budgets of root accounts, each over all its blocks; see `ledger.balance`."""
+    """Return the budgets of root accounts, each over all its blocks; see `ledger.balance`."""
     query = select(Account.parent_id, *_BALANCE_COLUMNS).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    kept = _reserved_in_envelopes(session, accounts)
+    reserved = _reserved_in_envelopes(session, accounts)
     return {
-        int(root or 0): _balance_of_figures(figures, kept.get(root, Amount()))
+        int(root or 0): _balance_of_figures(figures, reserved.get(root, Amount()))
         for root, *figures in session.execute(query.group_by(Account.parent_id))
     }
 
 
 def cohort_balances(session: Session, accounts: Collection[int]) -> dict[int, dict[int, Balance]]:
-    """The budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
+    """Return the budgets of the cohorts of root accounts, each over the blocks of one: by account, by cohort."""
     query = select(Account.parent_id, COHORT_NUMBER, *_BALANCE_COLUMNS).join(PartitionScheme, PARTITION_OF_ROOT)
-    kept = _reserved_in_envelopes(session, accounts)
-    found: dict[int, dict[int, Balance]] = {}
+    reserved = _reserved_in_envelopes(session, accounts)
+    balances: dict[int, dict[int, Balance]] = {}
     rows = session.execute(
         query.where(Account.parent_id.in_(accounts), Account.kind == "block").group_by(Account.parent_id, COHORT_NUMBER)
     )
     for root, cohort, *figures in rows:
-        found.setdefault(int(root or 0), {})[int(cohort or 0)] = _balance_of_figures(figures, kept.get(root, Amount()))
-    return {root: dict(sorted(each.items())) for root, each in found.items()}
+        balance = _balance_of_figures(figures, reserved.get(root, Amount()))
+        balances.setdefault(int(root or 0), {})[int(cohort or 0)] = balance
+    return {root: dict(sorted(by_cohort.items())) for root, by_cohort in balances.items()}
 
 
 def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
@@ -104,17 +105,17 @@ def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
 
 
 def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
-    """What each block of root accounts has left beside what open envelopes keep, by its number; never less than 0."""
+    """Return what is left of each block outside open envelopes, in the order of its number; at least 0."""
     query = select(
         Account.parent_id,
         Account.rho_cap - Account.rho_held - Account.rho_spent,
         Account.delta_cap - Account.delta_held - Account.delta_spent,
     ).where(Account.parent_id.in_(accounts), Account.kind == "block")
-    reserved, found = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
+    reserved, remaining = _reserved_in_envelopes(session, accounts), dict[int, list[Amount]]()
     for root, rho, delta in session.execute(query.order_by(Account.parent_id, Account.block)):
         kept = reserved.get(root, Amount())
-        found.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
-    return found
+        remaining.setdefault(int(root or 0), []).append(Amount(max(0, rho - kept.rho), max(0, delta - kept.delta)))
+    return remaining
 
 
 def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[int | None, Amount]:
@@ -125,8 +126,8 @@ def _reserved_in_envelopes(session: Session, accounts: Collection[int]) -> dict[
 
 
 def open_envelopes(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """The open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
-    return {one.id: one for one in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
+    """Return the open envelopes of root accounts, by their own id; see `envelopes.open_envelopes`."""
+    return {envelope.id: envelope for envelope in session.scalars(select(Account).where(_is_open_envelope(accounts)))}
 
 
 def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
@@ -135,7 +136,7 @@ def _is_open_envelope(accounts: Collection[int]) -> ColumnElement[bool]:
 
 
 def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, LifetimeClaim]:
-    """The lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
+    """Return the lifetime claims in force of root accounts; see `datasets.lifetime_claim`."""
     first = select(Cap, Account).join(Account, Account.id == Cap.account_id).where(Cap.account_id.in_(accounts))
     claims = {
         cap.account_id: LifetimeClaim(
@@ -154,25 +155,25 @@ def lifetime_claims(session: Session, accounts: Collection[int]) -> dict[int, Li
 
 
 def block_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many blocks the partitions of root accounts have; see `datasets.find_partition`."""
+    """Return how many blocks the partitions of root accounts have; see `datasets.find_partition`."""
     query = select(PartitionScheme.account_id, PartitionScheme.blocks).where(PartitionScheme.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query)}
 
 
 def cohort_counts(session: Session, accounts: Collection[int]) -> dict[int, int]:
-    """How many cohorts each root account has that has more than the first one; see `cohorts.count_cohorts`."""
+    """Return the number of cohorts of each root account with more than the first one; see `cohorts.count_cohorts`."""
     query = select(Cohort.account_id, FIRST_COHORT + func.count()).where(Cohort.account_id.in_(accounts))
     return {row[0]: row[1] for row in session.execute(query.group_by(Cohort.account_id))}
 
 
 def version_counts(session: Session, dataset_ids: Collection[int]) -> dict[int, int]:
-    """How many versions each dataset has that has one; see `datasets.list_versions`."""
+    """Return the number of versions of each dataset that has one; see `datasets.list_versions`."""
     query = select(DatasetVersion.dataset_id, func.count()).where(DatasetVersion.dataset_id.in_(dataset_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(DatasetVersion.dataset_id))}
 
 
 def open_windows(session: Session, accounts: Collection[int]) -> dict[int, Account]:
-    """The windows of time that are open now under root accounts."""
+    """Return the windows of time that are open now under root accounts."""
     now = utc_now()
     query = select(Account).where(
         Account.parent_id.in_(accounts), Account.kind == "pacing", Account.opens_at <= now, Account.closes_at > now
@@ -219,7 +220,7 @@ def request_page(
 
 
 def state_counts(session: Session, dataset_ids: Collection[int], states: Collection[str]) -> dict[tuple[int, str], int]:
-    """How many requests of each dataset are in each of some states."""
+    """Return how many requests of each dataset are in each of some states."""
     counted = requests_with_states().with_only_columns(Request.dataset_id, Transition.to_state, func.count())
     query = counted.where(Request.dataset_id.in_(dataset_ids), Transition.to_state.in_(states))
     rows = session.execute(query.group_by(Request.dataset_id, Transition.to_state))
@@ -227,13 +228,13 @@ def state_counts(session: Session, dataset_ids: Collection[int], states: Collect
 
 
 def newest_requests(session: Session, dataset_ids: Collection[int]) -> dict[int, Request]:
-    """The newest request of each dataset that has one."""
+    """Return the newest request of each dataset that has one."""
     newest = select(func.max(Request.id)).where(Request.dataset_id.in_(dataset_ids)).group_by(Request.dataset_id)
     return {request.dataset_id: request for request in session.scalars(select(Request).where(Request.id.in_(newest)))}
 
 
 def spent_by_request(session: Session, request_ids: Collection[int]) -> dict[int, Amount]:
-    """What each request has spent so far; see `ledger.spent_by`."""
+    """Return the amount that each request has spent; see `ledger.spent_by`."""
     rows = session.execute(
         select(Invocation.request_id, Hold.account_id, func.sum(Hold.rho), func.sum(Hold.delta))
         .join(Hold, Hold.invocation_id == Invocation.id)
@@ -264,12 +265,12 @@ def open_proposals(session: Session, limit: int, after: int = 0) -> Sequence[Pro
 
 
 def use_counts(session: Session, proposal_ids: Collection[int]) -> dict[int, int]:
-    """How many runs of each standing authorisation are used; see `proposals.count_uses`."""
+    """Return how many runs of each standing authorisation are used; see `proposals.count_uses`."""
     query = select(StandingUse.proposal_id, func.count()).where(StandingUse.proposal_id.in_(proposal_ids))
     return {row[0]: row[1] for row in session.execute(query.group_by(StandingUse.proposal_id))}
 
 
 def requests_of_publications(session: Session, publication_ids: Collection[int]) -> dict[int, int]:
-    """The request behind each publication; see `proposals.retracted_request`."""
+    """Return the request behind each publication; see `proposals.retracted_request`."""
     query = select(Publication.id, Artifact.request_id).join(Artifact, Artifact.id == Publication.artifact_id)
     return {row[0]: row[1] for row in session.execute(query.where(Publication.id.in_(publication_ids)))}

@@ -60,12 +60,12 @@ class CoveredIds:
         return True
 
     def lacks(self, numbers: Iterable[int]) -> Iterator[int]:
-        """Which of some ascending numbers were not named."""
-        left = iter(self.ranges)
-        now = next(left, None)
+        """Yield which of some ascending numbers were not named."""
+        remaining_ranges = iter(self.ranges)
+        now = next(remaining_ranges, None)
         for number in numbers:
             while now and now[1] < number:
-                now = next(left, None)
+                now = next(remaining_ranges, None)
             if now is None or number < now[0]:
                 yield number
 
@@ -81,7 +81,7 @@ class NamedRows:
 
     @property
     def size(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return sum(last - first + 1 for first, last in self.ranges)
 
     @property
@@ -92,7 +92,7 @@ class NamedRows:
 
 @dataclass
 class Comparison:
-    """What is found on the way along the links."""
+    """Running comparison along the links of the chain."""
 
     session: Session
     differences: list[str] = field(default_factory=list)
@@ -100,12 +100,12 @@ class Comparison:
     _newest: dict[str, int] = field(default_factory=dict)
 
     def add_difference(self, difference: str) -> None:
-        """Keep a difference; the first ones are named."""
+        """Add a difference; only the first ones are named."""
         if len(self.differences) <= MOST_DIFFERENCES:
             self.differences.append(difference if len(self.differences) < MOST_DIFFERENCES else "and more")
 
     def compare(self, links: Iterable[LoggedLink]) -> None:
-        """Compare what links tell with the rows, some at a time."""
+        """Compare the contents of links with the rows, in batches."""
         batch: list[tuple[LoggedLink, tuple[NamedRows, ...]]] = []
         size = 0
         for link in links:
@@ -119,7 +119,7 @@ class Comparison:
         self._compare_batch(batch)
 
     def finish(self) -> None:
-        """After the last link of the chain: rows without links."""
+        """Add the rows without links, after the last link of the chain."""
         for table, covered in self.covered.items():
             query = text(f"SELECT id FROM {table} ORDER BY id")  # noqa: S608  (the name of a table)
             ids = self.session.connection().execute(query, execution_options={"yield_per": _ID_BATCH}).scalars()
@@ -157,55 +157,55 @@ class Comparison:
                 self.add_difference(f"link {link.seq} does not say what its rows say")
 
     def _spell_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> dict[str, dict[int, str]]:
-        """All rows of links that name few, by table and id."""
-        wanted: dict[str, list[int]] = {}
+        """Return all rows of links that name few, by table and id."""
+        ids_by_table: dict[str, list[int]] = {}
         for _, rows in batch:
-            for each in rows:
-                if each.size <= _STREAMED_ROWS:
-                    wanted.setdefault(each.table, []).extend(each.numbers)
-        return {table: row_contents(self.session, table, ids) for table, ids in wanted.items()}
+            for named_rows in rows:
+                if named_rows.size <= _STREAMED_ROWS:
+                    ids_by_table.setdefault(named_rows.table, []).extend(named_rows.numbers)
+        return {table: row_contents(self.session, table, ids) for table, ids in ids_by_table.items()}
 
     def _rows_agree(
         self, link: LoggedLink, rows: Sequence[NamedRows], spelled: Mapping[str, Mapping[int, str]]
     ) -> bool:
         agree = True
-        for each in rows:
-            new = [self.covered[each.table].add(*pair) for pair in each.ranges]
+        for named_rows in rows:
+            new = [self.covered[named_rows.table].add(*pair) for pair in named_rows.ranges]
             if not all(new):
-                self.add_difference(f"link {link.seq} names {each.table} {each.ids} again")
+                self.add_difference(f"link {link.seq} names {named_rows.table} {named_rows.ids} again")
                 agree = False
-            if each.size > _STREAMED_ROWS and not all(new):
+            if named_rows.size > _STREAMED_ROWS and not all(new):
                 continue  # many rows are read once, however many links name them
-            if each.size > _STREAMED_ROWS:
-                number, digest = self._digest_streamed(each)
-                missing = number != each.size
+            if named_rows.size > _STREAMED_ROWS:
+                number, digest = self._digest_streamed(named_rows)
+                missing = number != named_rows.size
             else:
-                there = spelled[each.table]
-                lacking = [number for number in each.numbers if number not in there]
+                there = spelled[named_rows.table]
+                lacking = [number for number in named_rows.numbers if number not in there]
                 missing = bool(lacking)
-                digest = "" if missing else digest_of_contents(there[number] for number in each.numbers)
+                digest = "" if missing else digest_of_contents(there[number] for number in named_rows.numbers)
             if missing:
-                self.add_difference(f"{each.table} {each.ids} of link {link.seq} is not there")
-            elif digest != each.content:
-                self.add_difference(f"{each.table} {each.ids} is not what link {link.seq} tells")
-            agree = agree and not missing and digest == each.content
+                self.add_difference(f"{named_rows.table} {named_rows.ids} of link {link.seq} is not there")
+            elif digest != named_rows.content:
+                self.add_difference(f"{named_rows.table} {named_rows.ids} is not what link {link.seq} tells")
+            agree = agree and not missing and digest == named_rows.content
         return agree
 
     def _digest_streamed(self, named_rows: NamedRows) -> tuple[int, str]:
         """Number and digest of many rows; of rows that cannot all be there, nothing is read."""
-        number, seen = 0, hashlib.sha256()
+        number, content_hash = 0, hashlib.sha256()
         if max(last for _, last in named_rows.ranges) > self._last_of(named_rows.table):
             return number, ""
         query = text(f"SELECT * FROM {named_rows.table} WHERE id BETWEEN :first AND :last ORDER BY id")  # noqa: S608
         for first, last in named_rows.ranges:
-            given, options = {"first": first, "last": last}, {"yield_per": _ID_BATCH}
-            for row in self.session.connection().execute(query, given, execution_options=options).mappings():
-                seen.update((b"\n" if number else b"") + row_content(named_rows.table, dict(row)).encode())
+            bounds, options = {"first": first, "last": last}, {"yield_per": _ID_BATCH}
+            for row in self.session.connection().execute(query, bounds, execution_options=options).mappings():
+                content_hash.update((b"\n" if number else b"") + row_content(named_rows.table, dict(row)).encode())
                 number += 1
-        return number, seen.hexdigest()
+        return number, content_hash.hexdigest()
 
     def _last_of(self, table: str) -> int:
-        """The number of a table's last row."""
+        """Return the number of a table's last row."""
         if table not in self._newest:
             query = text(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  (the name of a table)
             self._newest[table] = int(self.session.scalar(query) or 0)
@@ -214,40 +214,40 @@ class Comparison:
     def _views_of_rows(
         self, whole: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
-        """What the rows that links are about would have them tell."""
-        wanted: dict[str, list[int]] = {}
+        """Return the views of the rows that links are about."""
+        ids_by_table: dict[str, list[int]] = {}
         for link, rows in whole:
             if link.kind not in BUDGET_STEP_KINDS and rows[0].size == 1:
-                wanted.setdefault(rows[0].table, []).extend(rows[0].numbers)
-        found: dict[tuple[str, int], Mapping[str, Any]] = {}
-        for table, ids in wanted.items():
-            found.update(((table, number), told) for number, told in view_of(self.session, table, ids).items())
-        return found
+                ids_by_table.setdefault(rows[0].table, []).extend(rows[0].numbers)
+        views: dict[tuple[str, int], Mapping[str, Any]] = {}
+        for table, ids in ids_by_table.items():
+            views.update(((table, number), view) for number, view in view_of(self.session, table, ids).items())
+        return views
 
 
 def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
     return rows[0].table, rows[0].ranges[0][0]
 
 
-def _expected_link_fields(told: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
-    """Actor, kind, dataset, request and body of the link that would tell this."""
-    named = [{"table": each.table, "ids": each.ids, "content": each.content} for each in rows]
-    body = link_body(told, named)
-    return told["link_actor"], told["link_kind"], told["link_dataset"], told["link_request"], body
+def _expected_link_fields(view: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
+    """Return actor, kind, dataset, request and body of the link for a view."""
+    rows_json = [{"table": named.table, "ids": named.ids, "content": named.content} for named in rows]
+    body = link_body(view, rows_json)
+    return view["link_actor"], view["link_kind"], view["link_dataset"], view["link_request"], body
 
 
-def _rows_named_by(said: Any) -> tuple[NamedRows, ...]:
-    """The rows that a link names; none if it is not written as almoner writes it."""
-    found = [_named_once(each) for each in said] if isinstance(said, list) else []
-    return () if None in found or len(found) > _MOST else tuple(each for each in found if each is not None)
+def _rows_named_by(rows_json: Any) -> tuple[NamedRows, ...]:
+    """Return the rows that a link names; none if it is not written as almoner writes it."""
+    named_rows = [_named_once(row) for row in rows_json] if isinstance(rows_json, list) else []
+    return () if None in named_rows or len(named_rows) > _MOST else tuple(row for row in named_rows if row is not None)
 
 
-def _named_once(each: Any) -> NamedRows | None:
-    """The rows of one table that a link names; None if that is not written as almoner writes it."""
-    if not isinstance(each, dict) or set(each) != {"table", "ids", "content"}:
+def _named_once(row: Any) -> NamedRows | None:
+    """Return the rows of one table that a link names; None if that is not written as almoner writes it."""
+    if not isinstance(row, dict) or set(row) != {"table", "ids", "content"}:
         return None
-    table, ids, digest = each["table"], each["ids"], each["content"]
-    if not all(isinstance(said, str) for said in (table, ids, digest)):
+    table, ids, digest = row["table"], row["ids"], row["content"]
+    if not all(isinstance(value, str) for value in (table, ids, digest)):
         return None
     if table not in TABLE_RANKS or not _RANGES_PATTERN.fullmatch(ids):
         return None
@@ -259,22 +259,22 @@ def _named_once(each: Any) -> NamedRows | None:
 
 @dataclass(frozen=True)
 class _BudgetSteps:
-    """What the rows of some steps say: entries with their holds and mechanisms, and mechanisms without."""
+    """Rows of some steps: entries with their holds and mechanisms, and mechanisms without entries."""
 
     entries: Mapping[int, Any]
     invocations: Mapping[int, Any]
 
     @classmethod
     def load(cls, session: Session, steps: Sequence[Sequence[NamedRows]]) -> "_BudgetSteps":
-        """Of the steps that links name."""
-        named = [each for rows in steps for each in rows]
-        entries = [number for each in named if each.table == "entry" for number in each.numbers]
-        invocations = [number for each in named if each.table == "invocation" for number in each.numbers]
+        """Load the rows of the steps that links name."""
+        named_rows = [named for rows in steps for named in rows]
+        entries = [number for named in named_rows if named.table == "entry" for number in named.numbers]
+        invocations = [number for named in named_rows if named.table == "invocation" for number in named.numbers]
         return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
 
     def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
-        """What the link of a step would tell; None if it cannot be."""
-        ids = {each.table: each.numbers for each in rows}
+        """Return the fields of the link of a step; None if the rows are no step."""
+        ids = {named.table: named.numbers for named in rows}
         entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
         mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]
         about = [*entries, *mechanisms]
@@ -282,15 +282,16 @@ class _BudgetSteps:
             return None
         kind = kind_of({entry.kind for entry in entries}) if entries else "hold"
         first = about[0]
-        told = self._step_body(kind, entries, mechanisms)
-        return {**told, "link_actor": first.actor, "link_kind": f"ledger.{kind}", "link_dataset": first.dataset,
+        body = self._step_body(kind, entries, mechanisms)
+        return {**body, "link_actor": first.actor, "link_kind": f"ledger.{kind}", "link_dataset": first.dataset,
                 "link_request": first.request_id}  # fmt: skip
 
     def _step_body(self, kind: str, entries: Sequence[Any], mechanisms: Sequence[Any]) -> Mapping[str, Any]:
         if kind == "hold":
             blocks = {entry.account_id: entry.block for entry in entries if entry.account_kind == "block"}
-            made = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
-            return hold_view([each._mapping for each in made], [entry._mapping for entry in entries], blocks)
+            invocations = mechanisms or list({entry.invocation_id: entry for entry in entries}.values())
+            rows = [invocation._mapping for invocation in invocations]
+            return hold_view(rows, [entry._mapping for entry in entries], blocks)
         if kind == "arm":
             first = entries[0]
             return arm_view(first.attempt, first.sequence, first.instalment, first.rho, first.delta)
@@ -311,8 +312,8 @@ SELECT i.id, p.name AS actor, d.name AS dataset, i.request_id, i.attempt, i.sequ
 
 
 def _rows_by_id(session: Session, query: str, ids: Sequence[int]) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    rows: dict[int, Any] = {}
     for first in range(0, len(ids), 500):
         among = ", ".join(map(str, ids[first : first + 500]))
-        found.update((row.id, row) for row in session.connection().exec_driver_sql(f"{query} ({among})"))
-    return found
+        rows.update((row.id, row) for row in session.connection().exec_driver_sql(f"{query} ({among})"))
+    return rows

@@ -28,16 +28,16 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         LedgerAltered: with every difference.
     """
     dataset = session.get_one(Dataset, request.dataset_id)
-    given = {"request": request.id, "account": dataset.account_id}
+    parameters = {"request": request.id, "account": dataset.account_id}
     sharing = frozenset(
-        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": given["account"]})
+        session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": parameters["account"]})
     )
     comparison = Comparison(session)
     links = _intact_links(session, comparison)
     comparison.compare(link for link in links if _is_needed(link, request.id, sharing))
     for table, condition in _NEEDED_TABLES.items():
         query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
-        values = {name: value for name, value in given.items() if f":{name}" in condition}
+        values = {name: value for name, value in parameters.items() if f":{name}" in condition}
         for number in comparison.covered[table].lacks(session.scalars(query, values)):
             comparison.add_difference(f"{table} {number} has no link")
     verify_rows.add_derived_differences(
@@ -52,7 +52,7 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
 
 
 def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLink]:
-    """All links of the chain; those that are missing, or do not fit, are added to the differences."""
+    """Yield all links of the chain; those that are missing, or do not fit, are added to the differences."""
     number, expected = 0, GENESIS
     for chunk in stream_chunks(session, LogFilter()):
         for link in chunk:
@@ -68,7 +68,7 @@ def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLi
 
 
 def _is_needed(link: LoggedLink, request_id: int, sharing: Collection[str]) -> bool:
-    """Whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
+    """Return whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
     kind = str(link.kind)
     beginning = kind.partition(".")[0]
     if beginning in _SHARED_KINDS or (link.request_id == request_id and beginning != "ledger"):

@@ -32,7 +32,7 @@ DOCUMENTED_EXCEPTIONS = {
 
 
 def compare_rows_with_chain(session: Session, progress: Progress | None = None) -> list[str]:
-    """What the tables and the chain do not agree on, each with its table and id or its link; empty when they agree.
+    """Return the differences between tables and chain, by table and id or by link; empty when they agree.
 
     `progress` is told how many links of how many are done.
     """

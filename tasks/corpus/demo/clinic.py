@@ -34,7 +34,7 @@ class Patient:
 
     @property
     def secrets(self) -> tuple[str, str, str, str]:
-        """What must never be seen outside the corpus."""
+        """Secrets of the patient, which must never leave the corpus."""
         return (self.name, self.phone, self.email, self.record)
 
 
@@ -50,12 +50,12 @@ def write_demo_corpus(path: Path, seed: int = DEMO_SEED) -> list[str]:
 
 
 def planted_secrets(seed: int = DEMO_SEED) -> list[str]:
-    """Every secret of `write_demo_corpus(..., seed)`: all different, each to be found in at least one note."""
+    """Return every secret of `write_demo_corpus(..., seed)`: all different, each to be found in at least one note."""
     return [secret for patient in _patients(_teller(seed)) for secret in patient.secrets]
 
 
 def demo_notes(seed: int = DEMO_SEED) -> Iterator[dict[str, str]]:
-    """The notes, as the clinic would have written them: patients in turn and out of turn."""
+    """Yield the notes, as the clinic would have written them: patients in turn and out of turn."""
     teller = _teller(seed)
     notes = [note for patient in _patients(teller) for note in _notes_of(teller, patient)]
     teller.shuffle(notes)
@@ -73,7 +73,7 @@ def _patients(teller: random.Random) -> list[Patient]:
     people = [(first, last, woman) for first, woman in firsts for last in phrases.SURNAMES]
     lines = [(area, line) for area in range(201, 990) for line in range(100, 200)]
     numbers = teller.sample(range(100_000, 1_000_000), DEMO_PATIENTS)
-    drawn = zip(teller.sample(people, DEMO_PATIENTS), teller.sample(lines, DEMO_PATIENTS), numbers, strict=True)
+    entries = zip(teller.sample(people, DEMO_PATIENTS), teller.sample(lines, DEMO_PATIENTS), numbers, strict=True)
     return [
         Patient(
             patient_id=f"patient-{index:03}",
@@ -86,12 +86,12 @@ def _patients(teller: random.Random) -> list[Patient]:
             email=f"{first}.{last}@{teller.choice(phrases.MAIL_HOSTS)}".lower(),
             record=f"MRN-{number}",
         )
-        for index, ((first, last, woman), (area, line), number) in enumerate(drawn, 1)
+        for index, ((first, last, woman), (area, line), number) in enumerate(entries, 1)
     ]
 
 
 def _notes_of(teller: random.Random, patient: Patient) -> Iterator[tuple[Patient, str, str]]:
-    """Notes that together hold all four of the patient's secrets."""
+    """Return notes that together hold all four of the patient's secrets."""
     kinds = teller.sample(list(phrases.IDENTITIES), len(phrases.IDENTITIES))
     count = teller.randint(*_NOTES_PER_PATIENT)
     for index, section in enumerate(teller.sample(list(phrases.SECTIONS), count)):
@@ -99,7 +99,7 @@ def _notes_of(teller: random.Random, patient: Patient) -> Iterator[tuple[Patient
 
 
 def _text(teller: random.Random, patient: Patient, section: str, kinds: list[str]) -> str:
-    """An opening, then sentences and identities in any order, until the note is long enough."""
+    """Write an opening, then sentences and identities in any order, until the note is long enough."""
     openings, others = phrases.SECTIONS[section]
     slots = _slots(teller, patient)
     body = [teller.choice(phrases.IDENTITIES[kind]).format(**slots) for kind in kinds]
@@ -114,7 +114,7 @@ def _text(teller: random.Random, patient: Patient, section: str, kinds: list[str
 
 
 def _slots(teller: random.Random, patient: Patient) -> dict[str, object]:
-    """A value for every slot of the sentences; those that come in pairs differ."""
+    """Return a value for every slot of the sentences; those that come in pairs differ."""
     condition = patient.condition
     complaint, complaint2 = teller.sample(condition.complaints, 2)
     trigger, trigger2 = teller.sample(condition.triggers, 2)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Condition:
-    """What somebody comes for, in phrases that fit after "with", "shows", "takes" and "to"."""
+    """Medical condition of a patient, in phrases that fit after "with", "shows", "takes" and "to"."""
 
     name: str
     complaints: tuple[str, ...]

@@ -12,12 +12,12 @@ from tasks.corpus.identity.keys import keyed_hash, length_prefixed
 
 
 def mark_of(overlap_key: bytes, unit: str) -> bytes:
-    """The mark of a normalised unit id, 32 bytes; equal in every dataset of the home."""
+    """Return the mark of a normalised unit id, 32 bytes; equal in every dataset of the home."""
     return keyed_hash(overlap_key, "unit mark", unit)
 
 
 def source_mark(overlap_key: bytes, source_digest: bytes) -> bytes:
-    """The mark of a source, from the SHA-256 of its bytes (`readers.source_digest`); 32 bytes."""
+    """Return the mark of a source, from the SHA-256 of its bytes (`readers.source_digest`); 32 bytes."""
     return keyed_hash(overlap_key, "source mark", source_digest)
 
 
@@ -32,9 +32,9 @@ class ManifestMark:
         self._hmac = hmac.new(overlap_key, length_prefixed("manifest mark"), hashlib.sha256)
 
     def add(self, unit: str | None, document_id: str | None, text: str) -> None:
-        """Take the next document in."""
+        """Add the next document to the mark."""
         self._hmac.update(b"".join(map(length_prefixed, (unit or "", document_id or "", text))))
 
     def hexdigest(self) -> str:
-        """The mark so far, 64 hexadecimal digits."""
+        """Return the mark so far, 64 hexadecimal digits."""
         return self._hmac.hexdigest()

@@ -16,7 +16,7 @@ KEY_BYTES = 32
 
 
 def keyed_hash(key: bytes, label: str, *parts: str | bytes) -> bytes:
-    """HMAC-SHA256 of a labelled tuple, 32 bytes.
+    """Return the HMAC-SHA256 of a labelled tuple, 32 bytes.
 
     The message is `label` and then each part, every one of them preceded by its length in bytes as an
     unsigned 64-bit big-endian integer; text is UTF-8. So different tuples are different messages, and no

@@ -17,7 +17,7 @@ class UnitInvalid(UsageError):
 
 
 def normalise_unit(value: object) -> str:
-    """The one spelling of a named id: NFC, trimmed of white space; 7 and "7" are one unit.
+    """Return the one spelling of a named id: NFC, trimmed of white space; 7 and "7" are one unit.
 
     Raises:
         UnitInvalid: empty, no string or integer (a boolean is neither), or half of a surrogate pair.
@@ -39,7 +39,7 @@ def random_unit() -> str:
 
 
 def is_unicode(text: str) -> bool:
-    r"""Whether `text` has a UTF-8 form; JSON's "\ud800" alone has none."""
+    r"""Return whether `text` has a UTF-8 form; JSON's "\ud800" alone has none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -57,7 +57,7 @@ class Fields:
     label: str | None = None
 
     def document(self, record: Mapping[str, object], source: Source, position: int, offset: int) -> SourceDocument:
-        """The document in `record`.
+        """Return the document in `record`.
 
         Raises:
             BadRecord: NoText, NoUnit, BadDocumentId, BadLabel, NotUtf8 or RecordTooLong.
@@ -100,7 +100,7 @@ class Fields:
 
 
 def place(source: Source, position: int) -> str:
-    """Where a record stands, in words.
+    """Return the position of a record, in words.
 
     A file of a text folder is named by its number only, since its name may be the id of a person.
     """

@@ -15,7 +15,7 @@ from tasks.object_storage.bucket import Entry, Store
 
 
 class StoredSource:
-    """An object, or everything below an address that is none: then it is a folder."""
+    """Object in a store, or the folder of all objects below an address."""
 
     def __init__(
         self, store: Store, address: Address, entry: Entry | None = None, folder: Address | None = None
@@ -27,8 +27,8 @@ class StoredSource:
 
     @cached_property
     def _entry(self) -> Entry | None:
-        """The object as it was when it was first looked at."""
-        return self._found or (self._store.look(self._address) if self._address.key else None)
+        """Entry of the object at the first look-up."""
+        return self._found or (self._store.find(self._address) if self._address.key else None)
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class StoredSource:
 
     @property
     def stem(self) -> str:
-        """Its name without the ending."""
+        """Name without the suffix."""
         return PurePosixPath(self.name).stem
 
     @property
@@ -51,23 +51,23 @@ class StoredSource:
         return 0 if self._entry is None else self._entry.size
 
     def exists(self) -> bool:
-        """Whether there is an object, or something below it."""
+        """Return whether there is an object, or something below it."""
         return self._entry is not None or self.is_dir()
 
     def is_symlink(self) -> bool:
-        """Stores have no links."""
+        """Return False: stores have no links."""
         return False
 
     def is_dir(self) -> bool:
-        """Whether it is no object, and there are objects below it."""
+        """Return whether the address is no object and has objects below it."""
         return self._entry is None and self._has_more
 
     @cached_property
     def _has_more(self) -> bool:
-        return next(self._store.below(self._address), None) is not None
+        return next(self._store.list_below(self._address), None) is not None
 
     def open(self, mode: str) -> BufferedReader:
-        """The content, pinned to the state in which it was found; only for reading bytes.
+        """Return the content, pinned to the state in which it was found; only for reading bytes.
 
         Raises:
             ObjectChanged, FileNotFoundError.
@@ -79,21 +79,21 @@ class StoredSource:
         return self._store.open(self._entry, self._told)
 
     def relative_to(self, folder: "StoredSource") -> PurePosixPath:
-        """Its path inside a folder that it was found in."""
+        """Return the path inside a folder in which the object was listed."""
         return PurePosixPath(self._address.key.removeprefix(folder._address.key).lstrip("/"))
 
     def texts(self) -> Iterator["StoredSource"]:
-        """Every *.txt below it, in byte order of the whole path, as a local folder has them."""
-        for entry in self._store.below(self._address):
+        """Yield every *.txt below it, in byte order of the whole path, as a local folder has them."""
+        for entry in self._store.list_below(self._address):
             if entry.address.key.lower().endswith(".txt"):
                 yield StoredSource(self._store, entry.address, entry, self._address)
 
     def state(self) -> tuple[int, bytes]:
-        """Bytes in all and a stamp of all tags, as they are now."""
+        """Return the bytes in all and a stamp of all tags, as they are now."""
         size, stamp = 0, hashlib.sha256()
-        found = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
-        for one in found:
-            if one._entry is not None:
-                size += one.size
-                stamp.update(repr((one._address.key, one.size, one._entry.tag)).encode())
+        sources = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
+        for source in sources:
+            if source._entry is not None:
+                size += source.size
+                stamp.update(repr((source._address.key, source.size, source._entry.tag)).encode())
         return size, stamp.digest()

@@ -48,7 +48,7 @@ def read_documents(
     id_field: str = "id",
     label_field: str | None = None,
 ) -> Documents:
-    """Every document of the source, in order. Whoever stops early closes the iterator, and with it the file.
+    """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
     Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
     CSV has a header and commas. In a text folder every *.txt below it is a document, in byte order of the
@@ -179,12 +179,12 @@ def _read_parquet(source: Source, fields: Fields) -> Documents:
 
 
 def _seekable(source: Source) -> AbstractContextManager[Any]:
-    """What pyarrow reads: it opens a path on its own."""
+    """Return the file that pyarrow reads: it opens a path on its own."""
     return source.open("rb") if isinstance(source, StoredSource) else nullcontext(source)
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a Parquet column holds strings or integers; others count as missing and are never converted."""
+    """Return whether a Parquet column holds strings or integers; others count as missing and are never converted."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -193,15 +193,15 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
-def _columns(found: Sequence[str], fields: Fields, source: Source) -> list[str]:
-    """The columns to read: text, unit, label and, where there is one, document id; each exactly once in `found`."""
-    wanted = {fields.text, fields.unit or fields.text, fields.label or fields.text}
-    if fields.document_id in found:
-        wanted.add(fields.document_id)
-    for name in sorted(wanted):
-        if found.count(name) != 1:
+def _columns(header: Sequence[str], fields: Fields, source: Source) -> list[str]:
+    """Return the columns to read: text, unit, label and any document id; each exactly once in `header`."""
+    required = {fields.text, fields.unit or fields.text, fields.label or fields.text}
+    if fields.document_id in header:
+        required.add(fields.document_id)
+    for name in sorted(required):
+        if header.count(name) != 1:
             raise ColumnMissing(source, name)
-    return sorted(wanted)
+    return sorted(required)
 
 
 def _read_folder(source: Source, fields: Fields) -> Documents:
@@ -258,7 +258,7 @@ class FolderWithoutLabels(UsageError):
 
 
 class LabelNowhere(UsageError):
-    """A label field that not one record has: a slip of the pen, most likely."""
+    """A label field that no record has: most likely a typing error."""
 
     def __init__(self, source: Source, label_field: str) -> None:
         super().__init__(

@@ -28,7 +28,7 @@ class SourceState:
 
 
 def source_state(path: Source) -> SourceState:
-    """The present state of the source, from its files' metadata (in a store: from the objects' tags).
+    """Return the present state of the source, from its files' metadata (in a store: from the objects' tags).
 
     Raises:
         SourceUnreadable: it cannot be looked at.
@@ -62,7 +62,7 @@ def source_digest(path: Source) -> bytes:
 
 
 def texts_of(folder: Source) -> Iterator[tuple[PurePath, Source]]:
-    """Every text file below `folder`, with its path inside it."""
+    """Yield every text file below `folder`, with its path inside it."""
     if isinstance(folder, StoredSource):
         yield from ((file.relative_to(folder), file) for file in folder.texts())
     else:
@@ -70,7 +70,7 @@ def texts_of(folder: Source) -> Iterator[tuple[PurePath, Source]]:
 
 
 def text_files(folder: Path) -> Iterator[Path]:
-    """Every *.txt below `folder`, in byte order of the whole path; links to folders are not followed."""
+    """Yield every *.txt below `folder`, in byte order of the whole path; links to folders are not followed."""
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=_path_order)
     for entry in listed:
@@ -92,7 +92,7 @@ def named_problems(source: Source) -> Iterator[None]:
 
 
 def name_of(source: Source) -> str:
-    """The last part of the source's path, as messages show it."""
+    """Return the last part of the source's path, as messages show it."""
     return source.name if isinstance(source, StoredSource) else source.absolute().name
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import missed, told
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
-from tasks.planning.block_selection import in_words
+from tasks.planning.block_selection import describe_cohorts
 from tasks.publishing.documents.hugging_face_card import front_matter
 from tasks.publishing.documents.markdown import block, code, table
 from tasks.release.approved_request import groups_asked
@@ -93,7 +93,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         card_text.describe_blocks(record.claim),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
-        *([card_text.COHORTS.format(in_words(record.cohorts))] if record.cohorts else []),
+        *([card_text.COHORTS.format(describe_cohorts(record.cohorts))] if record.cohorts else []),
         *([_cap_changes(record.cap_changes)] if record.cap_changes else []),
         *([_unprotected(record.unprotected_figures)] if record.unprotected_figures else []),
     ]

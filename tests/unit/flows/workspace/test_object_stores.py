@@ -7,7 +7,7 @@ from flows.workspace.object_stores import StoresFileExposed, buckets_of, open_so
 from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid
 from tasks.object_storage.address import Address
-from tasks.object_storage.bucket import opened
+from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import Bucket, Buckets
 from tasks.object_storage.errors import (
     BucketMissing,
@@ -73,19 +73,19 @@ def test_a_variable_that_is_named_is_set(monkeypatch):
     monkeypatch.delenv("NOWHERE", raising=False)
     with (
         pytest.raises(CredentialsUnset, match="NOWHERE"),
-        opened(HERE, Buckets({"clinic": Bucket(key_env="NOWHERE", secret_env="NOWHERE")})),
+        open_store(HERE, Buckets({"clinic": Bucket(key_env="NOWHERE", secret_env="NOWHERE")})),
     ):
         pass
 
 
 def test_a_profile_that_is_named_is_there(s3):
-    with pytest.raises(StoreDenied, match="profile"), opened(HERE, Buckets({"clinic": Bucket(profile="nobody")})):
+    with pytest.raises(StoreDenied, match="profile"), open_store(HERE, Buckets({"clinic": Bucket(profile="nobody")})):
         pass
 
 
 def test_the_environment_cannot_name_an_unsafe_endpoint(s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.example.org")
-    with pytest.raises(EndpointUnsafe), opened(HERE, Buckets()):
+    with pytest.raises(EndpointUnsafe), open_store(HERE, Buckets()):
         pass
 
 
@@ -95,7 +95,7 @@ def test_files_of_fsspec_cannot_switch_verification_off(s3, monkeypatch):
     bad = {"use_ssl": False, "anon": True, "client_kwargs": {"verify": False}, "endpoint_url": "http://s3.example.org"}
     monkeypatch.setitem(fsspec.config.conf, "s3", bad)
     known = Bucket(endpoint_url="https://s3.example.org", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET")
-    with opened(HERE, Buckets({"clinic": known})) as store:
+    with open_store(HERE, Buckets({"clinic": known})) as store:
         system = store._system
         assert system.endpoint_url == "https://s3.example.org"
         assert system.client_kwargs == {"region_name": None, "verify": None}
@@ -105,14 +105,14 @@ def test_files_of_fsspec_cannot_switch_verification_off(s3, monkeypatch):
 
 def test_without_credentials_nobody_else_is_asked(s3):
     """Amazon's library would ask 169.254.169.254, which nobody configured."""
-    with pytest.raises(StoreDenied, match="no credentials"), opened(HERE, _plain(s3)) as store:
-        store.look(HERE)
+    with pytest.raises(StoreDenied, match="no credentials"), open_store(HERE, _plain(s3)) as store:
+        store.find(HERE)
 
 
 def test_a_machine_s_own_role_is_asked_only_if_somebody_says_so(s3):
     for role in (False, True):
         known = Bucket(endpoint_url=s3.url, instance_role=role)
-        with opened(HERE, Buckets({"clinic": known})) as store:
+        with open_store(HERE, Buckets({"clinic": known})) as store:
             providers = store._system.session.get_component("credential_provider").providers
             assert ("iam-role" in [provider.METHOD for provider in providers]) is role
 
@@ -122,9 +122,9 @@ def test_a_certificate_is_checked(s3, tmp_path):
         known = Bucket(endpoint_url=f"https://127.0.0.1:{port}", key_env="LAMPLIGHT_KEY", secret_env="LAMPLIGHT_SECRET")
         with (
             pytest.raises(StoreUnreachable, match="certificate"),
-            opened(HERE, Buckets({"clinic": known})) as store,
+            open_store(HERE, Buckets({"clinic": known})) as store,
         ):
-            store.look(HERE)
+            store.find(HERE)
 
 
 def test_without_the_extra_somebody_says_which_it_is(home, monkeypatch):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown, located
+from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown, parse_place
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown, l
     ],
 )
 def test_what_people_type(typed, meant):
-    assert located(typed) == meant
+    assert parse_place(typed) == meant
     if isinstance(meant, Address):
-        assert located(str(meant)) == meant
+        assert parse_place(str(meant)) == meant
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_what_people_type(typed, meant):
 )  # fmt: skip
 def test_what_is_no_address(typed):
     with pytest.raises(AddressUnfit) as refused:
-        located(typed)
+        parse_place(typed)
     assert "hunter2" not in refused.value.diagnostics()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "gs", "memory", "ftp", "s3a", "simplecache"])
 def test_the_list_of_schemes_is_closed(scheme):
     with pytest.raises(SchemeUnknown) as refused:
-        located(f"{scheme}://user:hunter2@host/key")
+        parse_place(f"{scheme}://user:hunter2@host/key")
     assert refused.value.facts == {"scheme": scheme}
     assert "hunter2" not in refused.value.diagnostics()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_rotation
-from tasks.planning.block_rotation import Rotation, RotationUnfit, affords, next_turn, rotation_in
+from tasks.planning.block_rotation import Rotation, RotationUnfit, affords, next_turn, rotation_of_request
 from tasks.values.plan import PlanInputs
 
 
@@ -53,17 +53,21 @@ def test_what_costs_nothing_has_no_end() -> None:
 
 def test_a_plan_may_depend_on_the_group_alone() -> None:
     ask = PlanInputs(Amount(5), object(), 4, 103, True)  # type: ignore[arg-type]
-    assert Rotation(2, 1, 4).asked(ask) == Rotation(2, 0, 4).asked(ask) == replace(ask, blocks=2, population=51)
-    assert Rotation(2, 0, 4).asked(replace(ask, population=None)).population is None
+    assert (
+        Rotation(2, 1, 4).restrict_inputs(ask)
+        == Rotation(2, 0, 4).restrict_inputs(ask)
+        == replace(ask, blocks=2, population=51)
+    )
+    assert Rotation(2, 0, 4).restrict_inputs(replace(ask, population=None)).population is None
 
 
 def test_a_turn_is_read_from_the_request() -> None:
     turn = Rotation(2, 1, 4)
-    assert rotation_in(turn.to_json(), 4) == turn
-    assert rotation_in({}, 4) is None
+    assert rotation_of_request(turn.to_json(), 4) == turn
+    assert rotation_of_request({}, 4) is None
     for body in ({"rotate_over": 2}, {"group": 1}, {"rotate_over": 2, "group": 2}, {"rotate_over": "2", "group": 0}):
         with pytest.raises(ValueError):
-            rotation_in(body, 4)
+            rotation_of_request(body, 4)
 
 
 def test_only_the_turn_is_no_part_of_a_configuration() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit
-from tasks.planning.block_selection import NothingToRotate, Reading, reading_in, require_governed
+from tasks.planning.block_selection import NothingToRotate, Reading, reading_of_request, require_governed
 from tasks.values.plan import Plan, PlanInputs
 
 
@@ -25,26 +25,26 @@ def test_the_first_cohort_alone_is_what_there_always_was() -> None:
     ask, plan = PlanInputs(Amount(5), object(), 4, 90, True), plan_of(4, a="b")  # type: ignore[arg-type]
     reading = Reading(4)
     assert (reading.blocks, reading.to_json()) == ((0, 1, 2, 3), {})
-    assert (reading.asked(ask), reading.planned(plan)) == (ask, plan)
+    assert (reading.restrict_inputs(ask), reading.renumber_plan(plan)) == (ask, plan)
 
 
 def test_cohorts_have_blocks_of_their_own() -> None:
     reading = Reading(3, (2, 4), several=True)
     assert reading.blocks == (3, 4, 5, 9, 10, 11)
-    planned = reading.planned(plan_of(6, a="b"))
+    planned = reading.renumber_plan(plan_of(6, a="b"))
     assert (planned.blocks, planned.facts) == (
         reading.blocks, {"a": "b", BLOCKS_READ: "cohorts 2, 4: blocks 3 to 5, 9 to 11"},
     )  # fmt: skip
-    assert reading.asked(PlanInputs(Amount(5), object(), 3, 90, True)).blocks == 6  # type: ignore[arg-type]
+    assert reading.restrict_inputs(PlanInputs(Amount(5), object(), 3, 90, True)).blocks == 6  # type: ignore[arg-type]
 
 
 def test_a_turn_is_one_over_the_blocks_of_its_cohorts() -> None:
     reading = Reading(4, (2,), several=True, turn=Rotation(2, 1, 4))
     assert reading.blocks == (5, 7)
-    planned = reading.planned(plan_of(2))
+    planned = reading.renumber_plan(plan_of(2))
     assert planned.blocks == (5, 7)
     assert planned.facts[BLOCKS_READ] == "group 2 of 2 of the blocks of cohort 2: 5, 7"
-    asked = reading.asked(PlanInputs(Amount(5), object(), 4, 90, True))  # type: ignore[arg-type]
+    asked = reading.restrict_inputs(PlanInputs(Amount(5), object(), 4, 90, True))  # type: ignore[arg-type]
     assert (asked.blocks, asked.population) == (2, 45)
 
 
@@ -56,8 +56,8 @@ def test_turns_share_out_the_blocks_of_the_cohorts(each: int, cohorts: tuple[int
     if groups > 1 and len(whole.blocks) % groups == 0 and groups <= len(whole.blocks):
         turns = [replace(whole, turn=Rotation(groups, group, len(whole.blocks))) for group in range(groups)]
         assert sorted(block for turn in turns for block in turn.blocks) == list(whole.blocks)
-        assert [reading_in(turn.to_json(), each) for turn in turns] == turns
-    assert reading_in(whole.to_json(), each) == whole
+        assert [reading_of_request(turn.to_json(), each) for turn in turns] == turns
+    assert reading_of_request(whole.to_json(), each) == whole
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_turns_share_out_the_blocks_of_the_cohorts(each: int, cohorts: tuple[int
 )  # fmt: skip
 def test_no_request_reads_that(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        reading_in(body, 4)
+        reading_of_request(body, 4)
 
 
 def test_groups_are_of_one_size_among_all_that_is_read() -> None:
     with pytest.raises(RotationUnfit) as unfit:
-        reading_in({"cohorts": [1, 3], "rotate_over": 3, "group": 0}, 4)
+        reading_of_request({"cohorts": [1, 3], "rotate_over": 3, "group": 0}, 4)
     assert unfit.value.facts == {"rotate_over": 3, "blocks": 8}
 
 
@@ -83,7 +83,7 @@ def test_public_data_takes_no_turns() -> None:
 
 
 def body_of(reading: Reading, **more: Any) -> dict[str, Any]:
-    plan = reading.planned(plan_of(len(reading.blocks), samples="3"))
+    plan = reading.renumber_plan(plan_of(len(reading.blocks), samples="3"))
     told = {"blocks": list(plan.blocks), "facts": dict(plan.facts), "invocations": []}
     return {"epsilon": "1", "plan": told, **reading.to_json(), **more}
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from tasks.object_storage.address import Address
-from tasks.object_storage.bucket import Store, opened
+from tasks.object_storage.bucket import Store, open_store
 from tasks.object_storage.bucket_settings import Bucket, Buckets
 from tasks.object_storage.errors import StoreUnreachable
 from tasks.publishing import object_store_delivery
@@ -41,7 +41,7 @@ def known(s3, bucket):
 @pytest.fixture
 def here(known, bucket, tmp_path):
     """A bucket, opened for the whole test, and a shelf with scratch of its own each time."""
-    with opened(Address(bucket), known) as store:
+    with open_store(Address(bucket), known) as store:
 
         @contextmanager
         def shelf():
@@ -244,7 +244,7 @@ def test_a_store_that_goes_away_in_the_middle(release, tmp_path, s3, bucket, mon
 
     monkeypatch.setattr(Store, "create", then_gone)
     (scratch := tmp_path / "scratch").mkdir()
-    with opened(Address(bucket), Buckets({bucket: Bucket(**said)})) as store, pytest.raises(StoreUnreachable):
+    with open_store(Address(bucket), Buckets({bucket: Bucket(**said)})) as store, pytest.raises(StoreUnreachable):
         upload_bundle(
             release.draft, release.files, release.papers(), release.key, BundlePrefix(store, Address(bucket), scratch)
         )

@@ -29,7 +29,7 @@ from tasks.workers.backend_settings import (
     THREADS,
     RunnerNotInstalled,
     WorkerBackend,
-    opened,
+    open_runner,
 )
 from tasks.workers.pool import Runner, WorkerDied
 from tests import bodies
@@ -48,7 +48,7 @@ def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
     @cache
     def open_kind(kind: str) -> Runner:
-        opening.append(opened(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
+        opening.append(open_runner(WorkerBackend(kind), 2, tmp_path_factory.mktemp(kind)))
         made = opening[-1].__enter__()
         assert made is not None
         return made
@@ -141,7 +141,7 @@ def test_a_cluster_of_this_machine_lets_nobody_else_in(
 
 def test_the_folder_of_a_cluster_goes_with_it(tmp_path: Path) -> None:
     """Seen at the end of the module, by the fixture of all of them: here of one that is not needed at all."""
-    with opened(HERE, 1, tmp_path) as runner:
+    with open_runner(HERE, 1, tmp_path) as runner:
         assert runner is None
     assert list(tmp_path.iterdir()) == []
 
@@ -197,7 +197,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from tasks.workers import ray_backend
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
 class Actor:
@@ -214,7 +214,7 @@ ray.init = ray.kill = ray.shutdown = lambda *given, **options: None
 ray.remote, ray.get, ray.wait = remote, lambda said: b"", lambda ready, **options: (ready, [])
 for address in ("10.0.0.7:6379", None):
     for device in ("cuda", "cpu"):
-        with opened(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
+        with open_runner(WorkerBackend("ray", address), 2, Path(sys.argv[1]), device) as runner:
             runner.start([bodies.exact, bodies.exact])
 """
 
@@ -269,10 +269,10 @@ LISTENING = """
 import sys
 from pathlib import Path
 import psutil
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tests import bodies
 
-with opened(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
+with open_runner(WorkerBackend("ray"), 2, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * 2) as crew:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     for one in family:
         for each in one.net_connections():
@@ -294,11 +294,11 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 import ray
 import sys
 from pathlib import Path
-from tasks.workers.backend_settings import WorkerBackend, opened
+from tasks.workers.backend_settings import WorkerBackend, open_runner
 from tasks.workers.errors import ClusterUnreachable
 
 try:
-    with opened(WorkerBackend("ray"), 1, Path(sys.argv[1])):
+    with open_runner(WorkerBackend("ray"), 1, Path(sys.argv[1])):
         print("opened")
 except ClusterUnreachable as refused:
     print(refused.facts["reason"], ray.is_initialized())
@@ -316,7 +316,10 @@ def test_a_missing_library_is_named_with_its_extra(kind: str, tmp_path: Path, mo
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")
     monkeypatch.setitem(sys.modules, f"tasks.workers.{kind}_backend", None)
-    with pytest.raises(RunnerNotInstalled, match="not installed") as missing, opened(WorkerBackend(kind), 1, tmp_path):
+    with (
+        pytest.raises(RunnerNotInstalled, match="not installed") as missing,
+        open_runner(WorkerBackend(kind), 1, tmp_path),
+    ):
         raise AssertionError
     assert f"almoner[{kind}]" in missing.value.advice
 
