@@ -57,8 +57,8 @@ class RowHidden(RowValues):
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What private rows are asked.
+class _RowQuery:
+    """A query to the private rows.
 
     Attributes:
         width: K, how many values each row gives.
@@ -166,7 +166,7 @@ class Session:
             raise ValueError(f"candidates must be [{len(self.numbers)}, K], not {list(candidates.shape)}")
         index = self._index()
         width = self._model.vocabulary if candidates is None else candidates.shape[1]
-        asked = _Asked(
+        asked = _RowQuery(
             width, lambda: self._check_scores(candidates), lambda chunk: self._scores(chunk, index, candidates)
         )
         return RowLogits.of(*self._of_private(asked))
@@ -176,7 +176,7 @@ class Session:
 
         The device was asked about every pass that makes them before it ran; nothing is computed from them here.
         """
-        asked = _Asked(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
+        asked = _RowQuery(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
         return RowHidden.of(*self._of_private(asked))
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -202,7 +202,7 @@ class Session:
         return self._gathered(lambda: head(self._public_part(self.numbers)))
 
     @torch.inference_mode()
-    def _of_private(self, asked: _Asked) -> tuple[Tensor, list[tuple[int, bool]]]:
+    def _of_private(self, asked: _RowQuery) -> tuple[Tensor, list[tuple[int, bool]]]:
         """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
         index = self._index()
         with_rows = [number for number in self.numbers if self._generations[number].private is not None]
@@ -238,7 +238,7 @@ class Session:
         hidden = torch.cat([chunk.ring.hidden for chunk in pool.chunks])
         return hidden[self._tensor([places[number, 0] for number in numbers])]
 
-    def _private_part(self, numbers: Sequence[int], asked: _Asked) -> Tensor:
+    def _private_part(self, numbers: Sequence[int], asked: _RowQuery) -> Tensor:
         pool = self._private
         pool.replay()
         if arrivals := [number for number in numbers if number not in pool.members]:
