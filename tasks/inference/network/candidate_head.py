@@ -16,10 +16,10 @@ STEP = 256
 
 def widths(vocabulary: int) -> list[int]:
     """Every width that a part may have where fewer than `vocabulary` candidates are asked about, ascending."""
-    slices, most = [STEP], -(-vocabulary // STEP) * STEP
-    while slices[-1] * 2 <= most:
-        slices.append(slices[-1] * 2)
-    return slices
+    widths, most = [STEP], -(-vocabulary // STEP) * STEP
+    while widths[-1] * 2 <= most:
+        widths.append(widths[-1] * 2)
+    return widths
 
 
 def parts(candidates: int) -> list[slice]:
