@@ -71,7 +71,7 @@ class Described(Topic):
 
 
 def is_plain(topic: Topic) -> bool:
-    """Whether the topic has the plain form, because the model's answers were unusable."""
+    """Return whether the topic has the plain form, because the model's answers were unusable."""
     return isinstance(topic, Described) and topic.plain
 
 

@@ -96,7 +96,7 @@ _SENTENCES = frozenset(
 
 
 def is_borrowed(description: str) -> bool:
-    """Whether a description repeats a sentence of an example."""
+    """Return whether a description repeats a sentence of an example."""
     words = plain_text(description)
     return any(sentence in words for sentence in _SENTENCES)
 

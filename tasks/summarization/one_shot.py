@@ -123,28 +123,28 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         plan = super().plan(ask)
         return replace(plan, reading_rows=plan.rows - plan.samples)
 
-    def calibrate(self, rho: int, wanted: OneShotParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: OneShotParameters) -> CalibratedMechanisms:
         """Calibrate the noisy mean with the least noise that m k draws afford.
 
         Raises:
             NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
-        meta = wanted.adapter.meta
-        mean = calibrate_mean(rho, wanted.draws, wanted.clip_norm or meta.clip_norm)
+        public_sampler(settings.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
+        meta = settings.adapter.meta
+        mean = calibrate_mean(rho, settings.draws, settings.clip_norm or meta.clip_norm)
         facts = {
-            "tokens per text": str(wanted.max_new_tokens),
-            "top k": top_k_text(wanted.top_k),
-            "means per group k": str(wanted.shots),
-            "adapter": f"{meta.name}, SHA-256 {wanted.adapter.sha256}",
+            "tokens per text": str(settings.max_new_tokens),
+            "top k": top_k_text(settings.top_k),
+            "means per group k": str(settings.shots),
+            "adapter": f"{meta.name}, SHA-256 {settings.adapter.sha256}",
             "adapter trained on": _declared_public(meta),
             "adapter's centres and dimensions": f"{meta.centres}, {meta.dimensions}",
             "soft tokens": str(meta.soft_tokens),
             "documents are read as": meta.wording.reading_private + " " + meta.wording.reading_opening,
-            **mean_facts(mean, wanted.references, wanted.draws, meta.vector_width),
+            **mean_facts(mean, settings.references, settings.draws, meta.vector_width),
         }
-        return CalibratedMechanisms((mean.event(wanted.draws),), facts)
+        return CalibratedMechanisms((mean.event(settings.draws),), facts)
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw the means, or take those of an interrupted run, and generate texts from them.
@@ -159,17 +159,17 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
-        wanted, layout = self._asked(parameters, len(plan.blocks))
-        adapter = load_adapter(_adapter_of_request(wanted), bench.engine.model)
+        settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
+        adapter = load_adapter(_adapter_of_request(settings), bench.engine.model)
         bench.corpus.require_labels()
-        constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        reading, prompts = _Reading.of(wanted, adapter, bench), _prompts(wanted, adapter, bench)
-        means = _means(plan, wanted, layout, reading, bench)
-        noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / wanted.references
+        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
+        reading, prompts = _Reading.of(settings, adapter, bench), _prompts(settings, adapter, bench)
+        means = _means(plan, settings, layout, reading, bench)
+        noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / settings.references
         writing = _writing(adapter, means, noise, bench)
-        sampling = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k)
+        sampling = PublicSampling(settings.max_new_tokens, settings.temperature, settings.top_k)
         texts = draw_public_texts(writing, prompts, sampling, constraint)
-        return Generated(with_labels(texts, layout.labels_of_texts(wanted.names)))
+        return Generated(with_labels(texts, layout.labels_of_texts(settings.names)))
 
 
 def _declared_public(meta: AdapterMeta) -> str:
@@ -178,20 +178,20 @@ def _declared_public(meta: AdapterMeta) -> str:
     return f"{training.file}, SHA-256 {training.sha256}, declared to be public, licence: {training.licence}"
 
 
-def _means(plan: Plan, wanted: OneShotParameters, layout: Layout, reading: "_Reading", bench: RunContext) -> "Tensor":
+def _means(plan: Plan, settings: OneShotParameters, layout: Layout, reading: "_Reading", bench: RunContext) -> "Tensor":
     """Return the noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
     import torch
 
     from tasks.common.array_encoding import array_of, text_of
 
-    shape = (len(wanted.groups), wanted.shots, wanted.adapter.meta.vector_width)
+    shape = (len(settings.groups), settings.shots, settings.adapter.meta.vector_width)
     if MEANS in bench.earlier.released:
         stored = array_of(bench.earlier.released[MEANS], "<f4")
         return torch.tensor(stored.reshape(shape))
     mechanism = NoisyMean.from_event(plan.invocations[0].event)
     for instalment in range(len(plan.invocations[0].instalments)):
         bench.arm(0, instalment)  # paid before the first private byte is read
-    means = torch.stack(list(reading.means(mechanism, wanted, layout, bench)))
+    means = torch.stack(list(reading.means(mechanism, settings, layout, bench)))
     text = text_of(means.numpy(), "<f4")
     bench.journal.begin(len(plan.invocations), {MEANS: text})
     return means
@@ -204,32 +204,32 @@ class _Reading:
         self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
 
     @classmethod
-    def of(cls, wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
+    def of(cls, settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
         """Build prompts and sizes; a prompt that does not fit is refused here, before anything is spent."""
         from tasks.inference.engine.hidden_states import ready_to_read
         from tasks.inference.engine.shapes import Sizes
 
         model, wording = bench.engine.model, adapter.meta.wording
-        pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in wanted.shown]
-        sizes = Sizes.of(pieces, pieces, wanted.max_reference_tokens, 1, wanted.references)
+        pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in settings.shown]
+        sizes = Sizes.of(pieces, pieces, settings.max_reference_tokens, 1, settings.references)
         sizes.check_fits(model)
         ready_to_read(bench.engine, sizes)
         return cls(adapter, pieces, sizes)
 
     def means(
-        self, mechanism: NoisyMean, wanted: OneShotParameters, layout: Layout, bench: RunContext
+        self, mechanism: NoisyMean, settings: OneShotParameters, layout: Layout, bench: RunContext
     ) -> "Iterable[Tensor]":
         """Yield for each group its k noisy means, float32 [k, c * r]; the armed amounts pay for them."""
         from tasks.inference.engine.hidden_states import last_hidden
 
-        references = list(_references(wanted, layout, bench))
+        references = list(_references(settings, layout, bench))
         states = last_hidden(bench.engine, self.pieces, references, self.sizes)
         for done, rows in enumerate(states, 1):
-            yield self._of_group(mechanism, wanted, rows, bench.rng)
+            yield self._of_group(mechanism, settings, rows, bench.rng)
             bench.progress("groups", done, len(self.pieces))
 
     def _of_group(
-        self, mechanism: NoisyMean, wanted: OneShotParameters, rows: "RowHidden", rng: RandomSource
+        self, mechanism: NoisyMean, settings: OneShotParameters, rows: "RowHidden", rng: RandomSource
     ) -> "Tensor":
         import torch
 
@@ -237,26 +237,26 @@ class _Reading:
 
         vectors = self.adapter.represent(rows.values, rows.valid)
         cpu_rows = type(rows)(vectors, torch.zeros_like(rows.generation).cpu(), rows.valid.cpu())
-        shots = [noisy_means(mechanism, vectors, cpu_rows, 1, wanted.references, rng) for _ in range(wanted.shots)]
+        shots = [noisy_means(mechanism, vectors, cpu_rows, 1, settings.references, rng) for _ in range(settings.shots)]
         return torch.cat(shots)
 
 
-def _references(wanted: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
+def _references(settings: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
     """Yield for each group the tokens of its units' documents."""
-    tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=wanted.max_reference_tokens)
-    for units in rows_of(layout.sources(), 1, wanted, bench):
+    tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=settings.max_reference_tokens)
+    for units in rows_of(layout.sources(), 1, settings, bench):
         yield [tokens(unit.text) for unit in units]
 
 
-def _prompts(wanted: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
+def _prompts(settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
     """Return for each group the prompt with its soft tokens; too long ones are refused before anything is spent."""
     from tasks.inference.engine.shapes import Sizes
 
     model, size = bench.engine.model, adapter.meta.soft_tokens
-    pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in wanted.shown]
+    pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in settings.shown]
     firsts = range(model.vocabulary, model.vocabulary + size * len(pieces), size)
     prompts = [piece.around(tuple(range(first, first + size))) for piece, first in zip(pieces, firsts, strict=True)]
-    Sizes.of([PromptPieces((), prompt) for prompt in prompts], [], 0, wanted.max_new_tokens).check_fits(model)
+    Sizes.of([PromptPieces((), prompt) for prompt in prompts], [], 0, settings.max_new_tokens).check_fits(model)
     return prompts
 
 
@@ -272,10 +272,10 @@ def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContex
     return replace(bench, engine=engine, workers=None)
 
 
-def _adapter_of_request(wanted: OneShotParameters) -> KnownAdapter:
+def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:
     """Return the adapter of this machine with the digest of the request, which covers its meta data."""
-    known = find_adapter(wanted.adapter.sha256)
-    if known.meta != wanted.adapter.meta:
+    known = find_adapter(settings.adapter.sha256)
+    if known.meta != settings.adapter.meta:
         raise AdapterChanged(known)
     return known
 

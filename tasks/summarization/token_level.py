@@ -77,40 +77,40 @@ class TokenLevelSummary(PrivateDecodingSystem[TokenLevelParameters]):
             update={"parameters": {**tolerated_noise, **parameters, "clip_norm": CLIP_NORMS[centre]}}
         )
 
-    def calibrate(self, rho: int, wanted: TokenLevelParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: TokenLevelParameters) -> CalibratedMechanisms:
         """Calibrate the noisy mean with the least noise that m T draws afford.
 
         Raises:
             NoiseInvalid, MeanInvalid: only noise is affordable, or the clip norm is out of range.
             TokenDrawInvalid: the temperature is out of range.
         """
-        public_sampler(wanted.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
-        norm = wanted.clip_norm or CLIP_NORMS[wanted.centre]
-        if wanted.noise is not None:
-            norm = min(norm, affordable_clip_norm(rho, wanted.draws, wanted.references, wanted.noise))
-        mean = calibrate_mean(rho, wanted.draws, norm)
+        public_sampler(settings.temperature, sampler.DEFAULT)  # refused now, not after something has been spent
+        norm = settings.clip_norm or CLIP_NORMS[settings.centre]
+        if settings.noise is not None:
+            norm = min(norm, affordable_clip_norm(rho, settings.draws, settings.references, settings.noise))
+        mean = calibrate_mean(rho, settings.draws, norm)
         facts = {
-            "draws per text T": str(wanted.draws_per_text),
-            "top k": top_k_text(wanted.top_k),
-            "mean of": {"hidden": "last hidden states", "logits": "logits of the candidates"}[wanted.space],
-            "rows are taken": {"public": "as differences from the public row", "none": "as they are"}[wanted.centre],
-            **mean_facts(mean, wanted.references, wanted.draws),
+            "draws per text T": str(settings.draws_per_text),
+            "top k": top_k_text(settings.top_k),
+            "mean of": {"hidden": "last hidden states", "logits": "logits of the candidates"}[settings.space],
+            "rows are taken": {"public": "as differences from the public row", "none": "as they are"}[settings.centre],
+            **mean_facts(mean, settings.references, settings.draws),
         }
-        return CalibratedMechanisms((mean.event(wanted.draws),), facts)
+        return CalibratedMechanisms((mean.event(settings.draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: TokenLevelParameters, meter: "BudgetMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], settings: TokenLevelParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """Return the sampling rule: one noisy mean for each token."""
         from tasks.summarization.token_level_rule import TokenLevelRule
 
         return TokenLevelRule(
             mechanism=NoisyMean.from_event(events[0]),
-            public_draw=public_sampler(wanted.temperature, sampler.DEFAULT),
-            references=wanted.references,
-            top_k=wanted.top_k,
-            space=wanted.space,
-            centre=wanted.centre,
+            public_draw=public_sampler(settings.temperature, sampler.DEFAULT),
+            references=settings.references,
+            top_k=settings.top_k,
+            space=settings.space,
+            centre=settings.centre,
             rng=rng,
             meter=meter,
         )

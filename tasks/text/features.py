@@ -14,28 +14,28 @@ Features = Mapping[str, float]
 
 
 def tokens(texts: Sequence[str]) -> list[Features]:
-    """The different words of each text."""
+    """Return the different words of each text."""
     return [dict.fromkeys(plain_words(text), 1.0) for text in texts]
 
 
 def pairs(texts: Sequence[str]) -> list[Features]:
-    """The different pairs of neighbouring words of each text."""
+    """Return the different pairs of neighbouring words of each text."""
     split = [plain_words(text) for text in texts]
     return [dict.fromkeys(map(" ".join, pairwise(words)), 1.0) for words in split]
 
 
 def phrases(texts: Sequence[str]) -> list[Features]:
-    """The key phrases of each text."""
+    """Return the key phrases of each text."""
     return [dict.fromkeys(key_phrases(text), 1.0) for text in texts]
 
 
-def chunks(found: Sequence[Sequence[str]]) -> list[Features]:
-    """The noun phrases that a tagger found in each text, without the stop words in front; pronouns are none."""
-    return [dict.fromkeys(filter(None, map(_head, chunks_of_text)), 1.0) for chunks_of_text in found]
+def chunks(chunks_of_texts: Sequence[Sequence[str]]) -> list[Features]:
+    """Return the noun phrases of each text by a tagger, without leading stop words; pronouns are left out."""
+    return [dict.fromkeys(filter(None, map(_head, chunks_of_text)), 1.0) for chunks_of_text in chunks_of_texts]
 
 
 def weighted_terms(texts: Sequence[str]) -> list[Features]:
-    """TF-IDF of the words of each text that are no stop words, each text's weights of length 1.
+    """Return TF-IDF of the words of each text that are no stop words, each text's weights of length 1.
 
     Salton and Buckley, "Term-weighting approaches in automatic text retrieval", 1988; with 1 added to every count of
     texts and to the logarithm, as scikit-learn does by default: (ln((1 + n) / (1 + n_t)) + 1) for a term in n_t of n.
@@ -52,7 +52,7 @@ def _of_length_one(weights: dict[str, float]) -> Features:
 
 
 def _head(chunk: str) -> str:
-    found = plain_words(chunk)
-    while found and found[0] in STOP_WORDS:
-        del found[0]
-    return " ".join(found)
+    words = plain_words(chunk)
+    while words and words[0] in STOP_WORDS:
+        del words[0]
+    return " ".join(words)

@@ -16,7 +16,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """What is recorded beside a figure: the model and its revision."""
+        """Identity that is recorded beside a figure: the model and its revision."""
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """float32 [n, d], one finite row for each text, also for an empty one."""
@@ -38,7 +38,7 @@ class Tagger(Protocol):
 
     @property
     def name(self) -> str:
-        """What is recorded beside a figure: the tagger and its version."""
+        """Identity that is recorded beside a figure: the tagger and its version."""
 
     def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[Entity]]:
         """The mentions in each text, in their order."""

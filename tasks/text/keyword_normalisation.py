@@ -22,7 +22,7 @@ _EDGES = " -'’./_&,;:!?\"`*"
 
 
 def normalise_keyword(raw: str) -> str | None:
-    """The one spelling of a keyword; None for what cannot be one.
+    """Return the one spelling of a keyword; None for a string that cannot be one.
 
     NFC, lower case, single spaces, no punctuation around it. A keyword has at most LONGEST characters, at least two
     of them or one ideograph, a word with a letter that is neither a stop word nor vague, and no sign beside letters,
@@ -38,38 +38,38 @@ def normalise_keyword(raw: str) -> str | None:
 
 
 def normalise_keywords(raw: tuple[str, ...], most: int) -> tuple[str, ...]:
-    """The first `most` different keywords of these, in their order."""
-    found = dict.fromkeys(keyword for one in raw if (keyword := normalise_keyword(one)) is not None)
-    return tuple(found)[:most]
+    """Return the first `most` different keywords of these, in their order."""
+    keywords = dict.fromkeys(keyword for candidate in raw if (keyword := normalise_keyword(candidate)) is not None)
+    return tuple(keywords)[:most]
 
 
 def tokens_of(text: str) -> Counter[str]:
-    """How often each single word that could be a keyword is in a text.
+    """Count in a text each single word that could be a keyword.
 
     A word is a run of letters, digits and underscores, so a language that writes no spaces has whole clauses for
     words, and those that are longer than a keyword are none.
     """
-    found = Counter[str]()
+    counts = Counter[str]()
     for word, count in Counter(plain_words(text)).items():
         plain = word.isascii() and word.isalpha() and 1 < len(word) <= LONGEST  # most are, and no more is to be asked
         token = (word if word not in _SILENT else None) if plain else normalise_keyword(word)
         if token is not None:
-            found[token] += count
-    return found
+            counts[token] += count
+    return counts
 
 
 def roots(text: str) -> frozenset[str]:
-    """The words of a text without stop words and without a plural's ending, by which near keywords are told."""
+    """Return the words of a text without stop words and plural endings; `near` compares them."""
     return frozenset(_singular(word) for word in set(plain_words(text)) - STOP_WORDS)
 
 
 def near(keyword: str, public: Iterable[frozenset[str]]) -> bool:
-    """Whether a keyword says no more than one of these public ones, given by their roots, already does.
+    """Return whether a keyword says no more than one of these public ones, given by their roots, already does.
 
     It does if it has all their words: `python decorators` is near `python`, and `python` is not near `python courses`.
     """
     own = roots(keyword)
-    return any(one <= own for one in public)
+    return any(root_set <= own for root_set in public)
 
 
 def _says_something(word: str) -> bool:

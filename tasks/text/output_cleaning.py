@@ -44,7 +44,7 @@ def first_words(text: str, most: int) -> str:
 
 
 def _ended(words: list[str]) -> str:
-    """What is left of a line that was cut, without words that cannot stand last."""
+    """Return a cut line without words that cannot stand last."""
     while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
         words = words[:-1]
     return " ".join(words).rstrip(" ,;:-")
@@ -57,18 +57,18 @@ def sentences(text: str, most: int) -> str:
 
 
 def is_rambling(text: str) -> bool:
-    """Whether a line goes round in circles: half of its words, or more, are there already."""
+    """Return whether a line repeats itself: half of its words, or more, are there already."""
     words = plain_words(text)
     return len(set(words)) <= _FEWEST_DIFFERENT * len(words)
 
 
 def has_content_word(name: str) -> bool:
-    """Whether a name has a word with a letter that is no stop word."""
+    """Return whether a name has a word with a letter that is no stop word."""
     return any(word not in STOP_WORDS and any(map(str.isalpha, word)) for word in plain_words(name))
 
 
 def count_mentioned(text: str, lines: Iterable[str]) -> int:
-    """How many of `lines` have a word of which `text` speaks.
+    """Return how many of `lines` have a word of which `text` speaks.
 
     A word is spoken of if a word of the text begins with its first four letters, so that `recipe` and `recipes` are
     alike; in scripts without spaces, wherever they stand. Stop words do not count.
@@ -78,7 +78,7 @@ def count_mentioned(text: str, lines: Iterable[str]) -> int:
 
 
 def is_repetitive(name: str) -> bool:
-    """Whether a name says two words twice, or one three times; stop words do not count."""
+    """Return whether a name says two words twice, or one three times; stop words do not count."""
     words = _telling(name)
     return len(words) - len(set(words)) >= _MOST_REPEATED
 

@@ -26,7 +26,7 @@ def key_phrases(text: str) -> list[str]:
 
 
 def phrase_scores(text: str) -> dict[Phrase, float]:
-    """What each different candidate is worth."""
+    """Return the score of each different candidate."""
     candidates = list(_candidates(text))
     frequency, degree = Counter[str](), Counter[str]()
     for phrase in candidates:

@@ -37,12 +37,12 @@ class CandidateSet:
 
     @classmethod
     def of(cls, step: Step, top_k: int | None, draw: TokenMechanism) -> "CandidateSet":
-        """Top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
-        found = utility_scores.candidates(step.public, top_k, draw)
-        return cls(found, found.of_public(step.public), step.public.shape[1])
+        """Return the top-k+ of `draw` (PRIVACY §4.1): None, 0, or k of at least V, is the whole vocabulary."""
+        candidates = utility_scores.candidates(step.public, top_k, draw)
+        return cls(candidates, candidates.of_public(step.public), step.public.shape[1])
 
     def rows(self, step: Step) -> RowLogits:
-        """The candidates' logits in every row; the draw must have been admitted."""
+        """Return the candidates' logits in every row; the draw must have been admitted."""
         whole = self.found.tokens.shape[1] == self.vocabulary
         rows = step.private(None if whole else self.found.tokens)
         values, generation = rows.values[rows.valid], rows.generation[rows.valid]
@@ -51,13 +51,13 @@ class CandidateSet:
         return RowLogits(values, generation, torch.ones_like(generation, dtype=torch.bool))
 
     def part(self, some: Sequence[int]) -> "CandidateSet":
-        """The choice of some of the generations alone, by live index."""
+        """Return the candidates of some of the generations, by live index."""
         chosen = list(some)
         found = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
         return CandidateSet(found, self.public[chosen], self.vocabulary)
 
     def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
-        """Exact sums of what each row contributes: -> int64 [L, K]."""
+        """Return exact sums of what each row contributes: -> int64 [L, K]."""
         total = torch.zeros_like(self.found.tokens)
         height = max(1, LOGITS_AT_ONCE // total.shape[1])
         for start in range(0, len(rows.values), height):
@@ -67,5 +67,5 @@ class CandidateSet:
         return total
 
     def sums_over_allowed(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """`sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
+        """Return `sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
         return self.sums(rows, lambda logits, generation: contribution(logits, self.found.allowed[generation]))

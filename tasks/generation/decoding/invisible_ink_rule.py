@@ -84,7 +84,7 @@ class InvisibleInkRule:
             tally.from_expansion += beyond
 
     def _outside(self, public: Tensor, chosen: Tensor, tokens: list[int]) -> list[bool]:
-        """Whether each token is below the k-th largest public logit."""
+        """Return whether each token is below the k-th largest public logit."""
         if not self.top_k or self.top_k > chosen.shape[1] or self.top_k >= public.shape[1]:
             return [False] * len(tokens)  # the whole vocabulary, or a constraint that leaves fewer than k
         drawn = public.gather(1, torch.tensor(tokens, device=public.device)[:, None])[:, 0]

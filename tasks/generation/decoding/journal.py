@@ -33,7 +33,7 @@ _DIGEST = 64
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What the attempts that a run goes on from have done; nothing for one that begins.
+    """The results of the attempts that a run resumes; empty for a first attempt.
 
     Attributes:
         released: what was released before the first draw.
@@ -52,7 +52,7 @@ class ResumeState:
 
 @dataclass
 class Contents:
-    """What a journal says.
+    """The content of a journal.
 
     Attributes:
         request: digest of the approved request.
@@ -312,7 +312,7 @@ class Journal:
 
 
 class JournalUnfit(Refused):
-    """What an interrupted run has left cannot be gone on from."""
+    """The journal of an interrupted run cannot be resumed."""
 
     def __init__(self, request_id: int, reason: str) -> None:
         super().__init__(

@@ -44,7 +44,7 @@ def _absent(*_: object) -> Any:
 
 @dataclass(frozen=True)
 class Step:
-    """What a rule sees at one step; everything in the order of `numbers`, L live generations.
+    """The input of a rule at one step; everything in the order of `numbers`, L live generations.
 
     Attributes:
         numbers: which generations draw, from 0 in the public order of the release.
@@ -97,11 +97,11 @@ class Constraint(Protocol):
         """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
 
     def choices(self, drawn: Sequence[int]) -> int:
-        """How many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
+        """Return how many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
 
 
 class BudgetMeter(Protocol):
-    """What stands between a rule and the budget."""
+    """Interface that admits each draw of a rule against the budget."""
 
     @property
     def lost(self) -> int:
@@ -284,7 +284,7 @@ class _Loop:
         return [token if one else None for token, one in zip(only, (allowed.sum(1) == 1).tolist(), strict=True)]
 
     def _ended(self, number: int, drawn: Sequence[int]) -> bool:
-        """Whether this is a whole text; if so it is kept."""
+        """Return whether this is a whole text; a whole one is kept."""
         complete = bool(drawn) and drawn[-1] in self.model.stop_tokens
         if not complete and len(drawn) < self.most:
             return False
@@ -324,7 +324,7 @@ class DrawReady(Protocol):
 
 @dataclass(frozen=True)
 class DecodingSpec:
-    """How the texts of a release are drawn; no private text is in it.
+    """Specification of how the texts of a release are drawn; no private text is in it.
 
     Attributes:
         sizes: public sizes that hold for every text.

@@ -21,7 +21,7 @@ from tasks.values.generated import GeneratedText
 
 @dataclass(frozen=True)
 class PublicSampling:
-    """How public texts are drawn: the exact softmax of the candidates at a temperature."""
+    """Sampling of public texts: the exact softmax of the candidates at a temperature."""
 
     max_new_tokens: int
     temperature: ExactDecimal
@@ -47,7 +47,7 @@ def draw_public_texts(
 
 
 def text_backend(bench: RunContext) -> TextBackend:
-    """Who writes texts from public prompts: the external model, or the engine."""
+    """Return the writer of texts from public prompts: the external model, or the engine."""
     return bench.outside or LocalBackend(bench.engine.model, partial(_from_public_prompts, bench))
 
 

@@ -40,7 +40,7 @@ class ReleaseSteps:
         prepare: Callable[[], Prepared],
         draw: Callable[[Prepared], Json],
     ) -> Json:
-        """What a step releases: by an earlier attempt that was paid for, or now.
+        """Return the value that a step releases: by an earlier attempt that was paid for, or now.
 
         Args:
             name: of the step, one for each release.
@@ -68,7 +68,7 @@ class ReleaseSteps:
         return result
 
     def _followed(self, sequences: Sequence[int]) -> bool:
-        """Whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.
+        """Return whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.
 
         A mechanism is armed when what all before it have released is on disk. So a journal that does not know the step
         was put back, say from a backup, beside a ledger that was not.

@@ -33,7 +33,7 @@ TENTHS = 10
 
 
 class Workers(Protocol):
-    """Who draws in place of the run's own process."""
+    """Workers that draw in place of the run's own process."""
 
     @property
     def load(self) -> "Callable[[str], LanguageModel]":
@@ -59,7 +59,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a running generation works with.
+    """The resources of a running generation.
 
     Attributes:
         engine: the model of this machine; of a release with an external model there is none, and whoever asks for it

@@ -114,7 +114,7 @@ class Writer:
 def answers(
     write: Write, rounds: Sequence[Sequence[str]], schema: Schema, read: Callable[[int, Record], Read | None]
 ) -> list[Read | None]:
-    """What `read` makes of the model's answers; what it makes nothing of is asked for in the next round.
+    """Return what `read` makes of the model's answers; answers of no use are requested again in the next round.
 
     Args:
         rounds: prompts about the same matters in the same order, worded differently in each round.
@@ -123,19 +123,19 @@ def answers(
     Returns:
         for each matter the first answer that is of use; None where no round had one.
     """
-    found: dict[int, Read] = {}
+    first_useful: dict[int, Read] = {}
     for prompts in rounds:
-        missing = [number for number in range(len(prompts)) if number not in found]
+        missing = [number for number in range(len(prompts)) if number not in first_useful]
         records = write([prompts[number] for number in missing], schema) if missing else []
         for number, record in zip(missing, records, strict=True):
             if (answer := read(number, record)) is not None:
-                found[number] = answer
-    return [found.get(number) for number in range(len(rounds[0]))]
+                first_useful[number] = answer
+    return [first_useful.get(number) for number in range(len(rounds[0]))]
 
 
 def _record(text: str) -> Record:
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

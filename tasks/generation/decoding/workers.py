@@ -49,7 +49,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True)
 class _Ready:
-    """What a worker is, before it is told anything."""
+    """Environment and memory of a worker, sent before it receives its share."""
 
     kit: WorkerEnvironment
     room: MemoryShare
@@ -57,7 +57,7 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one worker draws; no text of anybody is in it."""
+    """One worker's share of the texts to draw; it holds no private text."""
 
     drawing: DecodingSpec
     numbers: range
@@ -68,37 +68,37 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Open:
-    """The device keeps rows apart and has memory: what is drawn may be paid for."""
+    """A report that the device keeps rows apart and has memory, so draws may be paid for."""
 
 
 @dataclass(frozen=True)
 class _Ask:
-    """May this draw be made?"""
+    """A request for leave to make this draw."""
 
     draw: int
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What a step has drawn."""
+    """The tokens that a step has drawn."""
 
     drawn: Drawn
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """How many tokens are behind a worker."""
+    """The number of tokens that a worker has drawn."""
 
     done: int
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers draw, and where.
+    """The workers of a release: how many draw, and where.
 
     Attributes:
         load: loads the model on a device, in the worker.
-        places: one for each worker.
+        places: device and memory of each worker.
         runner: starts them.
     """
 
@@ -122,67 +122,71 @@ class Workers:
             return cls(load, (WorkerSpec(device, asked_memory()),) * count, runner)
         devices = devices_for(device, count)
         threads = max(1, use_threads() // count)
-        places = (WorkerSpec(str(each), memory_budget(each) // devices.count(each), threads) for each in devices)
+        places = (WorkerSpec(str(place), memory_budget(place) // devices.count(place), threads) for place in devices)
         return cls(load, tuple(places), runner)
 
     @contextmanager
     def ready(
         self, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int, model: LanguageModel
     ) -> Iterator[DrawReady]:
-        """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
+        """Yield workers whose devices have passed every check of the run; they live as long as the block.
 
         Args:
             model: the run's own; a worker must have the same.
 
         Raises:
-            WorkerDied: one ended without a word.
+            WorkerDied: a worker ended without an error.
             WorkerDiffers: one has other code, another library or another model.
-            AlmonerError: whatever a worker was refused; the others are ended. Nothing was armed for it.
+            AlmonerError: the refusal that a worker met; the others are ended. Nothing was armed for it.
         """
         places, elsewhere = self.places[:count], self.runner.elsewhere
         numbers = [range(first, count, len(places)) for first in range(len(places))]
-        with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as crew:
-            own, hands = kit_of(model, elsewhere), crew.receive_all()
-            for each in hands:
-                own.require_same(each.kit)
-            rooms = [each.room for each in hands]
+        with self.runner.start([partial(_draw, self.load, place, elsewhere) for place in places]) as pool:
+            own, hands = kit_of(model, elsewhere), pool.receive_all()
+            for worker_ready in hands:
+                own.require_same(worker_ready.kit)
+            rooms = [worker_ready.room for worker_ready in hands]
             rooms = shared(rooms) if elsewhere else rooms
             for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
-                crew.reply(worker, _Share(drawing, some, _part(earlier, some), lost, room))
-            crew.receive_all()
-            yield partial(_drawn_by, crew, numbers)
+                pool.reply(worker, _Share(drawing, some, _part(earlier, some), lost, room))
+            pool.receive_all()
+            yield partial(_drawn_by, pool, numbers)
 
 
 def _drawn_by(
-    crew: WorkerPool,
+    pool: WorkerPool,
     numbers: Sequence[range],
     jobs: Iterable[GenerationJob],
     meter: DrawMeter,
     keep: Callable[[Drawn], None],
     progress: Callable[[int], None],
 ) -> list[GeneratedText]:
-    """All texts, in the order of their jobs."""
+    """Return all texts, in the order of their jobs."""
     count = sum(map(len, numbers))
     every = [job for job, _ in zip(jobs, range(count), strict=False)]
     for worker, some in enumerate(numbers):
-        crew.reply(worker, tuple(every[number] for number in some))
-    found = crew.serve(_Serving(meter, keep, progress).answer)
-    texts = {n: text for some, drawn in zip(numbers, found, strict=True) for n, text in zip(some, drawn, strict=True)}
+        pool.reply(worker, tuple(every[number] for number in some))
+    texts_of_workers = pool.serve(_Serving(meter, keep, progress).answer)
+    texts = {
+        n: text
+        for some, drawn in zip(numbers, texts_of_workers, strict=True)
+        for n, text in zip(some, drawn, strict=True)
+    }
     return [texts[number] for number in range(count)]
 
 
 @dataclass
 class _Serving:
-    """The run's side of what workers ask while they draw."""
+    """The run's answers to requests of workers while they draw."""
 
     meter: DrawMeter
     keep: Callable[[Drawn], None]
     progress: Callable[[int], None]
     done: dict[int, int] = field(default_factory=dict)
 
-    def answer(self, worker: int, said: object) -> None:
-        """Answer when it is armed, or written down."""
-        match said:
+    def answer(self, worker: int, request: object) -> None:
+        """Return when the draw is armed, or the step is written down."""
+        match request:
             case _Ask(draw):
                 self.meter.admit(draw)
             case _Step(drawn):
@@ -195,14 +199,14 @@ class _Serving:
 
 
 class _AskingMeter:
-    """A worker's meter: asks the run for what it does not know to be armed. Implements `loop.BudgetMeter`."""
+    """A worker's meter, which asks the run for draws not known to be armed. Implements `loop.BudgetMeter`."""
 
     def __init__(self, line: Channel, lost: int) -> None:
         self._line, self.lost = line, lost
         self._admitted = -1
 
     def admit(self, draw: int) -> None:
-        """Return when it is armed; if it may not be, nobody answers."""
+        """Return when the draw is armed; a refused draw gets no reply."""
         if draw > self._admitted:
             self._line.request(_Ask(draw))
             self._admitted = draw
@@ -211,7 +215,7 @@ class _AskingMeter:
 def _draw(
     load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool, line: Channel
 ) -> list[GeneratedText]:
-    """A worker's body."""
+    """Draw the texts of one worker's share, in the worker."""
     device = settle(place.device, place.threads, elsewhere)
     model = load(device)
     room = room_here(device, place.memory, place.threads)
@@ -235,7 +239,7 @@ def _draw(
 
 
 def kit_of(model: LanguageModel, elsewhere: bool) -> WorkerEnvironment:
-    """What a process computes with that has loaded this model."""
+    """Return the environment of a process that has loaded this model."""
     return WorkerEnvironment.here((model.digest, model.precision), str(model.device), elsewhere)
 
 

@@ -61,39 +61,39 @@ class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
         """
         if ask.governed:
             raise GuaranteeDependsOnData(self.name)
-        wanted, _ = self._asked(ask.parameters, ask.blocks)
-        if not (wanted.batches or ask.population):
+        settings, _ = self._settings_and_layout(ask.parameters, ask.blocks)
+        if not (settings.batches or ask.population):
             raise BatchesNotDeclared(self.name)
         return super().plan(ask)
 
-    def calibrate(self, rho: int, wanted: AdaPMixedParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: AdaPMixedParameters) -> CalibratedMechanisms:
         """One run that charges nothing, as every run is recorded."""
         facts = {
-            "tokens per text": str(wanted.max_new_tokens),
-            "top k": top_k_text(wanted.top_k),
-            "Renyi order": format_decimal(wanted.order),
-            "radius of a row": format_decimal(wanted.radius),
-            "weight of rows in the screening": format_decimal(wanted.screening_weight),
-            "noise of the screening": format_decimal(wanted.screening_noise),
-            "threshold of the screening": format_decimal(wanted.screening_threshold),
+            "tokens per text": str(settings.max_new_tokens),
+            "top k": top_k_text(settings.top_k),
+            "Renyi order": format_decimal(settings.order),
+            "radius of a row": format_decimal(settings.radius),
+            "weight of rows in the screening": format_decimal(settings.screening_weight),
+            "noise of the screening": format_decimal(settings.screening_noise),
+            "threshold of the screening": format_decimal(settings.screening_threshold),
         }
         return CalibratedMechanisms((uncharged(self.name),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: AdaPMixedParameters, meter: "BudgetMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], settings: AdaPMixedParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """A mixture for each token."""
         from tasks.generation.private_decoding.adapmixed_rule import AdaPMixedRule
 
         return AdaPMixedRule(
-            temperature=float(wanted.temperature),
-            references=wanted.references,
-            top_k=wanted.top_k,
-            order=float(wanted.order),
-            radius=float(wanted.radius),
-            weight=float(wanted.screening_weight),
-            noise=float(wanted.screening_noise),
-            threshold=float(wanted.screening_threshold),
+            temperature=float(settings.temperature),
+            references=settings.references,
+            top_k=settings.top_k,
+            order=float(settings.order),
+            radius=float(settings.radius),
+            weight=float(settings.screening_weight),
+            noise=float(settings.screening_noise),
+            threshold=float(settings.screening_threshold),
             rng=rng,
         )
 

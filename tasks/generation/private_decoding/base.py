@@ -70,7 +70,7 @@ class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParam
 
 @dataclass(frozen=True)
 class CalibratedMechanisms:
-    """What a system's budget buys.
+    """The mechanisms that a system's budget pays for.
 
     Attributes:
         events: the mechanisms, invoked equally often; an instalment of one is armed together with the same of all.
@@ -93,7 +93,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
     charges = True
 
     @abstractmethod
-    def calibrate(self, rho: int, wanted: Parameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: Parameters) -> CalibratedMechanisms:
         """The mechanisms that cost at most `rho` (units of 1e-12) together.
 
         Raises:
@@ -111,30 +111,30 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             BudgetTooSmall: it affords nothing, or no share for the count.
             BlockWithoutSample: fewer samples than blocks.
         """
-        wanted, layout = self._asked(ask.parameters, ask.blocks)
+        settings, layout = self._settings_and_layout(ask.parameters, ask.blocks)
         amount = ask.amount or Amount()
-        count = None if wanted.batches or wanted.groups or ask.population else _count(amount, wanted)
+        count = None if settings.batches or settings.groups or ask.population else _count(amount, settings)
         counting = [InvocationPlan(count.event(), (count.loss(),))] if count else []
         paid = count.loss() if count else Amount()
-        bought = self.calibrate(amount.rho - paid.rho, wanted)
-        size = wanted.instalment * wanted.groups_per_unit
+        bought = self.calibrate(amount.rho - paid.rho, settings)
+        size = settings.instalment * settings.groups_per_unit
         drawing = [InvocationPlan(event, instalments(event, size)) for event in bought.events]
         return Plan(
             invocations=(*counting, *drawing),
             blocks=tuple(range(ask.blocks)),
-            samples=wanted.samples,
-            facts={**_facts(wanted), **bought.facts, **_split_facts(wanted, ask, layout, count)},
-            rows=_expected_rows(wanted, ask, layout),
-            steps=wanted.max_new_tokens,
-            prompt_tokens=wanted.max_reference_tokens,
-            texts_per_unit=wanted.groups_per_unit,
+            samples=settings.samples,
+            facts={**_facts(settings), **bought.facts, **_split_facts(settings, ask, layout, count)},
+            rows=_expected_rows(settings, ask, layout),
+            steps=settings.max_new_tokens,
+            prompt_tokens=settings.max_reference_tokens,
+            texts_per_unit=settings.groups_per_unit,
         )
 
-    def _asked(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
+    def _settings_and_layout(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
         if not isinstance(parameters, self.parameters):
             raise TypeError(f"parameters of {type(self).__name__} are needed, not {type(parameters).__name__}")
-        wanted: Parameters = parameters  # type: ignore[assignment]
-        return wanted, layout_of(wanted, wanted.samples, blocks)
+        settings: Parameters = parameters  # type: ignore[assignment]
+        return settings, layout_of(settings, settings.samples, blocks)
 
 
 class PrivateDecodingSystem(ChargedSystem[Parameters]):
@@ -145,7 +145,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
 
     @abstractmethod
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: Parameters, meter: "BudgetMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], settings: Parameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
 
@@ -166,26 +166,28 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         from tasks.generation.decoding.generate import open_decoder
         from tasks.generation.decoding.loop import DecodingSpec
 
-        wanted, layout = self._asked(parameters, len(plan.blocks))
+        settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
-        prompts = _Prompts.of(wanted, bench, lost if self.every_token_is_a_draw else 0)
-        if wanted.names:
+        prompts = _Prompts.of(settings, bench, lost if self.every_token_is_a_draw else 0)
+        if settings.names:
             bench.corpus.require_labels()
         first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
         events = [invocation.event for invocation in plan.invocations[first:]]
-        drawing = DecodingSpec(prompts.sizes, partial(self.rule, events, wanted, rng=bench.rng), prompts.constraint)
+        drawing = DecodingSpec(prompts.sizes, partial(self.rule, events, settings, rng=bench.rng), prompts.constraint)
         with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
-                released = _numbers(plan, wanted, layout, bench)
+                released = _numbers(plan, settings, layout, bench)
                 bench.journal.begin(first, released)
-            jobs = prompts.jobs(wanted, bench, _Split(int(released["batches_per_block"]), sources))
-            texts = draw_texts(jobs, _paid_meter(plan, first, wanted, bench, lost))
-        labelled = with_labels(texts, layout.labels_of_texts(wanted.names))
+            jobs = prompts.jobs(settings, bench, _Split(int(released["batches_per_block"]), sources))
+            texts = draw_texts(jobs, _paid_meter(plan, first, settings, bench, lost))
+        labelled = with_labels(texts, layout.labels_of_texts(settings.names))
         return Generated(labelled, {**released, **self.figures(texts)})
 
 
-def _paid_meter(plan: Plan, first: int, wanted: PrivateDecodingParameters, bench: RunContext, lost: int) -> "DrawMeter":
+def _paid_meter(
+    plan: Plan, first: int, settings: PrivateDecodingParameters, bench: RunContext, lost: int
+) -> "DrawMeter":
     """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
     from tasks.generation.decoding.loop import DrawMeter
 
@@ -193,8 +195,8 @@ def _paid_meter(plan: Plan, first: int, wanted: PrivateDecodingParameters, bench
         for sequence in range(first, len(plan.invocations)):
             bench.arm(sequence, instalment)
 
-    draws = plan.invocations[first].event.count // wanted.groups_per_unit
-    meter = DrawMeter(wanted.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
+    draws = plan.invocations[first].event.count // settings.groups_per_unit
+    meter = DrawMeter(settings.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
     meter.admit(0)  # paid before the first private byte is read
     return meter
 
@@ -221,43 +223,43 @@ class _Prompts:
     constraint: "Constraint | None"
 
     @classmethod
-    def of(cls, wanted: PrivateDecodingParameters, bench: RunContext, lost: int) -> "_Prompts":
+    def of(cls, settings: PrivateDecodingParameters, bench: RunContext, lost: int) -> "_Prompts":
         """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.inference.engine.shapes import Sizes
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
         model = bench.engine.model
-        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in wanted.shown or (None,))
+        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))
         public, private = zip(*pieces, strict=True)
         # A form's constraint shortens slots by what is lost; every other text is as much shorter.
-        length = wanted.max_new_tokens - (lost if wanted.form is None else 0)
-        sizes = Sizes.of(public, private, wanted.max_reference_tokens, length, wanted.references)
+        length = settings.max_new_tokens - (lost if settings.form is None else 0)
+        sizes = Sizes.of(public, private, settings.max_reference_tokens, length, settings.references)
         sizes.check_fits(model)
-        return cls(pieces, sizes, constraint_for(wanted, model, wanted.max_new_tokens, lost))
+        return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))
 
-    def jobs(self, wanted: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
+    def jobs(self, settings: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
         """One job for each text; the units of all of them are read here, once, when the first is asked for."""
         from tasks.generation.decoding.loop import GenerationJob
 
         tokenizer = bench.engine.model.tokenizer
 
         def tokens(unit: UnitDocuments) -> tuple[int, ...]:
-            return reference_tokens(tokenizer, unit.text, wanted.max_reference_tokens)
+            return reference_tokens(tokenizer, unit.text, settings.max_reference_tokens)
 
-        units = rows_of(split.sources, split.per_block, wanted, bench)
+        units = rows_of(split.sources, split.per_block, settings, bench)
         for source, members in zip(split.sources, units, strict=True):
             public, private = self.pieces[source[0][1]]
             yield GenerationJob(public, private, tuple(map(tokens, members)))
 
 
 def rows_of(
-    sources: Sequence[Sequence[Place]], per_block: int, wanted: PartParameters, bench: RunContext
+    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
 ) -> Iterator[list[UnitDocuments]]:
     """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
     batches = bench.corpus.batches(
-        bench.scheme, bench.scheme_id, per_block, places, wanted.names, wanted.groups_per_unit
+        bench.scheme, bench.scheme_id, per_block, places, settings.names, settings.groups_per_unit
     )
     for source in sources:
         yield [unit for place in source for unit in batches[place]]
@@ -276,16 +278,16 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
 
 
 def top_k_text(top_k: int) -> str:
-    """How a number of candidates is shown."""
+    """Return a number of candidates as text for people."""
     return str(top_k or "whole vocabulary")
 
 
-def _numbers(plan: Plan, wanted: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
-    """How many batches a block has: as planned, or from a count that is drawn here."""
+def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
+    """Return the number of batches of a block: as planned, or from a count that is drawn here."""
     if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
         return {"batches_per_block": plan.facts["batches per block"]}
     units = _counted(plan, bench)
-    per_block = layout.per_block(units, wanted.references)
+    per_block = layout.per_block(units, settings.references)
     return {"noisy_population": str(units), "batches_per_block": str(per_block)}
 
 
@@ -295,39 +297,41 @@ def _counted(plan: Plan, bench: RunContext) -> int:
     return count.draw(bench.corpus.unit_count(), bench.rng)
 
 
-def _count(amount: Amount, wanted: PrivateDecodingParameters) -> NoisyCount:
+def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
     if amount.rho < COUNT_SHARE:
-        raise BudgetTooSmall(wanted.max_new_tokens, wanted.references)
+        raise BudgetTooSmall(settings.max_new_tokens, settings.references)
     return calibrate_count(amount.rho // COUNT_SHARE)
 
 
-def _expected_rows(wanted: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
+def _expected_rows(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
     """Public rows and references in one step; with a declared population, its share of the batches that are read."""
-    if ask.population and not wanted.groups and (wanted.batches or layout.most_in_a_block):
-        per_block = max(wanted.batches or layout.per_block(ask.population, wanted.references), layout.most_in_a_block)
-        return wanted.samples + round(ask.population * wanted.samples / (layout.cells * per_block))
-    return wanted.samples * (1 + wanted.references)
+    if ask.population and not settings.groups and (settings.batches or layout.most_in_a_block):
+        per_block = max(
+            settings.batches or layout.per_block(ask.population, settings.references), layout.most_in_a_block
+        )
+        return settings.samples + round(ask.population * settings.samples / (layout.cells * per_block))
+    return settings.samples * (1 + settings.references)
 
 
-def _facts(wanted: PrivateDecodingParameters) -> dict[str, str]:
+def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
     return {
-        **part_facts(wanted),
-        **constraint_facts(wanted),
-        **form_facts(wanted),
-        **precision_facts(wanted),
-        "samples": str(wanted.samples),
-        "references B": str(wanted.references),
-        "temperature": format_decimal(wanted.temperature),
-        "reference tokens": str(wanted.max_reference_tokens),
-        "draws per instalment": str(wanted.instalment),
+        **part_facts(settings),
+        **constraint_facts(settings),
+        **form_facts(settings),
+        **precision_facts(settings),
+        "samples": str(settings.samples),
+        "references B": str(settings.references),
+        "temperature": format_decimal(settings.temperature),
+        "reference tokens": str(settings.max_reference_tokens),
+        "draws per instalment": str(settings.instalment),
     }
 
 
 def _split_facts(
-    wanted: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
+    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
 ) -> dict[str, str]:
     if count:
         sigma = format(decimal_above(count.sigma, 1), "f")
         return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}
-    declared = wanted.batches or layout.per_block(ask.population or 0, wanted.references)
+    declared = settings.batches or layout.per_block(ask.population or 0, settings.references)
     return {"batches per block": str(max(declared, layout.most_in_a_block))}

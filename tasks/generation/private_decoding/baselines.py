@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 
-    What a baseline does not use comes last. Where it is written it is part of the stored request like anything else.
+    Parameters that a baseline does not use come last. Written ones are part of the stored request like anything else.
     """
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -62,7 +62,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
 
 
 class _Baseline(GeneratorDefaults):
-    """What both say of themselves."""
+    """Properties that the two baselines share."""
 
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
@@ -75,18 +75,18 @@ class PublicOnly(_Baseline):
     name = "public_only"
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """A plan that charges nothing."""
+        """Return a plan that charges nothing."""
         return _plan(ask, uncharged(self.name))
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw from the public logits alone."""
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
-        wanted = _asked(parameters)
-        prompts = {label: public for label, (public, _) in _prompts(wanted, bench).items()}
-        labels = layout_of(wanted, wanted.samples, len(plan.blocks)).labels_of_texts(wanted.names)
-        constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        return _generate(wanted, [list(prompts[label].tokens) for label in labels], labels, bench, constraint)
+        settings = _typed_parameters(parameters)
+        prompts = {label: public for label, (public, _) in _prompts(settings, bench).items()}
+        labels = layout_of(settings, settings.samples, len(plan.blocks)).labels_of_texts(settings.names)
+        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
+        return _generate(settings, [list(prompts[label].tokens) for label in labels], labels, bench, constraint)
 
 
 class NonPrivate(_Baseline):
@@ -98,7 +98,7 @@ class NonPrivate(_Baseline):
     name = "non_private"
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """A plan without any guarantee.
+        """Return a plan without any guarantee.
 
         Raises:
             NotForGovernedData: the dataset is not marked public.
@@ -110,44 +110,44 @@ class NonPrivate(_Baseline):
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
         """Draw each text from the model that has read its document or documents, of its label or group if it has one.
 
-        A corpus with fewer documents makes fewer texts, and a group without any has none. Since nothing is claimed, it
-        is told how many documents were longer than the limit.
+        A corpus with fewer documents makes fewer texts, and a group without any has none. Since nothing is claimed, the
+        result says how many documents were longer than the limit.
 
         Raises:
             LabelsNotKept: labels or groups are declared, and the version has none; nothing was armed.
         """
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
-        wanted, tokenizer = _asked(parameters), bench.engine.model.tokenizer
-        prompts = _prompts(wanted, bench)
-        constraint = constraint_for(wanted, bench.engine.model, wanted.max_new_tokens)
-        if wanted.names:
+        settings, tokenizer = _typed_parameters(parameters), bench.engine.model.tokenizer
+        prompts = _prompts(settings, bench)
+        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
+        if settings.names:
             bench.corpus.require_labels()
         bench.arm(0, 0)
-        documents = {name: _documents(bench, name, together=bool(wanted.groups)) for name in prompts}
+        documents = {name: _documents(bench, name, together=bool(settings.groups)) for name in prompts}
         filled: list[list[int]] = []
         labels: list[str | None] = []
         cut = 0
-        for label in layout_of(wanted, wanted.samples, len(plan.blocks)).labels_of_texts(wanted.names):
+        for label in layout_of(settings, settings.samples, len(plan.blocks)).labels_of_texts(settings.names):
             if (text := next(documents[label], None)) is None:
                 continue
-            reference = reference_tokens(tokenizer, text, wanted.max_reference_tokens)
-            cut += is_cut(tokenizer, text, wanted.max_reference_tokens)
+            reference = reference_tokens(tokenizer, text, settings.max_reference_tokens)
+            cut += is_cut(tokenizer, text, settings.max_reference_tokens)
             filled.append(list(prompts[label][1].around(reference)))
             labels.append(label)
-        made = _generate(wanted, filled, labels, bench, constraint, armed=True)
-        return replace(made, released={"references_cut": str(cut)})
+        texts = _generate(settings, filled, labels, bench, constraint, armed=True)
+        return replace(texts, released={"references_cut": str(cut)})
 
 
-def _prompts(wanted: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
-    """The prompts of public and private rows for each label or group; for None where there are neither."""
+def _prompts(settings: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
+    """Return the prompts of public and private rows for each label or group; for None where there are neither."""
     tokenizer = bench.engine.model.tokenizer
-    told = zip(wanted.names, wanted.shown, strict=True) if wanted.names else [(None, None)]
-    return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in told}
+    shown_names = zip(settings.names, settings.shown, strict=True) if settings.names else [(None, None)]
+    return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in shown_names}
 
 
 def _documents(bench: RunContext, name: str | None, *, together: bool) -> Iterator[str]:
-    """What the prompts of a label or group are filled with: its documents one by one, or all of them in one."""
+    """Return the documents of a label or group, which fill its prompts: one by one, or all of them in one."""
     texts = bench.corpus.texts(name)
     if not together:
         return texts
@@ -156,7 +156,7 @@ def _documents(bench: RunContext, name: str | None, *, together: bool) -> Iterat
 
 
 def _generate(
-    wanted: BaselineParameters,
+    settings: BaselineParameters,
     prompts: list[list[int]],
     labels: Sequence[str | None],
     bench: RunContext,
@@ -168,34 +168,36 @@ def _generate(
 
     if not armed:
         bench.arm(0, 0)
-    how = PublicSampling(wanted.max_new_tokens, wanted.temperature, wanted.top_k, wanted.sampler or samplers.DEFAULT)
+    how = PublicSampling(
+        settings.max_new_tokens, settings.temperature, settings.top_k, settings.sampler or samplers.DEFAULT
+    )
     return Generated(with_labels(draw_public_texts(bench, prompts, how, constraint), labels))
 
 
-def _asked(parameters: BaseModel) -> BaselineParameters:
+def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
     if not isinstance(parameters, BaselineParameters):
         raise TypeError(f"parameters of a baseline are needed, not {type(parameters).__name__}")
     return parameters
 
 
 def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
-    wanted = _asked(ask.parameters)
-    layout_of(wanted, wanted.samples, ask.blocks)  # refuses fewer samples than blocks or labels
+    settings = _typed_parameters(ask.parameters)
+    layout_of(settings, settings.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(
         invocations=(InvocationPlan(event, (Amount(),)),),
         blocks=tuple(range(ask.blocks)),
-        samples=wanted.samples,
+        samples=settings.samples,
         facts={
-            **part_facts(wanted),
-            **constraint_facts(wanted),
-            **form_facts(wanted),
-            **precision_facts(wanted),
-            "samples": str(wanted.samples),
-            "tokens per text": str(wanted.max_new_tokens),
-            "temperature": format_decimal(wanted.temperature),
-            "top k": top_k_text(wanted.top_k),
+            **part_facts(settings),
+            **constraint_facts(settings),
+            **form_facts(settings),
+            **precision_facts(settings),
+            "samples": str(settings.samples),
+            "tokens per text": str(settings.max_new_tokens),
+            "temperature": format_decimal(settings.temperature),
+            "top k": top_k_text(settings.top_k),
         },
-        rows=wanted.samples,
-        steps=wanted.max_new_tokens,
-        prompt_tokens=wanted.max_reference_tokens,
+        rows=settings.samples,
+        steps=settings.max_new_tokens,
+        prompt_tokens=settings.max_reference_tokens,
     )

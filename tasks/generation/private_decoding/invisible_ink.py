@@ -46,31 +46,31 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
 
-    def calibrate(self, rho: int, wanted: InvisibleInkParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: InvisibleInkParameters) -> CalibratedMechanisms:
         """The largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
 
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
-        draws = wanted.draws
-        draw = samplers.calibrate(wanted.sampler, rho, draws, wanted.references, wanted.temperature)
+        draws = settings.draws
+        draw = samplers.calibrate(settings.sampler, rho, draws, settings.references, settings.temperature)
         facts = {
-            "draws per text T": str(wanted.draws_per_text),
-            "top k": top_k_text(wanted.top_k),
+            "draws per text T": str(settings.draws_per_text),
+            "top k": top_k_text(settings.top_k),
             "clip norm C": format(decimal_above(draw.clip_norm, 6), "f"),
-            "clipping": wanted.clipping.replace("_", " "),
+            "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
-            **({} if wanted.sampler == "opendp" else {"sampler": wanted.sampler}),
+            **({} if settings.sampler == "opendp" else {"sampler": settings.sampler}),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], settings: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """One draw for each token."""
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
-        return InvisibleInkRule(samplers.from_event(events[0]), wanted.top_k, wanted.clipping, rng, meter)
+        return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
         """The mean number of candidates of a draw, and the share of tokens from beyond the public top k."""

@@ -41,36 +41,36 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     name: str = "private_icl"
     parameters: type[BaseModel] = PrivateIclParameters
 
-    def calibrate(self, rho: int, wanted: PrivateIclParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: PrivateIclParameters) -> CalibratedMechanisms:
         """The largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).
 
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
         """
-        draws = wanted.draws
+        draws = settings.draws
         # (zbar + u) / 2 drawn at temperature tau is zbar + u drawn at 2 tau.
         # Rows are recentred: their best token adds c each, so the top of the scores is c above the public top.
         draw = samplers.calibrate(
-            wanted.sampler,
+            settings.sampler,
             rho,
             draws,
-            wanted.references,
-            2 * wanted.temperature,
+            settings.references,
+            2 * settings.temperature,
             head_room_nats=WHOLE_TABLE_NATS,
         )
         facts = {
-            "draws per text T": str(wanted.draws_per_text),
-            "top k": top_k_text(wanted.top_k),
+            "draws per text T": str(settings.draws_per_text),
+            "top k": top_k_text(settings.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per draw": draw.loss().rho_text,
-            "sampler": wanted.sampler,
+            "sampler": settings.sampler,
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
 
     def rule(
-        self, events: Sequence[PrivacyEvent], wanted: PrivateIclParameters, meter: "BudgetMeter", rng: RandomSource
+        self, events: Sequence[PrivacyEvent], settings: PrivateIclParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """One draw for each token."""
         from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 
-        return PrivateIclRule(samplers.from_event(events[0]), wanted.top_k, rng, meter)
+        return PrivateIclRule(samplers.from_event(events[0]), settings.top_k, rng, meter)

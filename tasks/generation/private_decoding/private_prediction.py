@@ -62,38 +62,38 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
     parameters: type[BaseModel] = PrivatePredictionParameters
     every_token_is_a_draw = False
 
-    def calibrate(self, rho: int, wanted: PrivatePredictionParameters) -> CalibratedMechanisms:
+    def calibrate(self, rho: int, settings: PrivatePredictionParameters) -> CalibratedMechanisms:
         """`test_share` of the budget for the tests of r runs, the rest for r draws: c = tau s sqrt(2 rho / r).
 
         Raises:
             BudgetTooSmall: a share affords nothing.
             TokenDrawInvalid: a temperature is out of range, that of public tokens included.
         """
-        public_sampler(wanted.public_temperature, wanted.sampler)  # refused now, not when something has been spent
-        runs, share = wanted.runs, exact(wanted.test_share)
-        tests = calibrate_tests(int(rho * share), runs, wanted.references)
+        public_sampler(settings.public_temperature, settings.sampler)  # refused now, not when something has been spent
+        runs, share = settings.runs, exact(settings.test_share)
+        tests = calibrate_tests(int(rho * share), runs, settings.references)
         left = rho - tests.event(runs).loss.rho
         draw = samplers.calibrate(
-            wanted.sampler, left, runs, wanted.references, wanted.temperature, head_room_nats=WHOLE_TABLE_NATS
+            settings.sampler, left, runs, settings.references, settings.temperature, head_room_nats=WHOLE_TABLE_NATS
         )
         facts = {
-            "tokens per text": str(wanted.max_new_tokens),
+            "tokens per text": str(settings.max_new_tokens),
             "private tokens per text r": str(runs),
-            "top k": top_k_text(wanted.top_k),
+            "top k": top_k_text(settings.top_k),
             "clip norm c": format(decimal_above(draw.clip_norm, 6), "f"),
             "rho per private token": draw.loss().rho_text,
-            "threshold theta": format_decimal(wanted.threshold),
+            "threshold theta": format_decimal(settings.threshold),
             "noise of a threshold sigma": format(decimal_above(tests.sigma, 6), "f"),
             "rho per run of tests": tests.loss().rho_text,
-            "temperature of public tokens": format_decimal(wanted.public_temperature),
-            "sampler": wanted.sampler,
+            "temperature of public tokens": format_decimal(settings.public_temperature),
+            "sampler": settings.sampler,
         }
         return CalibratedMechanisms((draw.event(runs), tests.event(runs)), facts)
 
     def rule(
         self,
         events: Sequence[PrivacyEvent],
-        wanted: PrivatePredictionParameters,
+        settings: PrivatePredictionParameters,
         meter: "BudgetMeter",
         rng: RandomSource,
     ) -> "ResumableSamplingRule":
@@ -103,16 +103,16 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
         drawn, tested = events
         return PrivatePredictionRule(
             draw=samplers.from_event(drawn),
-            public_draw=public_sampler(wanted.public_temperature, wanted.sampler),
+            public_draw=public_sampler(settings.public_temperature, settings.sampler),
             tests=SparseVector.from_event(tested),
-            threshold=exact(wanted.threshold),
+            threshold=exact(settings.threshold),
             private_tokens=drawn.count,
-            top_k=wanted.top_k,
+            top_k=settings.top_k,
             rng=rng,
             meter=meter,
         )
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
-        """How many tokens of a text were private on average: outputs of the tests."""
+        """Return how many tokens of a text were private on average: outputs of the tests."""
         mean = sum(text.facts["private_tokens"] for text in texts) / len(texts)
         return {"private_tokens_per_text": f"{mean:.2f}"}

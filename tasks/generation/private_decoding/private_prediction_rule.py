@@ -83,7 +83,7 @@ class PrivatePredictionRule:
                     step.drop_private_rows(index)
 
     def kept(self, number: int) -> Sequence[float]:
-        """How many runs have ended. The threshold of the run that goes on is not kept: see `resume`."""
+        """Return how many runs have ended. The threshold of the run that goes on is not kept: see `resume`."""
         return (self._runs[number].ended,)
 
     def resume(self, number: int, kept: Sequence[float]) -> None:

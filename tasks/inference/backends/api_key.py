@@ -14,7 +14,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,4000}", re.ASCII)
 
 
 class Key:
-    """A secret; its holder asks for it by name, and whatever prints it prints stars."""
+    """A secret that its holder reads by name; its repr shows stars."""
 
     __slots__ = ("_text",)
 
@@ -33,21 +33,21 @@ class Key:
         return f"Bearer {self._text}"
 
     def is_in(self, text: str) -> bool:
-        """Whether a text repeats it; what is so short that any text may hold it (`EMPTY`, `none`) is no secret."""
+        """Return whether a text repeats the key; one so short that any text may hold it (`EMPTY`) is no secret."""
         return len(self._text) >= SHORTEST and self._text in text
 
 
 def key_for(endpoint: Endpoint) -> Key | None:
-    """The key of an endpoint that has one, from the variable that its configuration names.
+    """Return the key of an endpoint that has one, from the variable that its configuration names.
 
     Raises:
         EndpointKeyMissing: the variable is not set, or holds something that is no key.
     """
     if endpoint.key_env is None:
         return None
-    found = os.environ.get(endpoint.key_env, "").strip()
-    if not found:
+    value = os.environ.get(endpoint.key_env, "").strip()
+    if not value:
         raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "is not set")
-    if not _KEY.fullmatch(found):
+    if not _KEY.fullmatch(value):
         raise EndpointKeyMissing(endpoint.name, endpoint.key_env, "holds spaces or characters that no key has")
-    return Key(found)
+    return Key(value)

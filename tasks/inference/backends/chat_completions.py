@@ -31,7 +31,7 @@ class HttpBackend:
     """A `TextBackend` that asks an endpoint. Its repr shows no key.
 
     Attributes:
-        answers: those that came, also to an interrupted run.
+        answers: the received ones, also those of an interrupted run.
         progress: told how many answers there are, and how many there will be.
         sleep: waits on an event for so many seconds.
     """
@@ -46,24 +46,24 @@ class HttpBackend:
 
     @classmethod
     def of(cls, endpoint: Endpoint, folder: Path | None, progress: Callable[[str, int, int], None]) -> "HttpBackend":
-        """A backend that keeps its answers in a run's private folder.
+        """Return a backend that keeps its answers in a run's private folder.
 
         Raises:
             EndpointKeyMissing: the variable that holds its key is not set.
             EndpointUnreachable: its certificates cannot be read.
-            AnswersUnwritable: what an interrupted run has left cannot be read.
+            AnswersUnwritable: the answers of an interrupted run cannot be read.
         """
-        client_for(endpoint).close()  # what is wrong with it is told before anything is spent
+        client_for(endpoint).close()  # errors of the configuration are raised before anything is spent
         pace = RateLimit(endpoint.per_minute, endpoint.tokens_per_minute)
         return cls(endpoint, key_for(endpoint), Answers(folder), pace, progress)
 
     @property
     def name(self) -> str:
-        """As records name it."""
+        """The name of the backend in a release record."""
         return f"{SEES} ({self.endpoint.revision})"
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
-        """As `TextBackend.require_ready`; who goes on and asks again has the answers on disk.
+        """As `TextBackend.require_ready`; a resumed run finds the answers on disk.
 
         Raises:
             EndpointFailed, AnswersUnwritable: as `write`.
@@ -83,8 +83,8 @@ class HttpBackend:
             self.answers.require_place()
             with client_for(self.endpoint) as client:
                 _Asking(self, client, how, len(prompts)).all([(keys[n], prompts[n]) for n in missing])
-        found = [self.answers.get(key) for key in keys]
-        return [answer for answer in found if answer is not None]
+        answers = [self.answers.get(key) for key in keys]
+        return [answer for answer in answers if answer is not None]
 
     def _question(self, prompt: str, how: Sampling) -> dict[str, Json]:
         return {
@@ -98,7 +98,7 @@ class HttpBackend:
 
 
 class _Asking:
-    """Everything that is asked in one call, several at once; the first failure stops the others."""
+    """The requests of one call, several at once; the first failure stops the others."""
 
     def __init__(self, backend: HttpBackend, client: httpx.Client, how: Sampling, total: int) -> None:
         self._backend, self._client, self._how, self._total = backend, client, how, total
@@ -110,14 +110,14 @@ class _Asking:
         Raises:
             EndpointFailed, AnswersUnwritable: the first failure, when the requests that are on their way have ended.
         """
-        known = self._total - len(missing)
-        self._backend.progress("answers", known, self._total)
+        received = self._total - len(missing)
+        self._backend.progress("answers", received, self._total)
         with ThreadPoolExecutor(self._backend.endpoint.at_once, thread_name_prefix="endpoint") as pool:
             try:
-                asked = [pool.submit(self._stopping, key, prompt) for key, prompt in missing]
-                for done, future in enumerate(as_completed(asked), 1):
+                futures = [pool.submit(self._stopping, key, prompt) for key, prompt in missing]
+                for done, future in enumerate(as_completed(futures), 1):
                     future.result()
-                    self._backend.progress("answers", known + done, self._total)
+                    self._backend.progress("answers", received + done, self._total)
             finally:
                 self._stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -130,18 +130,18 @@ class _Asking:
             raise
 
     def _one(self, key: str, prompt: str) -> None:
-        """Ask for one text until it comes, or until somebody has failed."""
-        endpoint, told = self._backend.endpoint, message(self._backend.endpoint, prompt, self._how)
+        """Request one text until it arrives or another request has failed."""
+        endpoint, request_body = self._backend.endpoint, message(self._backend.endpoint, prompt, self._how)
         tokens = self._how.max_new_tokens + len(prompt.encode()) // BYTES_OF_A_TOKEN
         for attempt in range(endpoint.attempts):
             self._wait(self._backend.pace.turn(tokens))
             if self._stop.is_set():
                 return
-            found = ask(self._client, endpoint, self._backend.key, told, self._how)
-            if isinstance(found, Completion):
-                self._backend.answers.keep(key, found)
+            outcome = ask(self._client, endpoint, self._backend.key, request_body, self._how)
+            if isinstance(outcome, Completion):
+                self._backend.answers.keep(key, outcome)
                 return
-            self._after(found, attempt)
+            self._after(outcome, attempt)
 
     def _after(self, trouble: TransportError, attempt: int) -> None:
         """Wait before the next attempt.

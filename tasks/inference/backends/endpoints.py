@@ -98,7 +98,7 @@ class Endpoint(RequestModel):
 
     @property
     def completions(self) -> str:
-        """Where texts are asked for."""
+        """The URL of the chat completions."""
         return f"{self.url}/chat/completions"
 
 

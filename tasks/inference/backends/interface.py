@@ -21,7 +21,7 @@ SEES = "external model: sees only DP outputs"
 
 @dataclass(frozen=True)
 class Sampling:
-    """How texts are drawn.
+    """Sampling parameters of texts.
 
     Attributes:
         max_new_tokens: tokens of one text at most, the end token included.

@@ -21,7 +21,7 @@ class Drawn(Protocol):
 
     @property
     def tokens(self) -> int:
-        """How many tokens it has."""
+        """The number of its tokens."""
 
     @property
     def complete(self) -> bool:
@@ -51,7 +51,7 @@ class LocalBackend:
         Raises:
             ContextTooLong, NoChatTemplate, ControlTokens: as `write`.
         """
-        self._asked(prompts, how)
+        self._prompt_tokens(prompts, how)
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """As `TextBackend.write`.
@@ -65,10 +65,10 @@ class LocalBackend:
         """
         if not prompts:
             return []
-        drawn = self.draw(self._asked(prompts, how), how)
+        drawn = self.draw(self._prompt_tokens(prompts, how), how)
         return [Completion(text.text, text.tokens, text.complete) for text in drawn]
 
-    def _asked(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
+    def _prompt_tokens(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
         """The tokens of every prompt, if they and an answer fit."""
         from tasks.inference.engine.shapes import ContextTooLong
 

@@ -38,15 +38,15 @@ HEADERS: Final = {
 Kind = Literal["unreachable", "slow", "busy", "broken", "declines", "moved", "nonsense"]
 
 HOPELESS: Final[frozenset[Kind]] = frozenset({"declines", "moved"})
-"""What another attempt would not change."""
+"""Kinds of failure that another attempt would not change."""
 
 
 @dataclass(frozen=True)
 class TransportError:
-    """Why there is no text.
+    """Reason why there is no text.
 
     Attributes:
-        reason: words of ours.
+        reason: in our own words, none of the endpoint.
         wait: seconds that the endpoint asks to be left alone; None where it says nothing.
     """
 
@@ -56,8 +56,8 @@ class TransportError:
 
 
 def message(endpoint: Endpoint, prompt: str, how: Sampling) -> dict[str, Any]:
-    """What an endpoint is told: the prompt, how to draw, and nothing else."""
-    told: dict[str, Any] = {
+    """Return the body of a request: the prompt, the sampling parameters, and nothing else."""
+    fields: dict[str, Any] = {
         "model": endpoint.model,
         "messages": [
             {"role": "system", "content": how.system or SYSTEM},
@@ -67,11 +67,11 @@ def message(endpoint: Endpoint, prompt: str, how: Sampling) -> dict[str, Any]:
         "temperature": float(how.temperature),
         "stream": False,
     }
-    return {**told, "top_k": how.top_k} if how.top_k else told
+    return {**fields, "top_k": how.top_k} if how.top_k else fields
 
 
 def client_for(endpoint: Endpoint) -> httpx.Client:
-    """A client that speaks to this endpoint alone; close it.
+    """Return a client that speaks to this endpoint alone; the caller closes it.
 
     Raises:
         EndpointUnreachable: the file with its certificates cannot be read.
@@ -96,18 +96,18 @@ def _trusted(endpoint: Endpoint) -> ssl.SSLContext:
 
 @cache
 def _certificates(file: str | None) -> ssl.SSLContext:
-    """Those of the package certifi, or those in a file; reading them takes longer than asking."""
-    made = httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
-    made.keylog_filename = None  # type: ignore[assignment]  # Python takes it from SSLKEYLOGFILE; None forgets it
-    return made
+    """Return the certificates of the package certifi, or those in a file; cached, as reading is slow."""
+    context = httpx.create_ssl_context(trust_env=False) if file is None else ssl.create_default_context(cafile=file)
+    context.keylog_filename = None  # type: ignore[assignment]  # Python takes it from SSLKEYLOGFILE; None forgets it
+    return context
 
 
 def ask(
-    client: httpx.Client, endpoint: Endpoint, key: Key | None, told: Mapping[str, Any], how: Sampling
+    client: httpx.Client, endpoint: Endpoint, key: Key | None, fields: Mapping[str, Any], how: Sampling
 ) -> Completion | TransportError:
-    """Ask once."""
+    """Send one request and return the completion or the failure."""
     headers = {**HEADERS, **({} if key is None else {"Authorization": key.header})}
-    body = json.dumps(told).encode()
+    body = json.dumps(fields).encode()
     request = client.build_request("POST", endpoint.completions, content=body, headers=headers)
     try:
         with with_deadline(time.monotonic() + endpoint.timeout), silence_log():
@@ -118,31 +118,31 @@ def ask(
         return TransportError("unreachable", _reason(problem))
     if isinstance(data, TransportError):
         return data
-    found = read_reply(data, how)
-    if isinstance(found, MalformedResponse):
-        return TransportError("nonsense", found.reason)
-    if key is not None and key.is_in(found.text):
+    completion = read_reply(data, how)
+    if isinstance(completion, MalformedResponse):
+        return TransportError("nonsense", completion.reason)
+    if key is not None and key.is_in(completion.text):
         return TransportError("nonsense", "an answer repeats the key")
-    return found
+    return completion
 
 
 def _status(response: httpx.Response) -> TransportError | None:
     code = response.status_code
     if code == httpx.codes.OK:
         return None
-    said = f"HTTP {code}"
+    reason = f"HTTP {code}"
     wait = retry_after(response.headers.get("Retry-After"))
     if 300 <= code < 400:
-        return TransportError("moved", said)
+        return TransportError("moved", reason)
     if code == httpx.codes.TOO_MANY_REQUESTS:
-        return TransportError("busy", said, wait)
+        return TransportError("busy", reason, wait)
     if code == httpx.codes.REQUEST_TIMEOUT:
-        return TransportError("slow", said, wait)
+        return TransportError("slow", reason, wait)
     if 400 <= code < 500:
-        return TransportError("declines", said)
+        return TransportError("declines", reason)
     if 500 <= code < 600:
-        return TransportError("broken", said, wait)
-    return TransportError("nonsense", said)
+        return TransportError("broken", reason, wait)
+    return TransportError("nonsense", reason)
 
 
 def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | TransportError:
@@ -165,7 +165,7 @@ def _body(response: httpx.Response, most: int) -> bytes | TransportError:
 
 
 def _reason(problem: Exception) -> str:
-    """What kind of trouble it was; the words of the problem itself may quote anything."""
+    """Return the kind of the problem in our words; its own message may quote anything."""
     if "CERTIFICATE_VERIFY_FAILED" in str(problem):
         return "its certificate is not one that is trusted"
     if isinstance(problem, httpx.ConnectError):

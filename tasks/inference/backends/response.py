@@ -25,7 +25,7 @@ _BYTES_OF_A_TOKEN = 4
 
 @dataclass(frozen=True)
 class MalformedResponse:
-    """Why an answer is none; words of ours."""
+    """Reason why a reply is malformed, in our own words."""
 
     reason: str
 
@@ -78,7 +78,7 @@ def _unfit(text: str, how: Sampling) -> str | None:
 
 
 def _tokens(answer: dict[str, Any], text: str, how: Sampling) -> int | None:
-    """As many as the endpoint has counted, or about as many; None where what it says is no number."""
+    """Return the endpoint's count of tokens, or an estimate; None where its count is no number."""
     usage = answer.get("usage")
     said = usage.get("completion_tokens") if isinstance(usage, dict) else None
     if said is None:

@@ -30,7 +30,7 @@ class Answers:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._lock = folder, threading.Lock()
-        self._asked: dict[str, int] = {}
+        self._occurrences: dict[str, int] = {}
         self._known: dict[str, Completion] = {}
         self._whole = True
         if folder is not None:
@@ -49,8 +49,8 @@ class Answers:
         """The key of a question that is asked now: of equal ones each has its own, in their order."""
         what = digest(dict(question))
         with self._lock:
-            number = self._asked.get(what, 0)
-            self._asked[what] = number + 1
+            number = self._occurrences.get(what, 0)
+            self._occurrences[what] = number + 1
         return f"{what}/{number}"
 
     def get(self, key: str) -> Completion | None:

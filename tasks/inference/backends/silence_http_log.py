@@ -28,7 +28,7 @@ def _loud(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def silence_log() -> Iterator[None]:
-    """What this thread asks by HTTP in the block is not logged."""
+    """Suppress the log of this thread's HTTP requests inside the block."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_loud)  # one that is there already is not added again
     _here.silent = True

@@ -41,12 +41,12 @@ class WeightsChanged(EnvironmentProblem):
 
 
 def models_folder() -> Path:
-    """Where models are kept."""
+    """Return the folder of the models."""
     return Path(os.environ.get("ALMONER_MODELS") or Path.home() / ".cache/almoner/models").expanduser().absolute()
 
 
 def model_folder(name: str, revision: str) -> Path:
-    """Where a model unpacked from a wheel lives."""
+    """Return the folder of a model that was unpacked from a wheel."""
     return models_folder() / f"{name}@{revision}"
 
 

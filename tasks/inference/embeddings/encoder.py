@@ -101,7 +101,7 @@ class TextEmbedder:
         return self._encode(texts, processing_kwargs={"text": fixed})
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many word pieces of each text are read, marks included; where not `shaped`, of the text alone."""
+        """Return how many word pieces of each text are read, marks included; where not `shaped`, of the text alone."""
         return [len(flags) for flags in self._marks(texts)]
 
     def pieces(self, texts: Sequence[str]) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:

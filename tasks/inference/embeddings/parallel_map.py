@@ -114,7 +114,7 @@ def _give(crew: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) 
 
 
 def _results(said: Request | Result) -> Sequence[Any]:
-    """What a worker says when it asks for more; it never ends by itself."""
+    """A worker's request for more texts; a worker never ends by itself."""
     return said.what if isinstance(said, Request) else ()
 
 

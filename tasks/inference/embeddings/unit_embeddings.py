@@ -87,7 +87,7 @@ def _places(embed: Any, length: int) -> int:
 
 
 def places_alike(embed: Any, places: int, length: int) -> bool:
-    """Whether a text has the same row, bit for bit, in any place of a pass and beside any neighbours.
+    """Return whether a text has the same row, bit for bit, in any place of a pass and beside any neighbours.
 
     Args:
         embed: a `TextEmbedder`, or what has its `rows_at`.

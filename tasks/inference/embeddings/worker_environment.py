@@ -19,7 +19,7 @@ from tasks.inference.engine.memory import memory_budget
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """What decides a result, text and chance aside.
+    """The factors that decide a result, text and chance aside.
 
     Attributes:
         model: names weights, precision and whatever else a body was made with.
@@ -36,11 +36,11 @@ class WorkerEnvironment:
     @classmethod
     def here(cls, model: Sequence[str], device: str, elsewhere: bool) -> "WorkerEnvironment":
         """This process's; whole only if a worker is `elsewhere`."""
-        made = cls(tuple(model), torch.device(device).type)
+        environment = cls(tuple(model), torch.device(device).type)
         if not elsewhere:
-            return made
+            return environment
         libraries = tuple(sorted(library_versions().items()))
-        return replace(made, code=code_digest(), libraries=libraries, python=platform.python_version())
+        return replace(environment, code=code_digest(), libraries=libraries, python=platform.python_version())
 
     def require_same(self, other: "WorkerEnvironment") -> None:
         """Say no to a worker that has anything else.
@@ -55,7 +55,7 @@ class WorkerEnvironment:
 
 @dataclass(frozen=True)
 class MemoryShare:
-    """What a worker may take of its machine.
+    """A worker's share of its machine.
 
     Attributes:
         host, device: which machine and which device.
@@ -81,7 +81,7 @@ def settle(device: str, threads: int | None, elsewhere: bool) -> str:
 
 
 def room_here(device: str, memory: int | None, threads: int | None) -> MemoryShare:
-    """What was settled for this worker; what was not, is what the machine has."""
+    """Return the share that was set for this worker; defaults are those of the machine."""
     found = memory_budget(torch.device(device)) if memory is None else memory
     return MemoryShare(socket.gethostname(), device, found, use_threads() if threads is None else threads)
 
@@ -112,7 +112,7 @@ class WorkerDiffers(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Where one worker computes.
+    """Device and limits of one worker.
 
     Attributes:
         device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.

@@ -85,7 +85,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch or Python failed for want of memory; the CPU allocator of torch says so in words only."""
+    """Return whether torch or Python failed for want of memory; the CPU allocator of torch says so in words only."""
     words = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)

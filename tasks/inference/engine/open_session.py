@@ -64,7 +64,7 @@ class SessionOpening:
             room = smaller(room)
 
     def isolated_rows(self, rows: int) -> int:
-        """How many private rows a pass may have, at most `rows`.
+        """Return how many private rows a pass may have, at most `rows`.
 
         Raises:
             RowsNotIsolated: as `room`.

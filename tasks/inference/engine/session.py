@@ -57,8 +57,8 @@ class RowHidden(RowValues):
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What private rows are asked.
+class _RowQuery:
+    """A query to the private rows.
 
     Attributes:
         width: K, how many values each row gives.
@@ -166,18 +166,18 @@ class Session:
             raise ValueError(f"candidates must be [{len(self.numbers)}, K], not {list(candidates.shape)}")
         index = self._index()
         width = self._model.vocabulary if candidates is None else candidates.shape[1]
-        asked = _Asked(
+        query = _RowQuery(
             width, lambda: self._check_scores(candidates), lambda chunk: self._scores(chunk, index, candidates)
         )
-        return RowLogits.of(*self._of_private(asked))
+        return RowLogits.of(*self._of_private(query))
 
     def private_hidden(self) -> RowHidden:
         """The last hidden state of every row of every live generation: K is D.
 
         The device was asked about every pass that makes them before it ran; nothing is computed from them here.
         """
-        asked = _Asked(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
-        return RowHidden.of(*self._of_private(asked))
+        query = _RowQuery(self._model.width, lambda: None, lambda chunk: chunk.ring.hidden)
+        return RowHidden.of(*self._of_private(query))
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Append one token to each live generation; the rows read it when logits are next asked for.
@@ -202,11 +202,11 @@ class Session:
         return self._gathered(lambda: head(self._public_part(self.numbers)))
 
     @torch.inference_mode()
-    def _of_private(self, asked: _Asked) -> tuple[Tensor, list[tuple[int, bool]]]:
+    def _of_private(self, query: _RowQuery) -> tuple[Tensor, list[tuple[int, bool]]]:
         """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
         index = self._index()
         with_rows = [number for number in self.numbers if self._generations[number].private is not None]
-        found = self._gathered(lambda: self._private_part(with_rows, asked))
+        found = self._gathered(lambda: self._private_part(with_rows, query))
         return found, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
 
     def _index(self) -> dict[int, int]:
@@ -238,18 +238,18 @@ class Session:
         hidden = torch.cat([chunk.ring.hidden for chunk in pool.chunks])
         return hidden[self._tensor([places[number, 0] for number in numbers])]
 
-    def _private_part(self, numbers: Sequence[int], asked: _Asked) -> Tensor:
+    def _private_part(self, numbers: Sequence[int], query: _RowQuery) -> Tensor:
         pool = self._private
         pool.replay()
         if arrivals := [number for number in numbers if number not in pool.members]:
             self._private_reader.read({n: self._generations[n] for n in arrivals}, pool)
         places = pool.places()
         if numbers:
-            asked.check()
+            query.check()
         keys = [key for number in numbers for key in self._generations[number].present(number)]
-        values = [asked.of(chunk) for chunk in pool.chunks]
+        values = [query.of(chunk) for chunk in pool.chunks]
         if not keys:
-            return torch.zeros((0, asked.width), device=self._model.device)
+            return torch.zeros((0, query.width), device=self._model.device)
         return torch.cat(values)[self._tensor([places[key] for key in keys])]
 
     def _scores(self, chunk: RowChunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:

@@ -127,7 +127,7 @@ def public_rows_per_chunk(places: int, device: torch.device) -> int:
 
 
 def groups_read_together(nominal_references: int, device: torch.device) -> int:
-    """How many groups of public nominal size are sorted and read in one go, where nothing of them is kept."""
+    """Return how many groups of public nominal size are sorted and read in one go, where nothing of them is kept."""
     return max(1, _rows_worth(device) // max(1, nominal_references))
 
 

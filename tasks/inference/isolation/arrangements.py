@@ -31,7 +31,7 @@ _FEW_OTHERS = 8
 
 
 def contents_of(slots: int) -> int:
-    """How many contents there are for a pass of so many rows."""
+    """Return how many contents there are for a pass of so many rows."""
     return max(slots, FEWEST)
 
 
@@ -70,7 +70,7 @@ def _piled(slots: int, others: int, chance: torch.Generator) -> Tensor:
 
 
 class FirstResults:
-    """What every content was computed to be the first time; the same must come out ever after.
+    """The first result of every content; each later result must equal it.
 
     Args:
         contents: how many there are.

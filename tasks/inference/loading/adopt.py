@@ -95,8 +95,8 @@ def _named(name: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise UnsupportedModel(name, said) from error
+        first_line = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UnsupportedModel(name, first_line) from error
 
 
 def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest: str) -> LanguageModel:

@@ -115,8 +115,8 @@ def require_supported(name: str, folder: Path) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error).strip().partition("\n")[0]
-    return said or type(error).__name__
+    first_line = str(error).strip().partition("\n")[0]
+    return first_line or type(error).__name__
 
 
 def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:

@@ -72,7 +72,7 @@ def _known(name: str) -> str | None:
 
 
 def _state(folder: Path) -> dict[str, Json]:
-    """What a finding depends on."""
+    """Return the facts on which a stored result depends."""
     seen = (folder / "config.json").stat()
     return {
         "folder": str(folder),

@@ -135,7 +135,7 @@ def require_sizes(name: str, config: Any) -> None:
 
 
 def context_of(config: Any) -> int:
-    """How many tokens of a row the engine reads: the model's positions, as far as all layers see all of them.
+    """Return how many tokens of a row the engine reads: the model's positions, as far as all layers see all of them.
 
     Below a sliding window's length, attention is full attention. Below the original length of `longrope` tables, and
     the model's own of `dynamic` ones, there is one table, whatever else is in a pass.

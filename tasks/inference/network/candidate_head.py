@@ -16,21 +16,21 @@ STEP = 256
 
 def widths(vocabulary: int) -> list[int]:
     """Every width that a part may have where fewer than `vocabulary` candidates are asked about, ascending."""
-    found, most = [STEP], -(-vocabulary // STEP) * STEP
-    while found[-1] * 2 <= most:
-        found.append(found[-1] * 2)
-    return found
+    widths, most = [STEP], -(-vocabulary // STEP) * STEP
+    while widths[-1] * 2 <= most:
+        widths.append(widths[-1] * 2)
+    return widths
 
 
 def parts(candidates: int) -> list[slice]:
     """So many candidates, filled up, cut into parts: the widest first."""
     left, start = -(-candidates // STEP), 0
-    found: list[slice] = []
+    slices: list[slice] = []
     while left:
         width = 1 << (left.bit_length() - 1)
-        found.append(slice(start, start + width * STEP))
+        slices.append(slice(start, start + width * STEP))
         left, start = left - width, start + width * STEP
-    return found
+    return slices
 
 
 def logits_of(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:

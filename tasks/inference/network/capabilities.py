@@ -69,7 +69,7 @@ def cpu_capabilities() -> CpuCapabilities:
 
 
 def can_pack(device: torch.device, dtype: torch.dtype = torch.float32) -> bool:
-    """Whether the packed product of weights of `dtype` works on `device`."""
+    """Return whether the packed product of weights of `dtype` works on `device`."""
     return device.type == "cpu" and dtype in cpu_capabilities().packed
 
 
@@ -126,7 +126,7 @@ def _instructions() -> tuple[str, ...]:
 
 
 def _packs(dtype: torch.dtype) -> bool:
-    """Whether the packed product of weights of `dtype` gives what it should, with and without a bias."""
+    """Return whether the packed product of weights of `dtype` gives what it should, with and without a bias."""
     return has_packed_product(CPU) and _works(lambda: all(_product_is_right(dtype, bias) for bias in (True, False)))
 
 
@@ -169,5 +169,5 @@ def _exact(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _near(found: Tensor, exact: Tensor) -> bool:
-    """Whether nothing but rounding of the result (bfloat16 has 8 bits) stands between them."""
+    """Return whether nothing but rounding of the result (bfloat16 has 8 bits) stands between them."""
     return bool(torch.allclose(found.double(), exact, rtol=0.01, atol=0.01))

@@ -111,7 +111,7 @@ def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
 
 
 def has_int8_product(device: torch.device) -> bool:
-    """Whether this torch build has oneDNN's product of quantised rows for `device`."""
+    """Return whether this torch build has oneDNN's product of quantised rows for `device`."""
     onednn = torch.ops.onednn
     return has_packed_product(device) and hasattr(onednn, "qlinear_prepack") and hasattr(onednn, "qlinear_pointwise")
 

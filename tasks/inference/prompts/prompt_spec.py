@@ -58,15 +58,15 @@ class PromptSpec:
         if prompt.private is not None and prompt.again is not None:
             raise TemplateUnused("again")
         one_turn = base.private_labelled if labels else base.private
-        made = cls(
+        prompt_spec = cls(
             description=prompt.description,
             system=_first(prompt.system, base.system),
             public=_first(prompt.public, base.labelled if labels else base.public),
             private=_first(prompt.private, one_turn) if prompt.again is None else None,
             again=_first(prompt.again, base.again),
         )
-        _require_fit(made.templates, labelled=bool(labels))
-        return made
+        _require_fit(prompt_spec.templates, labelled=bool(labels))
+        return prompt_spec
 
     @property
     def templates(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Form:
             raise FormInvalid("it has a character that cannot be printed")
 
     def draws(self, slot_tokens: int) -> int:
-        """How many tokens of a text are a choice, at most, when a slot has at most `slot_tokens` tokens.
+        """Return how many tokens of a text are a choice, at most, when a slot has at most `slot_tokens` tokens.
 
         The token that ends a slot is a choice too, but after `slot_tokens` others it is forced: so a slot never makes
         more than `slot_tokens` choices.

@@ -95,7 +95,7 @@ class FormConstraint:
         return len(self._lead) + sum(self._most + len(slot.after) for slot in self._slots)
 
     def choices(self, drawn: Sequence[int]) -> int:
-        """How many of the tokens `drawn` were a choice, at most; never more than `Form.draws`.
+        """Return how many of the tokens `drawn` were a choice, at most; never more than `Form.draws`.
 
         A token counts if it was drawn in a slot with fewer than `slot_tokens` tokens, whatever interruptions had left
         at the time: so this is what a run that goes on has to take as made.

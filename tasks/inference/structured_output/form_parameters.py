@@ -40,12 +40,12 @@ def form_of(parameters: BaseModel) -> Form | None:
     return Form.read(parameters.form)
 
 
-def form_facts(wanted: BaseModel) -> dict[str, str]:
-    """How a form is used, for people."""
-    form = form_of(wanted)
-    if form is None or not isinstance(wanted, FormParameters):
+def form_facts(settings: BaseModel) -> dict[str, str]:
+    """Return facts about the use of a form, for people."""
+    form = form_of(settings)
+    if form is None or not isinstance(settings, FormParameters):
         return {}
-    slots = f"{len(form.slots)} slot{'s' if len(form.slots) > 1 else ''} of at most {wanted.slot_tokens} tokens"
+    slots = f"{len(form.slots)} slot{'s' if len(form.slots) > 1 else ''} of at most {settings.slot_tokens} tokens"
     return {"form": f"{slots}; all other tokens are the form's and are not drawn"}
 
 

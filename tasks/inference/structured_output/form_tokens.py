@@ -50,7 +50,7 @@ class SlotTokens:
 
 
 def _kinds(spelt: bytes) -> tuple[bool, bool, bool, bool]:
-    """Whether a token is inside, words, spaced, hanging."""
+    """Return whether a token is inside, words, spaced, hanging."""
     try:
         text = spelt.decode()
     except UnicodeDecodeError:  # a part of a character
@@ -82,13 +82,13 @@ def spelling(tokenizer: Any, texts: TokenTexts, literal: str, *, begins: bool) -
 
 
 def puts_a_space(tokenizer: Any, texts: TokenTexts) -> bool:
-    """Whether the tokenizer puts a space before every text."""
+    """Return whether the tokenizer puts a space before every text."""
     first: list[int] = tokenizer("a", add_special_tokens=False)["input_ids"]
     return _plain(texts, first) and b"".join(map(texts.text, first)).startswith(b" ")
 
 
 def _plain(texts: TokenTexts, tokens: Sequence[int]) -> bool:
-    """Whether none is a control token or beyond the model's logits."""
+    """Return whether none is a control token or beyond the model's logits."""
     return all(token < len(texts.lengths) and texts.lengths[token] > 0 for token in tokens)
 
 

@@ -25,7 +25,7 @@ PLAUSIBLE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """What answers of a model are held to.
+    """Constraint on the answers of a model.
 
     Attributes:
         needed: int16 [S], tokens from each state of the automaton to an end, the end token left out.
@@ -103,7 +103,7 @@ class Grammar:
         return plausible
 
     def allows(self, answer: "Answer", token: int) -> bool:
-        """Whether the answer may go on with `token`, and then still end in time."""
+        """Return whether the answer may go on with `token`, and then still end in time."""
         if token in self.stops:
             return bool(self.automaton.final[answer.state])
         return bool(self.needed[self._after(answer.state, token)] + 2 <= self.max_new_tokens - len(answer.drawn))
@@ -118,7 +118,7 @@ class Grammar:
         answer.ended = bool(self.automaton.final[answer.state]) and not self.automaton.following[answer.state].any()
 
     def text(self, answer: "Answer") -> str:
-        """What it spells."""
+        """Return the text that the tokens spell."""
         return b"".join(map(self.tokens.text, answer.drawn)).decode("utf-8", "replace")
 
     def _after(self, state: int, token: int) -> int:

@@ -128,12 +128,12 @@ class RecordConstraint:
 
 
 def constraint_for(
-    wanted: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
+    settings: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
 ) -> RecordConstraint | FormConstraint | None:
     """The constraint of a release of records, or of texts of a form; None where nothing is constrained.
 
     Args:
-        wanted: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.
+        settings: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.
         max_new_tokens: tokens of a text, the end included.
         lost: draws that interruptions have cost; of a form, choices.
 
@@ -142,21 +142,21 @@ def constraint_for(
         TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such records.
         TokenizerNotSupported, NoEnd, FormNotWritable, FormTooLong: nor texts of the form.
     """
-    require_one_grammar(wanted)
-    if isinstance(wanted, FormParameters) and (form := form_of(wanted)) is not None:
+    require_one_grammar(settings)
+    if isinstance(settings, FormParameters) and (form := form_of(settings)) is not None:
         return FormConstraint(
             form,
             model.tokenizer,
-            slot_tokens=wanted.slot_tokens,
+            slot_tokens=settings.slot_tokens,
             vocabulary=model.vocabulary,
             stop_tokens=model.stop_tokens,
             max_new_tokens=max_new_tokens,
             lost=lost,
         )
-    if not isinstance(wanted, RecordParameters) or wanted.json_schema is None or not wanted.constrained:
+    if not isinstance(settings, RecordParameters) or settings.json_schema is None or not settings.constrained:
         return None
     return RecordConstraint(
-        wanted.json_schema,
+        settings.json_schema,
         model.tokenizer,
         vocabulary=model.vocabulary,
         stop_tokens=model.stop_tokens,

@@ -35,11 +35,11 @@ def schema_of(parameters: BaseModel) -> Mapping[str, Any] | None:
     return parameters.json_schema if isinstance(parameters, RecordParameters) else None
 
 
-def constraint_facts(wanted: RecordParameters) -> dict[str, str]:
-    """How the schema is used, for people."""
-    if wanted.json_schema is None:
+def constraint_facts(settings: RecordParameters) -> dict[str, str]:
+    """Return facts about the use of the schema, for people."""
+    if settings.json_schema is None:
         return {}
-    return {"records": "held to their schema while they are drawn" if wanted.constrained else "drawn freely"}
+    return {"records": "held to their schema while they are drawn" if settings.constrained else "drawn freely"}
 
 
 def require_schema_for(kind: str, parameters: BaseModel) -> None:

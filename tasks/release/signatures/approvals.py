@@ -126,7 +126,7 @@ def _check_decision(decision: SignedDecision, record: ReleaseRecord, subjects: M
 
 
 def _took_part(decision: SignedDecision, record: ReleaseRecord) -> bool:
-    """Whether the approver or the delegator is the requester or the runner, by key or by name."""
+    """Return whether the approver or the delegator is the requester or the runner, by key or by name."""
     others = (record.people.requester, record.people.runner)
     return any(
         decision.public_key == other.public_key or comparable_name(other.name) in decision.names for other in others

@@ -130,7 +130,7 @@ def home_key(path: Path, imported: Path | None, passphrase: Callable[[], str]) -
 
 
 def verify(public_key: str, signature: str, message: bytes) -> bool:
-    """Whether `signature` is this key's signature on exactly these bytes; False for malformed input.
+    """Return whether `signature` is this key's signature on exactly these bytes; False for malformed input.
 
     A key under which several messages could have one signature (`ed25519_point`) verifies nothing.
     """

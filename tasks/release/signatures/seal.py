@@ -23,7 +23,7 @@ class Seal(Strict):
         return cls(public_key=key.public_key, signature=key.sign(sums))
 
     def fits(self, sums: bytes) -> bool:
-        """Whether its key signed exactly these bytes."""
+        """Return whether its key signed exactly these bytes."""
         return ed25519.verify(self.public_key, self.signature, sums)
 
     def to_bytes(self) -> bytes:

@@ -211,7 +211,7 @@ def limits(record: ReleaseRecord) -> Iterable[str]:
 
 
 def reads_nothing(record: ReleaseRecord) -> bool:
-    """Whether the release used no private text."""
+    """Return whether the release used no private text."""
     return loss_paid_by_parent(record.events) == Amount() and not any(
         event.mechanism in UNPROTECTED for event in record.events
     )
