@@ -274,10 +274,10 @@ def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContex
 
 def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:
     """Return the adapter of this machine with the digest of the request, which covers its meta data."""
-    known = find_adapter(settings.adapter.sha256)
-    if known.meta != settings.adapter.meta:
-        raise AdapterChanged(known)
-    return known
+    adapter = find_adapter(settings.adapter.sha256)
+    if adapter.meta != settings.adapter.meta:
+        raise AdapterChanged(adapter)
+    return adapter
 
 
 def _require_worded(known: KnownAdapter, request: ReleaseRequest) -> None:

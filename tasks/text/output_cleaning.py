@@ -22,8 +22,8 @@ def line(written: object, longest: int | None = None) -> str:
     """
     if not isinstance(written, str):
         return ""
-    seen = "".join(" " if unicodedata.category(sign) in _UNSEEN else sign for sign in written)
-    joined = " ".join(unicodedata.normalize("NFC", seen).split())
+    visible = "".join(" " if unicodedata.category(sign) in _UNSEEN else sign for sign in written)
+    joined = " ".join(unicodedata.normalize("NFC", visible).split())
     return joined if longest is None else joined[:longest].rstrip()
 
 
@@ -52,8 +52,8 @@ def _ended(words: list[str]) -> str:
 
 def sentences(text: str, most: int) -> str:
     """The first finished sentences of a line; if there is none, the line itself with a full stop."""
-    found = _SENTENCE.findall(text)[:most]
-    return " ".join(found) if found else text and text.rstrip(" ,;:-") + "."
+    matches = _SENTENCE.findall(text)[:most]
+    return " ".join(matches) if matches else text and text.rstrip(" ,;:-") + "."
 
 
 def is_rambling(text: str) -> bool:

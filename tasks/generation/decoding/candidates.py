@@ -53,8 +53,8 @@ class CandidateSet:
     def part(self, some: Sequence[int]) -> "CandidateSet":
         """Return the candidates of some of the generations, by live index."""
         chosen = list(some)
-        found = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
-        return CandidateSet(found, self.public[chosen], self.vocabulary)
+        subset = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
+        return CandidateSet(subset, self.public[chosen], self.vocabulary)
 
     def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
         """Return exact sums of what each row contributes: -> int64 [L, K]."""

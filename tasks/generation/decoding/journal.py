@@ -86,10 +86,10 @@ class Contents:
         head = lines[0]
         if head["format"] != FORMAT:
             raise ValueError("the format is another")
-        made = cls(str(head["request"]), [int(head["attempt"])], int(head["first"]), dict(head["released"]))
+        contents = cls(str(head["request"]), [int(head["attempt"])], int(head["first"]), dict(head["released"]))
         for line in lines[1:]:
-            made._add(line)
-        return made
+            contents._add(line)
+        return contents
 
     def _add(self, line: Mapping[str, Any]) -> None:
         if "attempt" in line:

@@ -110,8 +110,8 @@ class RunContext:
             labels: the public label set; without labels the number is 0, and with them who carries none is left out.
         """
         places = [(block, label, 0) for block in blocks for label in range(max(1, len(labels)))]
-        found = self.corpus.batches(self.scheme, self.scheme_id, 1, places, labels)
-        return [(place[1], unit) for place in places for unit in found[place]]
+        batches = self.corpus.batches(self.scheme, self.scheme_id, 1, places, labels)
+        return [(place[1], unit) for place in places for unit in batches[place]]
 
     def in_tenths(self, what: str) -> Callable[[int, int], None]:
         """Tells how many tenths of the work on units are done: how many units there are is private (PRIVACY §1)."""

@@ -72,9 +72,14 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
         public_sampler(settings.public_temperature, settings.sampler)  # refused now, not when something has been spent
         runs, share = settings.runs, exact(settings.test_share)
         tests = calibrate_tests(int(rho * share), runs, settings.references)
-        left = rho - tests.event(runs).loss.rho
+        remaining = rho - tests.event(runs).loss.rho
         draw = samplers.calibrate(
-            settings.sampler, left, runs, settings.references, settings.temperature, head_room_nats=WHOLE_TABLE_NATS
+            settings.sampler,
+            remaining,
+            runs,
+            settings.references,
+            settings.temperature,
+            head_room_nats=WHOLE_TABLE_NATS,
         )
         facts = {
             "tokens per text": str(settings.max_new_tokens),

@@ -86,10 +86,10 @@ class Endpoint(RequestModel):
     @property
     def approved(self) -> dict[str, Json]:
         """Everything that an approval covers."""
-        found = model_to_json(self)
-        if not isinstance(found, dict):
+        fields = model_to_json(self)
+        if not isinstance(fields, dict):
             raise TypeError("an endpoint is a mapping")
-        return {name: value for name, value in found.items() if name not in self.pace}
+        return {name: value for name, value in fields.items() if name not in self.pace}
 
     @property
     def digest(self) -> str:

@@ -156,12 +156,12 @@ def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | 
 
 def _body(response: httpx.Response, most: int) -> bytes | TransportError:
     """The bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
-    found = bytearray()
+    data = bytearray()
     for chunk in response.iter_raw():
-        found += chunk
-        if len(found) > most:
+        data += chunk
+        if len(data) > most:
             return TransportError("nonsense", "an answer is longer than was asked for")
-    return bytes(found)
+    return bytes(data)
 
 
 def _reason(problem: Exception) -> str:

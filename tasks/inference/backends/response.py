@@ -80,9 +80,9 @@ def _unfit(text: str, how: Sampling) -> str | None:
 def _tokens(answer: dict[str, Any], text: str, how: Sampling) -> int | None:
     """Return the endpoint's count of tokens, or an estimate; None where its count is no number."""
     usage = answer.get("usage")
-    said = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if said is None:
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if count is None:
         return min(how.max_new_tokens, -(-len(text.encode()) // _BYTES_OF_A_TOKEN))
-    if isinstance(said, bool) or not isinstance(said, int) or said < 0:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         return None
-    return min(said, how.max_new_tokens)
+    return min(count, how.max_new_tokens)

@@ -105,8 +105,8 @@ class Answers:
 
     def _take(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
-            answer = Completion(str(found["text"]), int(found["tokens"]), bool(found["complete"]))
-            self._known[str(found["key"])] = answer
+            entry = json.loads(line)
+            answer = Completion(str(entry["text"]), int(entry["tokens"]), bool(entry["complete"]))
+            self._known[str(entry["key"])] = answer
         except (KeyError, TypeError, ValueError):
             return

@@ -119,9 +119,9 @@ class WrongKind(UsageError):
     """A model that cannot do this work: an embedder writes no texts, and a language model gives no embeddings here."""
 
     def __init__(self, name: str, kind: Kind) -> None:
-        known = ", ".join(spec.name for spec in REGISTRY if spec.kind == kind)
+        names = ", ".join(spec.name for spec in REGISTRY if spec.kind == kind)
         what = "a language model" if kind == "causal_lm" else "an embedder"
-        super().__init__(f"The model {name!r} is not {what}.", f"Name one that is: {known}.", {"model": name})
+        super().__init__(f"The model {name!r} is not {what}.", f"Name one that is: {names}.", {"model": name})
 
 
 class NoRevision(UsageError):

@@ -113,20 +113,20 @@ class TextEmbedder:
         if not self.shaped:
             raise NoPieces(self.model)
         marks, done = self._marks(texts), 0
-        found: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
+        embedded: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
         for group in _groups([len(flags) for flags in marks]):
             rows = self._encode_with(
                 [texts[index] for index in group], batch_size=len(group), output_value="token_embeddings"
             )
             for index, own in zip(group, rows, strict=True):
                 scaled = torch.nn.functional.normalize(own, dim=1).cpu().numpy()
-                found[index] = scaled, ~np.array(marks[index], bool)
+                embedded[index] = scaled, ~np.array(marks[index], bool)
             self.progress(done := done + len(group), len(texts))
-        return [found[index] for index in range(len(texts))]
+        return [embedded[index] for index in range(len(texts))]
 
     def _marks(self, texts: Sequence[str]) -> list[list[int]]:
         """For each piece of each text that is read 1 where it is a mark that the tokenizer put there, else 0."""
-        found: list[list[int]] = []
+        starts: list[list[int]] = []
         for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
             some = list(texts[start : start + _TOKENIZED_AT_ONCE])
             read = self.network.tokenizer(
@@ -136,8 +136,8 @@ class TextEmbedder:
                 return_special_tokens_mask=True,
                 return_attention_mask=False,
             )
-            found += read["special_tokens_mask"]
-        return found
+            starts += read["special_tokens_mask"]
+        return starts
 
     def _encode(self, texts: Sequence[str], **options: Any) -> NDArray[np.float32]:
         rows = self._encode_with(texts, batch_size=max(1, len(texts)), normalize_embeddings=True, **options)

@@ -69,18 +69,20 @@ class ParallelMap(Generic[Item]):
         if not texts:
             return []
         crew, count = self._begun(), len(self.makes)
-        left: list[list[int]] = [[] for _ in range(count)]
+        remaining: list[list[int]] = [[] for _ in range(count)]
         for place, text in enumerate(texts):
-            left[assign_worker(text, count)].append(place)
-        found: dict[int, Item] = {}
-        given = {worker: _give(crew, worker, left[worker], texts) for worker in range(count) if left[worker]}
-        while given:
-            worker, said = crew.receive()
-            found.update(zip(given.pop(worker), _results(said), strict=True))
-            if left[worker]:
-                given[worker] = _give(crew, worker, left[worker], texts)
-            progress(len(found), len(texts))
-        return [found[place] for place in range(len(texts))]
+            remaining[assign_worker(text, count)].append(place)
+        results: dict[int, Item] = {}
+        batches = {
+            worker: _give(crew, worker, remaining[worker], texts) for worker in range(count) if remaining[worker]
+        }
+        while batches:
+            worker, message = crew.receive()
+            results.update(zip(batches.pop(worker), _results(message), strict=True))
+            if remaining[worker]:
+                batches[worker] = _give(crew, worker, remaining[worker], texts)
+            progress(len(results), len(texts))
+        return [results[place] for place in range(len(texts))]
 
     def begin(self) -> None:
         """Start the workers now: what one of them is refused on its machine is said before anything is paid."""
@@ -108,14 +110,14 @@ def assign_worker(text: str, count: int) -> int:
 
 def _give(crew: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) -> list[int]:
     """Hand the next piece over; the places that are in it."""
-    given, left[:] = left[:PIECE], left[PIECE:]
-    crew.reply(worker, [texts[place] for place in given])
-    return given
+    batch, left[:] = left[:PIECE], left[PIECE:]
+    crew.reply(worker, [texts[place] for place in batch])
+    return batch
 
 
-def _results(said: Request | Result) -> Sequence[Any]:
+def _results(message: Request | Result) -> Sequence[Any]:
     """A worker's request for more texts; a worker never ends by itself."""
-    return said.what if isinstance(said, Request) else ()
+    return message.what if isinstance(message, Request) else ()
 
 
 def _work(make: Callable[[], Tool], line: Channel) -> None:

@@ -45,8 +45,8 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     embed, readable = without_cache(embed), [_readable(text) for text in texts]
     rows = np.concatenate([embed([""]), np.zeros((len(texts), _width(embed)), np.float32)])
     done = 0
-    for some, found in _passes(embed, readable):
-        rows[1 + np.array(some, int)] = found
+    for some, points in _passes(embed, readable):
+        rows[1 + np.array(some, int)] = points
         progress(done := done + len(some), len(texts))
     return _of_length_one(rows)[1:]
 

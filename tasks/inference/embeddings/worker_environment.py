@@ -82,8 +82,8 @@ def settle(device: str, threads: int | None, elsewhere: bool) -> str:
 
 def room_here(device: str, memory: int | None, threads: int | None) -> MemoryShare:
     """Return the share that was set for this worker; defaults are those of the machine."""
-    found = memory_budget(torch.device(device)) if memory is None else memory
-    return MemoryShare(socket.gethostname(), device, found, use_threads() if threads is None else threads)
+    room = memory_budget(torch.device(device)) if memory is None else memory
+    return MemoryShare(socket.gethostname(), device, room, use_threads() if threads is None else threads)
 
 
 def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:

@@ -57,8 +57,8 @@ def memory_budget(device: torch.device) -> int:
     Raises:
         BadMemory: the setting is no positive integer.
     """
-    asked = asked_memory()
-    return min(LARGEST_DEFAULT, int(free_memory(device) * _SHARE)) if asked is None else asked
+    configured = asked_memory()
+    return min(LARGEST_DEFAULT, int(free_memory(device) * _SHARE)) if configured is None else configured
 
 
 def asked_memory() -> int | None:

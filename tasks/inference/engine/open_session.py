@@ -53,9 +53,9 @@ class SessionOpening:
         """
         while True:
             try:
-                found = SessionSize(room.places, self.isolated_rows(room.rows))
-                self._take_memory(found)
-                return found
+                size = SessionSize(room.places, self.isolated_rows(room.rows))
+                self._take_memory(size)
+                return size
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise

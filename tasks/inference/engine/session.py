@@ -40,7 +40,7 @@ class RowValues:
     @classmethod
     def of(cls, found: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
         """Every row's place and whether it has a text; `found`, float32 [rows with a text, K], in that order."""
-        present = torch.tensor([there for _, there in places], dtype=torch.bool, device=found.device)
+        present = torch.tensor([occupied for _, occupied in places], dtype=torch.bool, device=found.device)
         values = found.new_zeros((len(places), found.shape[1]))
         values[present] = found
         valid = present & values.isfinite().all(1)
@@ -188,13 +188,13 @@ class Session:
         numbers = self.numbers
         if len(tokens) != len(numbers):
             raise ValueError(f"{len(numbers)} generations need a token each, not {len(tokens)}")
-        given = {number: int(token) for number, token in zip(numbers, tokens, strict=True)}
-        for number, token in given.items():
+        token_of = {number: int(token) for number, token in zip(numbers, tokens, strict=True)}
+        for number, token in token_of.items():
             if len(self._generations[number].drawn) >= self._sizes.new_tokens:
                 raise ValueError(f"max_new_tokens is reached: {self._sizes.max_new_tokens}")
             self._generations[number].drawn.append(token)
-        self._public.feed(given)
-        self._private.feed(given)
+        self._public.feed(token_of)
+        self._private.feed(token_of)
 
     @torch.inference_mode()
     def _of_public(self, head: Callable[[Tensor], Tensor]) -> Tensor:
@@ -206,8 +206,8 @@ class Session:
         """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
         index = self._index()
         with_rows = [number for number in self.numbers if self._generations[number].private is not None]
-        found = self._gathered(lambda: self._private_part(with_rows, query))
-        return found, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
+        gathered = self._gathered(lambda: self._private_part(with_rows, query))
+        return gathered, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
 
     def _index(self) -> dict[int, int]:
         """Of each live generation, which one it is, from 0."""

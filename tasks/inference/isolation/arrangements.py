@@ -42,11 +42,11 @@ def arrangements(slots: int) -> tuple[Tensor, ...]:
     Where there are few slots, 3 to 5 are made more often.
     """
     chance = torch.Generator().manual_seed(slots)  # what is tried is public, and is to be the same every time
-    made = [torch.full((slots,), SHORT), torch.full((slots,), LONG)]
+    lengths = [torch.full((slots,), SHORT), torch.full((slots,), LONG)]
     for _ in range(_ROUNDS_OF_FEW if slots <= _FEW else _ROUNDS):
-        made += _companies(slots, chance)
-    made += [_piled(slots, others, chance) for others in sorted({1, max(1, slots // _FEW_OTHERS)})]
-    return tuple(made)
+        lengths += _companies(slots, chance)
+    lengths += [_piled(slots, others, chance) for others in sorted({1, max(1, slots // _FEW_OTHERS)})]
+    return tuple(lengths)
 
 
 def _companies(slots: int, chance: torch.Generator) -> Iterator[Tensor]:

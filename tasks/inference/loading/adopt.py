@@ -150,11 +150,11 @@ def _check_supported(name: str, network: Any) -> None:
 
 
 def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:
-    found: set[int] = set()
+    tokens: set[int] = set()
     for holder in (getattr(network, "generation_config", None), network.config, tokenizer):
         ids = getattr(holder, "eos_token_id", None)
-        found.update([ids] if isinstance(ids, int) else ids or [])
-    return tuple(sorted(found))
+        tokens.update([ids] if isinstance(ids, int) else ids or [])
+    return tuple(sorted(tokens))
 
 
 def _padded_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:

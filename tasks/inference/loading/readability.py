@@ -73,10 +73,10 @@ def _known(name: str) -> str | None:
 
 def _state(folder: Path) -> dict[str, Json]:
     """Return the facts on which a stored result depends."""
-    seen = (folder / "config.json").stat()
+    status = (folder / "config.json").stat()
     return {
         "folder": str(folder),
-        "config": [seen.st_size, seen.st_mtime_ns],
+        "config": [status.st_size, status.st_mtime_ns],
         "transformers": version("transformers"),
         "code": CODE,
     }

@@ -112,8 +112,8 @@ def require_sizes(name: str, config: Any) -> None:
             unknown kind, or the weights are quantised.
     """
     for size in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
-        found = getattr(config, size, None)
-        if type(found) is not int or found < 1:
+        value = getattr(config, size, None)
+        if type(value) is not int or value < 1:
             raise UnsupportedModel(name, f"its config.json gives no {size} of a model of text")
     groups = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     if type(groups) is not int or config.num_attention_heads % groups:
@@ -162,8 +162,8 @@ def fix_tables(network: nn.Module) -> None:
 
 
 def _rotary(config: Any) -> Mapping[str, Any]:
-    found = getattr(config, "rope_parameters", None)
-    return found if isinstance(found, Mapping) else {}
+    settings = getattr(config, "rope_parameters", None)
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def _full_name(kind: type) -> str:

@@ -24,12 +24,12 @@ def widths(vocabulary: int) -> list[int]:
 
 def parts(candidates: int) -> list[slice]:
     """So many candidates, filled up, cut into parts: the widest first."""
-    left, start = -(-candidates // STEP), 0
+    remaining, start = -(-candidates // STEP), 0
     slices: list[slice] = []
-    while left:
-        width = 1 << (left.bit_length() - 1)
+    while remaining:
+        width = 1 << (remaining.bit_length() - 1)
         slices.append(slice(start, start + width * STEP))
-        left, start = left - width, start + width * STEP
+        remaining, start = remaining - width, start + width * STEP
     return slices
 
 

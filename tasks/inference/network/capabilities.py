@@ -113,16 +113,16 @@ def _missing_int8(device: torch.device) -> str | None:
     if device.type != "cpu" or not cpu_capabilities().int8_product:
         return "torch has no product of quantised rows for it"
     if not cpu_capabilities().int8_exact:
-        named = ", ".join(cpu_capabilities().instructions) or "unknown"
-        return f"its sums of int8 products saturate; exact ones need VNNI or AMX (its instruction sets: {named})"
+        instructions = ", ".join(cpu_capabilities().instructions) or "unknown"
+        return f"its sums of int8 products saturate; exact ones need VNNI or AMX (its instruction sets: {instructions})"
     return None
 
 
 def _instructions() -> tuple[str, ...]:
     """The instruction sets of note, as torch names them; none where it cannot tell."""
     ask: Callable[[], dict[str, object]] | None = getattr(torch.cpu, "get_capabilities", None)
-    found = ask() if ask else {}
-    return tuple(name for name in _NOTABLE if found.get(name))
+    listed = ask() if ask else {}
+    return tuple(name for name in _NOTABLE if listed.get(name))
 
 
 def _packs(dtype: torch.dtype) -> bool:
@@ -136,8 +136,8 @@ def _product_is_right(dtype: torch.dtype, bias: bool) -> bool:
     for parameter in linear.parameters():
         parameter.copy_(_numbers(*parameter.shape))
     x = _numbers(_ROWS, _INPUTS).to(dtype)
-    found = PackedLinear(linear)(x)
-    return found.dtype == dtype and _near(found, _exact(x, linear.weight, linear.bias))
+    product = PackedLinear(linear)(x)
+    return product.dtype == dtype and _near(product, _exact(x, linear.weight, linear.bias))
 
 
 @cache

@@ -52,9 +52,9 @@ class Form:
             raise FormInvalid("it has no slot")
         if len(slots) > MOST_SLOTS:
             raise FormInvalid(f"it has more than {MOST_SLOTS} slots")
-        made = cls(tuple(literals), tuple(slots))
-        made._check_literals()
-        return made
+        form = cls(tuple(literals), tuple(slots))
+        form._check_literals()
+        return form
 
     def _check_literals(self) -> None:
         for before, literal in zip(self.slots, self.literals[1:-1], strict=False):

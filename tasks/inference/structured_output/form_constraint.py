@@ -118,13 +118,13 @@ class FormConstraint:
         place = self._place(drawn)
         if place.forced is not None:
             return self._only(place.forced)
-        slot, left = self._slots[place.slot], self._choices - place.used
+        slot, remaining = self._slots[place.slot], self._choices - place.used
         later = (len(self._slots) - 1 - place.slot) * min(2, self._most)  # a word each, and its end
-        room = min(self._most - len(place.contents), left - later)
+        room = min(self._most - len(place.contents), remaining - later)
         begun = bool(place.contents) and not self._kinds.hanging[place.contents[-1]]
         if begun and room < 1:
             return self._only(slot.after[0])
-        if left < 1:  # interruptions have taken what this slot needed; the text breaks off
+        if remaining < 1:  # interruptions have taken what this slot needed; the text breaks off
             return self._only(self._end)
         mask = self._content(slot, place.contents, last=room <= 1)
         mask[slot.after[0]] = begun
@@ -133,10 +133,10 @@ class FormConstraint:
     def _content(self, slot: _Slot, contents: Sequence[int], *, last: bool) -> Tokens:
         """The tokens that may go on a slot, without its end."""
         if not contents:
-            found = self._kinds.spaced if slot.spaced else self._kinds.words
+            tokens = self._kinds.spaced if slot.spaced else self._kinds.words
         else:
-            found = self._kinds.words if self._kinds.hanging[contents[-1]] else self._kinds.inside
-        mask = found & ~self._kinds.hanging if last else found.copy()
+            tokens = self._kinds.words if self._kinds.hanging[contents[-1]] else self._kinds.inside
+        mask = tokens & ~self._kinds.hanging if last else tokens.copy()
         mask[slot.after[0]] = False
         return mask
 

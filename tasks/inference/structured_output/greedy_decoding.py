@@ -90,13 +90,13 @@ class Grammar:
 
     def _plausible(self, answer: "Answer", logits: NDArray[np.float32], few: Sequence[int]) -> NDArray[np.int64]:
         """All plausible tokens; those among `few` if none can be missing there."""
-        found: list[int] = []
+        tokens: list[int] = []
         least = -np.inf
         for token in sorted(few, key=lambda token: -logits[token]):
             if logits[token] < least:
-                return np.array(found)
+                return np.array(tokens)
             if self.allows(answer, token):
-                found.append(token)
+                tokens.append(token)
                 least = max(least, logits[token] + np.log(PLAUSIBLE))
         allowed = self._allowed(answer)
         plausible: NDArray[np.int64] = allowed[logits[allowed] >= logits[allowed].max() + np.log(PLAUSIBLE)]
@@ -189,8 +189,8 @@ class _Trie:
         return Automaton(following, start, final)
 
     def _step(self, state: int, byte: int) -> int:
-        self._following[state][byte] = made = self.new()
-        return made
+        self._following[state][byte] = following = self.new()
+        return following
 
     def _edges(self) -> Iterator[tuple[int, int, int]]:
         for state, out in enumerate(self._following):

@@ -92,11 +92,11 @@ class RecordConstraint:
         Raises:
             ValueError: `drawn` was not drawn through these masks, or no draw is left.
         """
-        state, left = self._state(number, drawn), self._draws - len(drawn)
-        finishes = self._needed[state] + 1 <= left
+        state, remaining = self._state(number, drawn), self._draws - len(drawn)
+        finishes = self._needed[state] + 1 <= remaining
         if not finishes and not self._lost:
-            raise ValueError(f"generation {number} cannot be finished in {left} draws")
-        mask = torch.from_numpy(self._needed_after(state) <= (min(left - 2, NEVER - 1) if finishes else NEVER - 1))
+            raise ValueError(f"generation {number} cannot be finished in {remaining} draws")
+        mask = torch.from_numpy(self._needed_after(state) <= (min(remaining - 2, NEVER - 1) if finishes else NEVER - 1))
         mask[self._stops] = bool(self._automaton.final[state])
         return mask
 
@@ -118,13 +118,13 @@ class RecordConstraint:
 
     def _needed_after(self, state: int) -> NDArray[np.int16]:
         """int16 [V]: tokens to the end after each token; NEVER for one that is not allowed."""
-        known = self._masks.pop(state, None)
-        if known is None:
-            known = self._needed[self._tokens.states_after(self._automaton, state)]
-        self._masks[state] = known
-        if len(self._masks) * known.nbytes > CACHE_BYTES and len(self._masks) > 1:
+        masks = self._masks.pop(state, None)
+        if masks is None:
+            masks = self._needed[self._tokens.states_after(self._automaton, state)]
+        self._masks[state] = masks
+        if len(self._masks) * masks.nbytes > CACHE_BYTES and len(self._masks) > 1:
             self._masks.popitem(last=False)
-        return known
+        return masks
 
 
 def constraint_for(

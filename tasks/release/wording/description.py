@@ -137,8 +137,8 @@ def lifetime(record: ReleaseRecord) -> str:
 
 
 def _unprotected(record: ReleaseRecord) -> str:
-    seen = record.unprotected_figures
-    return f" {unprotected_figures(seen.since, seen.people).replace('**', '')}" if seen else ""
+    figures = record.unprotected_figures
+    return f" {unprotected_figures(figures.since, figures.people).replace('**', '')}" if figures else ""
 
 
 def mechanisms(record: ReleaseRecord) -> list[str]:
