@@ -98,6 +98,9 @@ def parse_yaml(text: str) -> object:
 
     Raises:
         InvalidYaml: it is not plain YAML.
+
+    >>> parse_yaml("epsilon: 2.0\\nmechanism: on")
+    {'epsilon': 2.0, 'mechanism': 'on'}
     """
     try:
         return yaml.load(text, _PlainLoader)  # noqa: S506  # a SafeLoader

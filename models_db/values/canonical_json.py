@@ -22,6 +22,9 @@ def encode_canonical(value: Json) -> bytes:
     Raises:
         TypeError: a float, a non-string key or any other type.
         ValueError: an integer beyond 2**53 - 1, or text that is not valid Unicode.
+
+    >>> encode_canonical({"delta": "1e-7", "epsilon": 4, "draft": True})
+    b'{"delta":"1e-7","draft":true,"epsilon":4}'
     """
     return _ENCODER.encode(_require_encodable(value)).encode("utf-8")
 

@@ -12,6 +12,9 @@ def parse_digits(text: str, most: int = MOST_DIGITS) -> int | None:
 
     Digits of other scripts, signs and blanks are none, and a number is measured before it is read: thousands of
     digits cost nothing.
+
+    >>> parse_digits("17"), parse_digits("-1"), parse_digits("²"), parse_digits("9" * 5000)
+    (17, None, None, None)
     """
     if len(text) <= most and text.isascii() and text.isdigit():
         return int(text)

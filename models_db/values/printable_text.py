@@ -10,7 +10,11 @@ _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def escape_controls(text: object) -> str:
-    """`text` without what steers a terminal or a page: signs that move the cursor or turn the order are spelt out."""
+    r"""Return `text` without what steers a terminal or a page: control characters are spelt out.
+
+    >>> escape_controls("plain \x1b[31m red")
+    'plain \\x1b[31m red'
+    """
     given = str(text)
     return given if given.isascii() and given.isprintable() else "".join(map(_escape_character, given))
 

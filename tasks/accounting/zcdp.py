@@ -94,6 +94,9 @@ def release_amount(epsilon: Exact, delta: Exact, fail_share: Exact = 0) -> Amoun
 
     Raises:
         InvalidTarget: epsilon, delta or the share is out of range, or buys less than one unit of rho.
+
+    >>> release_amount("4", "1e-7")
+    Amount(rho=266313968646, delta=0)
     """
     share, (claim, whole) = exact(fail_share), _target(epsilon, delta)
     if not 0 <= share < 1:
@@ -115,6 +118,9 @@ def epsilon_of(rho: int, delta: Exact) -> Decimal:
 
     Raises:
         InvalidTarget: delta is not in (0, 1).
+
+    >>> epsilon_of(266313968646, "1e-7")
+    Decimal('3.999999999994')
     """
     loss, target = _rho(rho), _delta(delta)
     if not loss:
@@ -135,6 +141,9 @@ def rho_of(epsilon: Exact, delta: Exact) -> int:
 
     Raises:
         InvalidTarget: epsilon or delta is out of range.
+
+    >>> rho_of("1", "1e-5")
+    30556595197
     """
     target, delta_target = _target(epsilon, delta)
     e, log_delta = float(target), _log(delta_target)

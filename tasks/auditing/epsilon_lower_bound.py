@@ -74,6 +74,10 @@ def epsilon_lower_bound(first: Sample, second: Sample, delta: float, confidence:
 
     Raises:
         ValueError: too few trials, or delta or confidence outside [0, 1) and (0, 1).
+
+    >>> with_unit, without_unit = [1] * 900 + [0] * 100, [1] * 400 + [0] * 600
+    >>> round(epsilon_lower_bound(with_unit, without_unit, delta=1e-3, confidence=0.95).epsilon, 2)
+    1.45
     """
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(f"delta {delta} must be in [0, 1) and confidence {confidence} in (0, 1)")

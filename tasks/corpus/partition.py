@@ -44,7 +44,11 @@ class PartitionScheme:
             raise ValueError(f"{self.cohorts} cohorts cannot have the same number of {whole} blocks")
 
     def block_of(self, unit: str, cohort: int = 1) -> int:
-        """The unit's block: (cohort - 1)K + HMAC-SHA256(key, "block", unit) mod K; `NOWHERE` of a later cohort."""
+        """Return the unit's block: (cohort - 1)K + HMAC-SHA256(key, "block", unit) mod K; `NOWHERE` of a later cohort.
+
+        >>> PartitionScheme(b"k" * 32, blocks=4).block_of("patient 17")
+        0
+        """
         return self._dealt(unit, cohort, self.blocks)
 
     def reads(self, unit: str, cohort: int = 1) -> bool:

@@ -82,10 +82,16 @@ class NoisyCount:
 
 
 def calibrate_count(rho: int) -> NoisyCount:
-    """The noisy count with the smallest sigma that costs at most `rho` (units of 1e-12), within 0.1 %.
+    """Return the noisy count with the smallest sigma that costs at most `rho` (units of 1e-12), within 0.1 %.
 
     Raises:
         NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.
+
+    >>> count = calibrate_count(30556595197)
+    >>> count.sigma
+    Fraction(4241627, 1048576)
+    >>> count.loss().fits(Amount(30556595197))
+    True
     """
     mechanism = NoisyCount(least_sigma(rho, SENSITIVITY))
     if not mechanism.loss().fits(Amount(rho)):
