@@ -114,7 +114,7 @@ def _give(crew: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) 
 
 
 def _results(said: Request | Result) -> Sequence[Any]:
-    """A worker's request for more texts; a worker never ends by itself."""
+    """Return the results that a worker sends with its request for more; a worker never ends by itself."""
     return said.what if isinstance(said, Request) else ()
 
 
