@@ -126,7 +126,7 @@ class DashboardViews:
         return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
 
     def audit(self, request: Request) -> Response:
-        """The record, searched."""
+        """Page of the audit log, searched."""
         search = {name: value for name in SEARCH_FIELDS if (value := _text_parameter(request, name))}
         before = _number_parameter(request, "before")
         return self._render_view(

@@ -60,7 +60,7 @@ def open_workspace(home: ProjectHome) -> Workspace:
 
 @dataclass(frozen=True)
 class ReadOnlyWorkspace:
-    """The record of a ledger, opened to be read."""
+    """The audit log of a ledger, opened to be read."""
 
     home: ProjectHome
     database: ReadOnlyDatabase

@@ -437,7 +437,7 @@ def test_a_broken_chain_is_told_everywhere_once_it_was_walked(own: Home) -> None
     said = client.get("/audit.json").json()["chain"]
     assert (said["verdict"], said["told"]) == ("broken", "The chain is broken at link 3: a link was altered.")
     for path in ("/", "/audit", "/approvals"):
-        assert "The record is not sound" in client.get(path).text
+        assert "The audit log is not sound" in client.get(path).text
 
 
 def test_a_long_walk_does_not_keep_a_page_waiting(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:

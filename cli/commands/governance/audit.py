@@ -1,4 +1,4 @@
-"""`almoner audit`: read the record, check the chain, sign its head; and audit a mechanism's claim.
+"""`almoner audit`: read the audit log, check the chain, sign its head; and audit a mechanism's claim.
 
 Only `write_checkpoint` needs a key and writes; `audit_mechanism` needs no home at all.
 """
@@ -164,7 +164,7 @@ def export_audit(
 @command(app, "mechanism")
 def audit_mechanism(
     context: CommandContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the record name it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the audit log name it.")],
     trials: Annotated[int, typer.Option(min=1, help="Runs on each of the two inputs.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
@@ -206,7 +206,7 @@ def _mechanism_result(result: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _open_with_warning(context: CommandContext) -> ReadOnlyWorkspace:
-    """The record; what its home objects to is said at once, because everything read from it is in doubt."""
+    """Open the audit log; a warning of its home is printed at once, because everything read from it is in doubt."""
     record = open_read_only(context.home)
     if record.warning:
         context.print_progress(f"WARNING: {record.warning}")
@@ -258,7 +258,7 @@ def _anchor_row(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]
 
 
 def _parse_time(written: str | None) -> str | None:
-    """A time as the record writes it; a day is its first moment."""
+    """Return a time as the audit log writes it; a day is its first moment."""
     if written is None:
         return None
     try:

@@ -135,7 +135,7 @@ class Workers:
             model: the run's own; a worker must have the same.
 
         Raises:
-            WorkerDied: a worker ended without an error.
+            WorkerDied: a worker ended without a message.
             WorkerDiffers: one has other code, another library or another model.
             AlmonerError: the refusal that a worker met; the others are ended. Nothing was armed for it.
         """

@@ -33,7 +33,7 @@ class Key:
         return f"Bearer {self._text}"
 
     def is_in(self, text: str) -> bool:
-        """Return whether a text repeats the key; one so short that any text may hold it (`EMPTY`) is no secret."""
+        """Return whether a text repeats the key; one that any text may hold (`EMPTY`, `none`) is too short to count."""
         return len(self._text) >= SHORTEST and self._text in text
 
 

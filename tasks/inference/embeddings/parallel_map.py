@@ -53,7 +53,7 @@ class ParallelMap(Generic[Item]):
     runner: Runner
     makes: Sequence[Callable[[], Tool]]
     kit: WorkerEnvironment
-    _crew: WorkerPool | None = field(default=None, init=False, repr=False)
+    _pool: WorkerPool | None = field(default=None, init=False, repr=False)
 
     def __call__(self, texts: Sequence[str], progress: Progress = lambda done, of: None) -> list[Item]:
         """One result for each text, in their order.
@@ -62,66 +62,66 @@ class ParallelMap(Generic[Item]):
             progress: called with the number of texts done and their total.
 
         Raises:
-            WorkerDied: one ended without a word.
-            WorkerDiffers: one has other code, libraries or weights.
-            AlmonerError: whatever one was refused.
+            WorkerDied: a worker ended without a message.
+            WorkerDiffers: a worker has other code, libraries or weights.
+            AlmonerError: as a worker was refused.
         """
         if not texts:
             return []
-        crew, count = self._begun(), len(self.makes)
+        pool, count = self._started_pool(), len(self.makes)
         remaining: list[list[int]] = [[] for _ in range(count)]
         for place, text in enumerate(texts):
             remaining[assign_worker(text, count)].append(place)
         results: dict[int, Item] = {}
         batches = {
-            worker: _give(crew, worker, remaining[worker], texts) for worker in range(count) if remaining[worker]
+            worker: _give(pool, worker, remaining[worker], texts) for worker in range(count) if remaining[worker]
         }
         while batches:
-            worker, message = crew.receive()
+            worker, message = pool.receive()
             results.update(zip(batches.pop(worker), _results(message), strict=True))
             if remaining[worker]:
-                batches[worker] = _give(crew, worker, remaining[worker], texts)
+                batches[worker] = _give(pool, worker, remaining[worker], texts)
             progress(len(results), len(texts))
         return [results[place] for place in range(len(texts))]
 
     def begin(self) -> None:
-        """Start the workers now: what one of them is refused on its machine is said before anything is paid."""
-        self._begun()
+        """Start the workers now, so that a refusal on one of their machines comes before anything is paid."""
+        self._started_pool()
 
-    def _begun(self) -> WorkerPool:
-        if self._crew is None:
-            self._crew = self.runner.start([partial(_work, make) for make in self.makes])
-            for kit in self._crew.receive_all():
+    def _started_pool(self) -> WorkerPool:
+        if self._pool is None:
+            self._pool = self.runner.start([partial(_work, make) for make in self.makes])
+            for kit in self._pool.receive_all():
                 self.kit.require_same(kit)
-        return self._crew
+        return self._pool
 
 
 def spread_of(workers: WorkerSet, name: str, device: str, make: Callable[..., Tool]) -> ParallelMap[Any]:
-    """Workers that have a tool of this name; `make` is told its place and whether that is on another machine."""
+    """Return a map over workers that have a tool of this name; `make` takes its place and whether it is another machine."""
     elsewhere = workers.runner.elsewhere
     makes = [partial(make, place, elsewhere) for place in workers.places]
     return ParallelMap(workers.runner, makes, WorkerEnvironment.here((name,), device, elsewhere))
 
 
 def assign_worker(text: str, count: int) -> int:
-    """Which of `count` workers a text falls to; never kept."""
+    """Return the worker, of `count`, that maps a text; never stored."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % count
 
 
-def _give(crew: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) -> list[int]:
-    """Hand the next piece over; the places that are in it."""
+def _give(pool: WorkerPool, worker: int, left: list[int], texts: Sequence[str]) -> list[int]:
+    """Send the next piece of texts to a worker; return their places."""
     batch, left[:] = left[:PIECE], left[PIECE:]
-    crew.reply(worker, [texts[place] for place in batch])
+    pool.reply(worker, [texts[place] for place in batch])
     return batch
 
 
 def _results(message: Request | Result) -> Sequence[Any]:
-    """A worker's request for more texts; a worker never ends by itself."""
+    """Return the results that a worker sends with its request for more; a worker never ends by itself."""
     return message.what if isinstance(message, Request) else ()
 
 
 def _work(make: Callable[[], Tool], line: Channel) -> None:
-    """A worker's body: it ends when nobody answers any more."""
+    """Serve as a worker until nobody answers any more."""
     kit, function = make()
     texts = line.request(kit)
     while True:
