@@ -97,7 +97,7 @@ class ParallelMap(Generic[Item]):
 
 
 def spread_of(workers: WorkerSet, name: str, device: str, make: Callable[..., Tool]) -> ParallelMap[Any]:
-    """Return a map over workers that have a tool of this name; `make` takes its place and whether it is another machine."""
+    """Return a map over workers with a tool of this name; `make` takes its place and whether it is another machine."""
     elsewhere = workers.runner.elsewhere
     makes = [partial(make, place, elsewhere) for place in workers.places]
     return ParallelMap(workers.runner, makes, WorkerEnvironment.here((name,), device, elsewhere))
