@@ -37,7 +37,7 @@ def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters,
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if not _in_flow_run():
+        if not is_in_flow_run():
             return scrubbed(*args, **kwargs)
         from prefect import task
         from prefect.cache_policies import NO_CACHE
@@ -48,7 +48,8 @@ def private_task(function: Callable[Parameters, Result]) -> Callable[Parameters,
     return call
 
 
-def _in_flow_run() -> bool:
+def is_in_flow_run() -> bool:
+    """Return whether a Prefect flow run is under way; Prefect is not imported to find out."""
     if "prefect" not in sys.modules:
         return False
     from prefect.context import FlowRunContext

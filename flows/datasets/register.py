@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
+from flows.observability import tracing
 from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.services.catalogue import cohorts, datasets, erasures
 from models_db.services.catalogue.cohorts import CohortPlan
@@ -79,6 +80,7 @@ class IngestPreview:
         return {"version": self.number, "cohort_of_new_units": self.cohort, "opens": opened if self.opens else None}
 
 
+@tracing.traced("ingest", live=False)
 def ingest(
     workspace: Workspace,
     name: str,
@@ -107,13 +109,23 @@ def ingest(
         UsageError: the corpus cannot be read as one.
         Refused: the ledger does not take the version.
     """
-    dataset, growth = _load_preview(workspace, name, new_cohort, population)
-    overlap_key = load_key(overlap_key_path(workspace.home))
-    with workspace.database.read() as session:
-        erased = erasures.erased_units(session, dataset)
-    return ingest_version(
-        workspace.home, workspace.database, workspace.actor, dataset, source, overlap_key, label_field, growth, erased
-    )
+    with tracing.stage("preview"):
+        dataset, growth = _load_preview(workspace, name, new_cohort, population)
+        overlap_key = load_key(overlap_key_path(workspace.home))
+        with workspace.database.read() as session:
+            erased = erasures.erased_units(session, dataset)
+    with tracing.stage("store"):
+        return ingest_version(
+            workspace.home,
+            workspace.database,
+            workspace.actor,
+            dataset,
+            source,
+            overlap_key,
+            label_field,
+            growth,
+            erased,
+        )
 
 
 def preview_ingest(

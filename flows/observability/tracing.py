@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
+from flows.observability.prefect_report import FlowReport, open_report
 from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
 from tasks.common.progress import tell
 
@@ -36,8 +37,8 @@ LONGEST_STEP: Final = 86400
 SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
 
-FLOWS: Final = ("propose", "execute", "publish")
-STAGES: Final = ("hold", "generate", "evaluate", "commit", "deliver")
+FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "publish")
+STAGES: Final = ("preview", "store", "price", "submit", "hold", "generate", "evaluate", "commit", "record", "deliver")
 ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {
     "almoner.flow": re.compile("|".join(FLOWS)),
     "almoner.stage": re.compile("|".join(STAGES)),
@@ -61,6 +62,7 @@ class FlowTrace:
     outcome: str = "done"
     stages: dict[str, tuple[float, str]] = field(default_factory=dict)
     instalments: int = 0
+    report: FlowReport | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,11 @@ class Span:
 _current_trace: ContextVar[FlowTrace | None] = ContextVar("_current_trace", default=None)
 
 
-def traced(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Make one trace of each call of a function, where a collector is named.
+def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Make one trace of each call of a function where a collector is named, and report it where a Prefect API is.
+
+    Args:
+        live: whether a Prefect server may hear of the flow before it ends, so that it learns how long it took.
 
     Raises:
         UnencryptedCollector, TelemetryMissing: before anything is done, they could not be sent.
@@ -87,13 +92,15 @@ def traced(flow: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
         @functools.wraps(function)
         def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             address = os.environ.get(COLLECTOR_VARIABLE, "")
-            if not address:
+            if address:
+                require_sendable(address)
+            report = open_report(flow, live=live)
+            if not address and report is None:
                 return function(*args, **kwargs)
-            require_sendable(address)
-            trace = FlowTrace(flow, time.time())
+            trace = FlowTrace(flow, time.time(), report=report)
             with _send_when_done(trace, address), _trace_context(trace):
                 result = function(*args, **kwargs)
-                trace.request = getattr(result, "request_id", trace.request)
+                set_request(getattr(result, "request_id", trace.request))
                 return result
 
         return call
@@ -109,6 +116,8 @@ def stage(name: str) -> Iterator[None]:
         yield
         return
     begun, outcome = time.monotonic(), "done"
+    if trace.report is not None:
+        trace.report.begin_stage(name)
     try:
         yield
     except BaseException as problem:
@@ -116,12 +125,17 @@ def stage(name: str) -> Iterator[None]:
         raise
     finally:
         trace.stages[name] = (time.monotonic() - begun, outcome)
+        if trace.report is not None:
+            trace.report.end_stage(name, outcome)
 
 
-def set_request(number: int) -> None:
-    """The flow under way is about this request."""
-    if (trace := _current_trace.get()) is not None:
+def set_request(number: int | None) -> None:
+    """Note which request the flow under way is about."""
+    trace = _current_trace.get()
+    if trace is not None and number is not None:
         trace.request = number
+        if trace.report is not None:
+            trace.report.name_request(number)
 
 
 def count_instalment() -> None:
@@ -183,8 +197,11 @@ def _send_when_done(trace: FlowTrace, address: str) -> Iterator[None]:
     try:
         yield
     finally:
+        if trace.report is not None:
+            trace.report.end(trace.outcome)
         with suppress(Exception):  # what was done stands, whether the collector is there or not
-            send_trace(trace_spans(trace, time.monotonic() - begun), trace.started, address)
+            if address:
+                send_trace(trace_spans(trace, time.monotonic() - begun), trace.started, address)
 
 
 def send_trace(told_spans: list[Span], begun: float, address: str) -> None:

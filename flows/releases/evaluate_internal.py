@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from flows.observability import tracing
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
@@ -58,6 +59,7 @@ def load_scorer(device: str) -> LanguageModel | None:
         return None
 
 
+@tracing.traced("evaluate", live=False)
 def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
     """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
 
@@ -66,6 +68,7 @@ def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]
         VersionErased: what it was made of was erased.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
     """
+    tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
@@ -81,8 +84,9 @@ def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
     corpus = open_corpus(workspace.home, uid)
-    results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
-    with workspace.database.write() as session:
+    with tracing.stage("evaluate"):
+        results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
+    with tracing.stage("record"), workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.
         internal_views.record_view(session, workspace.actor, artifact, "computed")
         measured = [(r.name, r.exposure, r.to_json()) for r in results]

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from prefect import flow
-
 from flows.observability import tracing
 from flows.releases.attempt import CheckedRequest, RunningAttempt, check, close_attempt_on_error, start_attempt
 from flows.releases.commit import commit_artifact
@@ -16,7 +14,7 @@ from flows.releases.extend import load_values
 from flows.releases.heartbeat import heartbeat
 from flows.releases.resume import ResumePoint, journal_folder
 from flows.releases.sweep import forfeit_own_dead_attempts
-from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.services.lifecycle import ledger
@@ -67,7 +65,7 @@ class RunOutcome:
         }
 
 
-@flow(name="execute", **PRIVATE_FLOW)
+@private_flow("execute")
 @tracing.traced("execute")
 def execute(
     home: Path,

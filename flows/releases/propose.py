@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from prefect import flow
 from sqlalchemy.orm import Session
 
 from flows.governance.policy import (
@@ -17,10 +16,10 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.observability.tracing import traced
+from flows.observability.tracing import stage, traced
 from flows.releases.extend import load_values
 from flows.releases.pricing import price_request
-from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets, internal_views, requests
@@ -58,7 +57,7 @@ class PricedRequest:
         return self.quote.to_json(with_balance=self.with_balance) | viewing
 
 
-@flow(name="propose", **PRIVATE_FLOW)
+@private_flow("propose")
 @traced("propose")
 def propose_release(
     home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None
@@ -79,7 +78,8 @@ def propose_release(
         ProposalUnknown, AuthorisationExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
     workspace = open_workspace(ProjectHome.locate(home))
-    priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
+    with stage("price"):
+        priced = price_for_home(workspace, parse_model(ReleaseRequest, written, "The request"), standing)
     with workspace.database.read() as session:
         with_balance = not hides_balances(session, workspace.actor)
         account_id = datasets.find_dataset(session, priced.dataset.name).account_id
@@ -88,7 +88,8 @@ def propose_release(
         return PricedRequest(priced, with_balance, viewing=viewing)
     with redact_refusals(workspace):
         priced.require_affordable()
-    return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
+    with stage("submit"):
+        return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
 
 
 def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:

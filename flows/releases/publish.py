@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import flow
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
 from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
-from flows.workspace.flow_options import PRIVATE_FLOW
 from flows.workspace.object_stores import open_destination
+from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
@@ -34,7 +33,7 @@ class PublishedBundle:
     bundle_digest: str
 
 
-@flow(name="publish", **PRIVATE_FLOW)
+@private_flow("publish")
 @tracing.traced("publish")
 def publish_release(home: Path, request_id: int, destination: Place) -> PublishedBundle:
     """Publish what the stewards approved, byte for byte.

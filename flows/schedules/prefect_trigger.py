@@ -7,7 +7,7 @@ from prefect import flow
 
 from flows.schedules.poller import PollerSettings, PollResult
 from flows.schedules.run_now import NothingDue, run_schedule_now
-from flows.workspace.flow_options import PRIVATE_FLOW
+from flows.workspace.prefect_flow import PRIVATE_FLOW
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json
 from tasks.workers.backend_settings import PROCESSES, WorkerBackend

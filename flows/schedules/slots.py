@@ -250,7 +250,7 @@ def run_once(
     with _RUN_LOCK:
         _close_own_attempt(workspace, number)
         try:
-            return execute.fn(workspace.home.root, number, device, workers=workers, backend=backend).spent
+            return execute(workspace.home.root, number, device, workers=workers, backend=backend).spent
         except requests.WrongState as moved:
             if moved.facts["state"] == "expired":
                 raise

@@ -107,7 +107,7 @@ def test_a_release_that_fails(
         broken.setattr(*place, failure)
         assert almoner.ask("run 1", expected=3)["error"] == "TaskFailed"
         assert "TaskFailed" in almoner.type("run 1", expected=3).err
-        chain = chain_of(lambda: execute.fn(almoner.home.root, 1))
+        chain = chain_of(lambda: execute(almoner.home.root, 1))
     assert leaks(chain) == []
     assert "TaskFailed" in chain
     searched(almoner)

@@ -1,17 +1,21 @@
-"""The flows under a real Prefect server: they do the same, and Prefect learns nothing private."""
+"""The flows under a real Prefect server: they do the same, and Prefect learns nothing private.
+
+Inside a Prefect flow run they are its subflows; outside one, a server that is configured is told of them.
+"""
 
 import json
 import sqlite3
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -23,6 +27,7 @@ from flows.releases.publish import publish_release
 from flows.schedules.poller import PollerSettings
 from flows.schedules.prefect_deployments import THREAD, deployments, start_prefect_runner
 from flows.schedules.prefect_trigger import run_due_slot
+from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
@@ -32,6 +37,8 @@ from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_schedules import authorised, scheduled
 from tests.support import PATIENCE, fetch
+
+Result = TypeVar("Result")
 
 TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
 
@@ -68,6 +75,11 @@ def known_to_prefect(home: Path, tasks: int) -> dict[str, list[dict[str, Any]]]:
         time.sleep(0.2)
 
 
+def in_flow(call: Callable[[], Result]) -> Result:
+    """Call a function inside a Prefect flow run, as a flow of somebody else's would."""
+    return flow(name="team", **PRIVATE_FLOW)(call)()
+
+
 def _rows(database: Path) -> dict[str, list[dict[str, Any]]]:
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
@@ -78,25 +90,26 @@ def _rows(database: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collector: Collector) -> None:
     almoner.ingested()
     root = almoner.home.root
-    proposal = propose_release(root, REQUEST)
+    proposal = in_flow(lambda: propose_release(root, REQUEST))
     assert proposal.request_id == 1
     almoner.type('approve 1 --gate spend --reason "a first look"')
-    outcome = execute(root, 1)
+    outcome = in_flow(lambda: execute(root, 1))
     assert outcome.texts == 3
     almoner.type('approve 1 --gate publish --reason "names nobody"')
-    published = publish_release(root, 1, almoner.folder / "out")
+    published = in_flow(lambda: publish_release(root, 1, almoner.folder / "out"))
     almoner.type(f"verify-release {published.place}")
     almoner.type("doctor")
     # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
     assert {span.name for spans in collector.traces for span in spans} <= {*tracing.FLOWS, *tracing.STAGES}
-    assert [spans[0].name for spans in collector.traces] == ["propose", "execute", "publish"]
+    assert [spans[0].name for spans in collector.traces] == ["ingest", "propose", "execute", "publish"]
 
     rows = known_to_prefect(prefect_home, tasks=len(TASKS))
-    assert {row["task_key"].rsplit("-", 1)[0] for row in rows["task_run"]} == TASKS
+    tasks = [row for row in rows["task_run"] if not row["task_key"].startswith(("propose", "execute", "publish"))]
+    assert {row["task_key"].rsplit("-", 1)[0] for row in tasks} == TASKS
     assert {row["state_type"] for row in rows["task_run"]} == {"COMPLETED"}
     flow_of = {row["id"]: row["name"] for row in rows["flow"]}
     parameters = {flow_of[row["flow_id"]]: json.loads(row["parameters"]) for row in rows["flow_run"]}
-    assert set(parameters) == {"propose", "execute", "publish"}
+    assert set(parameters) == {"team", "propose", "execute", "publish"}
     where = {"kind": "processes", "address": None}
     asked = {"home": str(root), "request_id": 1, "device": "auto", "anew": False, "workers": 1, "backend": where}
     assert parameters["execute"] == asked
@@ -121,7 +134,7 @@ def test_a_failing_release_tells_prefect_nothing_private(
     monkeypatch.setattr(InvisibleInkRule, "next_tokens", fail)
     ended = len(known_to_prefect(prefect_home, tasks=0)["task_run"])
     with pytest.raises(TaskFailed) as failed:
-        execute(almoner.home.root, 1)
+        in_flow(lambda: execute(almoner.home.root, 1))
     rows = known_to_prefect(prefect_home, tasks=ended + 1)
     assert "FAILED" in {row["state_type"] for row in rows["task_run"]}
     assert "TaskFailed" in str(rows["flow_run_state"])
@@ -192,5 +205,83 @@ def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_
     almoner.submitted()
     before = almoner.everything()
     with pytest.raises(GateClosed):
-        execute(almoner.home.root, 1)
+        in_flow(lambda: execute(almoner.home.root, 1))
     assert almoner.everything() == before
+
+
+# --- what a configured server is told of commands ------------------------------------------------------------------
+
+
+@pytest.fixture
+def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment names the server, as a user's does."""
+    url = PREFECT_API_URL.value()
+    assert url is not None
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    return prefect_home
+
+
+def reported(home: Path) -> dict[str, tuple[str, dict[str, str]]]:
+    """Of each flow run that almoner has reported: its state, and those of its stages; the newest of a name counts."""
+    rows = _rows(home / "server" / "prefect-test.db")
+    flows = {row["id"]: row["name"] for row in rows["flow"]}
+    runs = [row for row in rows["flow_run"] if flows[row["flow_id"]].startswith("almoner ")]
+    return {
+        row["name"]: (
+            row["state_type"],
+            {task["name"]: task["state_type"] for task in rows["task_run"] if task["flow_run_id"] == row["id"]},
+        )
+        for row in runs
+    }
+
+
+def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server: Path) -> None:
+    almoner.registered()
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    almoner.type(f"release request {almoner.request_file()}")
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    almoner.type("evaluate 1 --internal")
+    done = "COMPLETED"
+    assert reported(told_server) == {
+        "ingest": (done, {"preview": done, "store": done}),
+        "propose-request-1": (done, {"price": done, "submit": done}),
+        "execute-request-1": (done, {"hold": done, "generate": done, "evaluate": done, "commit": done}),
+        "publish-request-1": (done, {"deliver": done}),
+        "evaluate-request-1": (done, {"evaluate": done, "record": done}),
+    }
+    assert leaks(text_of(told_server)) == []
+    rows = _rows(told_server / "server" / "prefect-test.db")
+    tags = {tag for row in rows["flow_run"] if row["name"] == "execute-request-1" for tag in json.loads(row["tags"])}
+    assert tags == {"almoner", "request:1"}
+
+
+def test_a_run_that_fails_is_told_by_the_name_of_its_error(
+    almoner: Almoner, told_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.approved()
+
+    def fail(self: InvisibleInkRule, session: Any) -> None:
+        raise ValueError(PRIVATE_TEXT)
+
+    monkeypatch.setattr(InvisibleInkRule, "next_tokens", fail)
+    almoner.type("run 1", expected=None)
+    state, stages = reported(told_server)["execute-request-1"]
+    assert (state, stages["generate"]) == ("FAILED", "FAILED")
+    assert leaks(text_of(told_server)) == []
+    rows = _rows(told_server / "server" / "prefect-test.db")
+    assert "TaskFailed" in str(rows["flow_run_state"])
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "https://prefect.invalid/api", "ftp://nowhere/api"])
+def test_a_server_that_does_not_answer_changes_nothing(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    almoner.approved()
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    told = almoner.type("run 1")
+    assert "is produced" in told.out
+    assert ("Prefect's server was not told" in told.err) == url.startswith("http")
+    assert almoner.state() == "produced"

@@ -33,7 +33,8 @@ def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almo
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     assert almoner.ask("run 2", expected=1)["error"] == "GateClosed"
     assert [[span.name for span in spans] for spans in collector.traces] == [
-        ["propose"], ["execute", "hold", "generate", "evaluate", "commit"], ["publish", "deliver"], ["execute"],
+        ["propose", "price", "submit"],
+        ["execute", "hold", "generate", "evaluate", "commit"], ["publish", "deliver"], ["execute"],
     ]  # fmt: skip
     for sent in collector.requests:
         for resource in sent.resource_spans:

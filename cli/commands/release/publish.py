@@ -39,7 +39,7 @@ def publish(
     """
     from flows.releases import publish as flow
 
-    done = flow.publish_release.fn(context.home.root, request, parse_place(to))
+    done = flow.publish_release(context.home.root, request, parse_place(to))
     data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
     return CommandResult(
         data,

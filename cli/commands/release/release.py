@@ -71,7 +71,7 @@ def _propose_result(
 ) -> CommandResult:
     from flows.releases.propose import propose_release
 
-    proposal = propose_release.fn(context.home.root, written, dry_run, standing)
+    proposal = propose_release(context.home.root, written, dry_run, standing)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
     if proposal.request_id is None:
