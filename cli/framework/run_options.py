@@ -7,15 +7,18 @@ import typer
 if TYPE_CHECKING:
     from flows.schedules.poller import PollerSettings
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option(help="Device that runs the model: auto, cpu, cuda or cuda:N.")]
 Workers = Annotated[
-    int, typer.Option(min=1, max=64, help="How many work, each with a model of its own: one a GPU, say.")
+    int,
+    typer.Option(min=1, max=64, help="Number of workers. Each loads the model, so that one worker per GPU is usual."),
 ]
-Runner = Annotated[str, typer.Option(envvar="ALMONER_RUNNER", help="Where they work: processes, threads, dask or ray.")]
+Runner = Annotated[str, typer.Option(envvar="ALMONER_RUNNER", help="Kind of workers: processes, threads, dask or ray.")]
 RunnerAddress = Annotated[
     str | None,
     typer.Option(
-        envvar="ALMONER_RUNNER_ADDRESS", metavar="ADDRESS", help="The cluster; without it, one of this machine."
+        envvar="ALMONER_RUNNER_ADDRESS",
+        metavar="ADDRESS",
+        help="Address of the Dask or Ray cluster. Default: a cluster on this machine.",
     ),
 ]
 

@@ -28,9 +28,12 @@ app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, s
 app.add_typer(envelope.app, name="scope")
 
 Cohorts = Annotated[
-    str | None, typer.Option(metavar="newest|N,N", help="As releases have it that read these cohorts alone.")
+    str | None,
+    typer.Option(
+        metavar="newest|N,N", help="Count the budget of releases that read only these cohorts. Default: all cohorts."
+    ),
 ]
-Scope = Annotated[str | None, typer.Option(help="Out of this envelope; else out of what no envelope keeps.")]
+Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: the budget outside all envelopes.")]
 
 
 @command(app, "show")
@@ -191,10 +194,12 @@ def simulate(
     name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="Epsilon of each release.")],
     delta: Annotated[str, typer.Option(help="Delta of each release.")] = "1e-7",
-    releases_: Annotated[int, typer.Option("--releases", min=1, max=10_000, help="How many.")] = 10,
+    releases_: Annotated[
+        int, typer.Option("--releases", min=1, max=10_000, help="Number of releases to simulate.")
+    ] = 10,
     scope: Scope = None,
     rotate_over: Annotated[
-        int | None, typer.Option(metavar="K", help="Also count releases that take turns over K groups of blocks.")
+        int | None, typer.Option(metavar="K", help="Also count releases that rotate over K groups of blocks.")
     ] = None,
     cohorts: Cohorts = None,
 ) -> CommandResult:

@@ -16,8 +16,10 @@ from models_db.values.canonical_json import Json
 
 app = typer.Typer(no_args_is_help=True, help="Manage envelopes of a budget: open, close, list.")
 
-Scope = Annotated[str, typer.Argument(metavar="NAME", help="The envelope's name, as requests write it (`scope`).")]
-Reason = Annotated[str, typer.Option(help="Why; recorded.")]
+Scope = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the envelope; requests name it in their field `scope`.")
+]
+Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 
 
 @command(app, "open")
@@ -25,8 +27,11 @@ def open_envelope_command(
     context: CommandContext,
     name: DatasetName,
     scope: Scope,
-    epsilon: Annotated[str, typer.Option(help="As much as a dataset with this lifetime epsilon would have.")],
-    delta: Annotated[str, typer.Option(help="And this lifetime delta.")],
+    epsilon: Annotated[
+        str,
+        typer.Option(help="Epsilon of the envelope: its size is the budget of a dataset with this lifetime epsilon."),
+    ],
+    delta: Annotated[str, typer.Option(help="Delta of the envelope, used with --epsilon to compute its size.")],
     reason: Reason,
 ) -> CommandResult:
     """Reserve a part of the remaining budget for requests that name it (stewards only), until it is closed.

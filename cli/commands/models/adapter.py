@@ -26,23 +26,33 @@ DIGEST_CHARACTERS = 12
 @command(app, "train")
 def train_adapter(
     context: CommandContext,
-    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="PUBLIC examples: documents and their summary.")],
-    name: Annotated[str, typer.Option(help="What the adapter is called: small letters, digits, hyphens.")],
-    licence: Annotated[str, typer.Option(help="The licence of the examples; it is kept with the adapter.")],
-    model: Annotated[str, typer.Option(help="The language model that it is for.")] = DEFAULT_MODEL,
-    soft_tokens: Annotated[int, typer.Option(help="How many soft tokens it gives.")] = 16,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.jsonl", help="PUBLIC training examples: documents and their summary.")
+    ],
+    name: Annotated[str, typer.Option(help="Name of the adapter: small letters, digits, hyphens.")],
+    licence: Annotated[str, typer.Option(help="Licence of the examples, stored with the adapter.")],
+    model: Annotated[str, typer.Option(help="Language model that the adapter is trained for.")] = DEFAULT_MODEL,
+    soft_tokens: Annotated[int, typer.Option(help="Number of soft tokens that stand for a group.")] = 16,
     words: Annotated[
-        int | None, typer.Option(help="How many of them are words that the mean is about; half, and at most 8.")
+        int | None,
+        typer.Option(help="Number of soft tokens that are words the mean is about. Default: half of them, at most 8."),
     ] = None,
-    dimensions: Annotated[int, typer.Option(help="Coordinates of a vector; 0: whole hidden states.")] = 64,
-    centres: Annotated[int, typer.Option(help="Public centres with a mean each; more suit diverse groups.")] = 1,
-    steps: Annotated[int, typer.Option(help="The most steps; early stopping may end before.")] = 300,
-    seed: Annotated[int, typer.Option(help="Of everything random; the data are public.")] = 0,
-    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Train on means with noise.")] = True,
-    precision: Annotated[str, typer.Option(help="float32 or bfloat16, of the frozen model.")] = "bfloat16",
-    description: Annotated[str, typer.Option(help="What is to be written.")] = DESCRIPTION,
-    anew: Annotated[bool, typer.Option("--anew", help="Forget an interrupted training of that name.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dimensions: Annotated[int, typer.Option(help="Coordinates of a document's vector. 0: whole hidden states.")] = 64,
+    centres: Annotated[
+        int,
+        typer.Option(help="Number of public centres, each with a mean of its own. More centres suit diverse groups."),
+    ] = 1,
+    steps: Annotated[
+        int, typer.Option(help="Largest number of training steps; early stopping may end the training sooner.")
+    ] = 300,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices of the training.")] = 0,
+    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Train on means with or without noise.")] = True,
+    precision: Annotated[str, typer.Option(help="Precision of the frozen model: float32 or bfloat16.")] = "bfloat16",
+    description: Annotated[str, typer.Option(help="Description of the text that the model is to write.")] = DESCRIPTION,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Discard an interrupted training of the same name and start over.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Device that runs the model: auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
     """Train an adapter on public examples. After Ctrl-C the same command continues from the last checkpoint.
 
@@ -96,7 +106,9 @@ def list_all(context: CommandContext) -> CommandResult:
 @command(app, "show")
 def show_adapter(
     context: CommandContext,
-    adapter: Annotated[str, typer.Argument(metavar="NAME_OR_DIGEST", help="Its name, digest, or the digest's start.")],
+    adapter: Annotated[
+        str, typer.Argument(metavar="NAME_OR_DIGEST", help="Name, digest or beginning of the digest of the adapter.")
+    ],
 ) -> CommandResult:
     """Show an adapter: purpose, training data, quality.
 

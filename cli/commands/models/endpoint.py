@@ -17,36 +17,67 @@ app = typer.Typer(
     no_args_is_help=True, help="Manage models behind an API (docs/external-models.md): add, list, remove."
 )
 
-Name = Annotated[str, typer.Argument(help="What requests call it: `model: external:NAME`.")]
+Name = Annotated[str, typer.Argument(help="Name of the endpoint; requests write `model: external:NAME`.")]
 
 
 @command(app, "add")
 def add_endpoint_command(
     context: CommandContext,
     name: Name,
-    url: Annotated[str, typer.Option(help="Where it is, without `/chat/completions`: https://host/v1.")],
-    model: Annotated[str, typer.Option(help="The model's name there.")],
+    url: Annotated[str, typer.Option(help="Base address without `/chat/completions`, such as https://host/v1.")],
+    model: Annotated[str, typer.Option(help="Name of the model at the endpoint.")],
     key_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="The environment variable with its key; never the key.")
+        str | None,
+        typer.Option(
+            metavar="VARIABLE", help="Name of the environment variable that holds the API key; never the key itself."
+        ),
     ] = None,
-    licence: Annotated[str | None, typer.Option(help="Of the model's texts; it is on the card.")] = None,
-    price_in: Annotated[str | None, typer.Option(metavar="P", help="A million tokens of prompts, for prices.")] = None,
-    price_out: Annotated[str | None, typer.Option(metavar="P", help="A million tokens of answers.")] = None,
-    currency: Annotated[str | None, typer.Option(help="Of both (default: USD).")] = None,
-    per_minute: Annotated[int | None, typer.Option(metavar="N", help="Requests a minute at most.")] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(metavar="N", help="Tokens a minute at most.")] = None,
-    at_once: Annotated[int | None, typer.Option(metavar="N", help="Requests at once (default: 4).")] = None,
-    timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="For one answer (default: 120).")] = None,
-    attempts: Annotated[int | None, typer.Option(metavar="N", help="For one answer (default: 5).")] = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Licence of the texts that the model writes, printed on the card.")
+    ] = None,
+    price_in: Annotated[
+        str | None, typer.Option(metavar="P", help="Price of a million tokens of prompts, for cost estimates.")
+    ] = None,
+    price_out: Annotated[
+        str | None, typer.Option(metavar="P", help="Price of a million tokens of answers, for cost estimates.")
+    ] = None,
+    currency: Annotated[str | None, typer.Option(help="Currency of both prices (default: USD).")] = None,
+    per_minute: Annotated[
+        int | None, typer.Option(metavar="N", help="Largest number of requests per minute (default: no limit).")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", help="Largest number of tokens per minute (default: no limit).")
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(metavar="N", help="Largest number of concurrent requests (default: 4).")
+    ] = None,
+    timeout: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="Time limit of one answer (default: 120).")
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option(metavar="N", help="Largest number of attempts at one answer (default: 5).")
+    ] = None,
     token_limit: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="max_tokens (default) or max_completion_tokens.")
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="Request field that limits the answer: max_tokens (default) or max_completion_tokens."
+        ),
     ] = None,
-    proxy: Annotated[str | None, typer.Option(metavar="URL", help="The environment's proxies are never used.")] = None,
-    ca_file: Annotated[str | None, typer.Option(metavar="FILE", help="Certificates to trust instead.")] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Proxy to use (default: none). Proxies of the environment are never used."),
+    ] = None,
+    ca_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Certificates to trust in place of certifi's.")
+    ] = None,
     allow_http: Annotated[
-        bool, typer.Option("--allow-http", help="Without encryption to another machine: whoever listens reads all.")
+        bool,
+        typer.Option(
+            "--allow-http",
+            help="Allow plain HTTP to another machine. Anyone on the network path can read prompts, answers and key.",
+        ),
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="In place of the one of that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing endpoint of the same name.")] = False,
 ) -> CommandResult:
     """Add an endpoint of OpenAI's chat completions that requests can name. Sends nothing to it yet.
 

@@ -25,13 +25,18 @@ WORDS_SHOWN = 30
 def build_keywords(
     context: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A PUBLIC corpus: jsonl, csv, parquet, folder of .txt.")],
-    to: Annotated[Path, typer.Option(help="Where the keywords are written; a file that is not there yet.")],
-    size: Annotated[int, typer.Option(help="How many keywords, at most.")] = 200,
-    text_field: Annotated[str, typer.Option(help="The field with the text.")] = "text",
-    texts: Annotated[int, typer.Option(min=1, help="How many texts are read; of more, a repeatable sample.")] = 2000,
-    model: Annotated[str | None, typer.Option(help="A public language model that revises the set.")] = None,
-    rounds: Annotated[int, typer.Option(min=0, help="How many times it does, five texts each.")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    to: Annotated[Path, typer.Option(help="New file to write the keywords to.")],
+    size: Annotated[int, typer.Option(help="Largest number of keywords.")] = 200,
+    text_field: Annotated[str, typer.Option(help="Field of the corpus that holds the text.")] = "text",
+    texts: Annotated[
+        int,
+        typer.Option(min=1, help="Largest number of texts to read. From a larger corpus a repeatable sample is drawn."),
+    ] = 2000,
+    model: Annotated[
+        str | None, typer.Option(help="Public language model that revises the keyword set. Default: no revision.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Number of revisions by --model, each on five texts.")] = 20,
+    device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
     """Build a keyword set from a PUBLIC corpus like the private one; requests name it by `keywords.file`.
 

@@ -9,17 +9,27 @@ from cli.framework.command import CommandContext, CommandResult, command
 from models_db.errors import EnvironmentProblem
 
 Address = Annotated[str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen on.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="And the port.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")]
 Name = Annotated[
     list[str] | None,
-    typer.Option("--name", metavar="HOST", help="A host name under which it is reached; may be given several times."),
+    typer.Option(
+        "--name",
+        metavar="HOST",
+        help="A host name under which browsers reach the dashboard; may be given several times.",
+    ),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file (0600) with the token that everybody has to show.")
+    Path | None,
+    typer.Option(metavar="FILE", help="File (mode 0600) with the access token that every visitor must enter."),
 ]
-TokenEnv = Annotated[str | None, typer.Option(metavar="NAME", help="Or the environment variable that holds it.")]
-Certificate = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate, PEM.")]
-Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.")]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Environment variable with the access token, in place of --token-file."),
+]
+Certificate = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="TLS certificate (PEM).")]
+Key = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the TLS certificate (PEM).")
+]
 
 
 def register(app: typer.Typer) -> None:

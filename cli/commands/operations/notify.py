@@ -18,20 +18,41 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The channel's name.")]
-Variable = Annotated[str | None, typer.Option(metavar="VARIABLE", help="The environment variable; never the secret.")]
+Variable = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VARIABLE", help="Name of the environment variable that holds the value; never the value itself."
+    ),
+]
 
 
 @command(app, "add")
 def add_channel_command(
     context: CommandContext,
     name: Name,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="A line of JSON for each notice.")] = None,
-    webhook: Annotated[str | None, typer.Option(metavar="URL", help="A POST of JSON for each notice.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to which each notice is appended as a line of JSON.")
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address to which each notice is sent as JSON in a POST request.")
+    ] = None,
     secret_env: Variable = None,
-    email: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="A mail; may be repeated.")] = None,
-    sender: Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Who the mail is from.")] = None,
-    smtp: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="The mail server [port 587].")] = None,
-    tls: Annotated[str | None, typer.Option(help="starttls (default), implicit, or none on this machine.")] = None,
+    email: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Recipient of a mail for each notice; may be given several times."),
+    ] = None,
+    sender: Annotated[
+        str | None, typer.Option("--from", metavar="ADDRESS", help="Sender address of the mails.")
+    ] = None,
+    smtp: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Mail server; the default port is 587.")
+    ] = None,
+    tls: Annotated[
+        str | None,
+        typer.Option(
+            help="Encryption of mail: starttls (default), implicit, or none (only for a server on this machine)."
+        ),
+    ] = None,
     user_env: Variable = None,
     password_env: Variable = None,
 ) -> CommandResult:

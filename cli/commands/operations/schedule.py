@@ -21,20 +21,31 @@ from models_db.values.canonical_json import Json
 app = typer.Typer(no_args_is_help=True, help="Manage schedules: create, list, show, pause, resume, end, run.")
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The schedule's number.")]
-Reason = Annotated[str, typer.Option(help="Why; recorded.")]
+Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 
 
 @command(app, "create")
 def create_schedule_command(
     context: CommandContext,
-    standing: Annotated[int, typer.Argument(metavar="STANDING", help="The standing authorisation it draws on.")],
+    standing: Annotated[
+        int, typer.Argument(metavar="STANDING", help="Number of the standing authorisation that the schedule draws on.")
+    ],
     reason: Reason,
-    cron: Annotated[str | None, typer.Option(metavar="LINE", help="Five fields, such as `0 6 * * 1`.")] = None,
-    every: Annotated[str | None, typer.Option(metavar="STEP", help="An interval, such as 12h, 1d or 2w.")] = None,
-    rrule: Annotated[str | None, typer.Option(metavar="RULE", help="An RFC 5545 rule.")] = None,
-    zone: Annotated[str, typer.Option(help="The time zone whose clock cron lines and rules mean.")] = "UTC",
-    start: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing before; intervals count from it.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print when it would be due and stop.")] = False,
+    cron: Annotated[
+        str | None, typer.Option(metavar="LINE", help="Cron line of five fields, such as `0 6 * * 1`.")
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="STEP", help="Interval between slots, such as 12h, 1d or 2w.")
+    ] = None,
+    rrule: Annotated[str | None, typer.Option(metavar="RULE", help="Recurrence rule of RFC 5545.")] = None,
+    zone: Annotated[str, typer.Option(help="IANA time zone of cron lines and recurrence rules.")] = "UTC",
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Day or time before which no slot is due. Intervals count from it."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the slots of the schedule and stop; create nothing.")
+    ] = False,
 ) -> CommandResult:
     """Create a schedule: at each slot the authorised release is requested, and run if the budget allows it.
 
@@ -86,7 +97,8 @@ def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tupl
 
 @command(app, "list")
 def list_all(
-    context: CommandContext, dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None
+    context: CommandContext,
+    dataset: Annotated[str | None, typer.Option(help="List only schedules of this dataset.")] = None,
 ) -> CommandResult:
     """List all schedules: their next slot, and the result of the last one.
 
@@ -119,7 +131,7 @@ def _slot_outcome(slot: SlotRow) -> str:
 def show_schedule(
     context: CommandContext,
     number: Number,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many slots, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of slots to show, newest first.")] = 20,
 ) -> CommandResult:
     """Show a schedule and the results of its newest slots.
 
@@ -169,7 +181,13 @@ def _changed_definition(context: CommandContext, number: int, kind: str, reason:
 def run_schedule(
     context: CommandContext,
     number: Number,
-    slot: Annotated[str | None, typer.Option(metavar="TIME", help="That moment, in place of the newest.")] = None,
+    slot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time of the slot to run, in the schedule's time zone. Default: the newest slot that is due.",
+        ),
+    ] = None,
     device: Device = "auto",
     workers: Workers = 1,
     runner: Runner = "processes",

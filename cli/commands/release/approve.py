@@ -20,18 +20,18 @@ from models_db.values.request_state import RequestState
 from tasks.release.signatures.ed25519 import SigningKey
 
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
-Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number; none with --from.")]
-GateOption = Annotated[Gate, typer.Option(help="Which decision.")]
-MaybeGate = Annotated[Gate | None, typer.Option(help="Which decision; none with --from.")]
-Reason = Annotated[str, typer.Option(help="Why; recorded, signed, and published with the release.")]
+Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number. Leave it out with --from.")]
+GateOption = Annotated[Gate, typer.Option(help="Gate of the decision.")]
+MaybeGate = Annotated[Gate | None, typer.Option(help="Gate of the decision. Leave it out with --from.")]
+Reason = Annotated[str, typer.Option(help="Reason: recorded, signed, and published with the release.")]
 MaybeReason = Annotated[
-    str | None, typer.Option(help="Why; recorded, signed, and published with the release. Needed to approve.")
+    str | None, typer.Option(help="Reason: recorded, signed, and published with the release. Required to approve.")
 ]
 Override = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="In place of --reason at the publish gate: why to approve although the policy's bounds are missed.",
+        help="In place of --reason at the publish gate: reason to approve a release that misses bounds of the policy.",
     ),
 ]
 OnBehalfOf = Annotated[
@@ -54,7 +54,7 @@ Ask = Annotated[
     ),
 ]
 Signed = Annotated[
-    Path | None, typer.Option("--import", metavar="FILE", help="Bring an approval that was signed elsewhere.")
+    Path | None, typer.Option("--import", metavar="FILE", help="Import an approval that was signed on another machine.")
 ]
 Confirm = Annotated[
     str | None,
@@ -156,8 +156,8 @@ def reject(
 def withdraw_approval(
     context: CommandContext,
     request: Request,
-    gate: Annotated[Gate, typer.Option(help="Which of your approvals.")],
-    reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
+    gate: Annotated[Gate, typer.Option(help="Gate of the approval to withdraw.")],
+    reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
 ) -> CommandResult:
     """Withdraw your own approval before it is used; the gate may close again.
 
