@@ -108,12 +108,12 @@ def test_a_plan_for_other_blocks_than_the_turns_is_not_run(almoner: Almoner, mon
     """What was submitted for one group is run for that group, whatever code says another."""
     rotating(almoner)
     almoner.type(f"release request {almoner.request_file(**ROTATING)} --standing 1")
-    real = Rotation.planned
+    real = Rotation.renumber_plan
 
     def elsewhere(self: Rotation, plan: Plan) -> Plan:
         return real(Rotation(self.groups, 1 - self.group, self.whole), plan)
 
-    monkeypatch.setattr(Rotation, "planned", elsewhere)
+    monkeypatch.setattr(Rotation, "renumber_plan", elsewhere)
     assert almoner.ask("run 1", expected=1)["facts"]["changed"] == "plan"
     assert spending(almoner) == [False] * 4
 

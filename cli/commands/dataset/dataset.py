@@ -100,7 +100,9 @@ def ingest_dataset(
     population: Annotated[
         int | None, typer.Option(min=1, help="Declared, public number of units of the new cohort.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, read nothing and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be done; read nothing and stop.")
+    ] = False,
 ) -> CommandResult:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
@@ -199,7 +201,7 @@ def propose_cap_change(
     name: DatasetName,
     epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
     delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
-    reason: Annotated[str, typer.Option(help="Why; recorded and signed.")],
+    reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
 ) -> CommandResult:
     """Propose another lifetime claim. Spent budget stays spent; every later card shows the change.

@@ -31,7 +31,7 @@ def erase_command(
     everything: Annotated[bool, typer.Option("--all", help="Every version.")] = False,
     reason: Annotated[
         str | None,
-        typer.Option(help="Why; recorded for good. It must not name the unit. A dry run needs none."),
+        typer.Option(help="Reason, recorded for good. It must not name the unit. A dry run needs none."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be erased and stop.")] = False,
     confirmed: Annotated[

@@ -34,16 +34,16 @@ app = typer.Typer(
     help="Read and verify the audit log: log, verify, checkpoint, export; test a mechanism's claim.",
 )
 
-Dataset = Annotated[str | None, typer.Option(help="Only of this dataset.")]
-Release = Annotated[int | None, typer.Option(help="Only of this request.")]
-By = Annotated[str | None, typer.Option(help="Only by this person.")]
+Dataset = Annotated[str | None, typer.Option(help="Only links of this dataset.")]
+Release = Annotated[int | None, typer.Option(help="Only links of this request.")]
+By = Annotated[str | None, typer.Option(help="Only links by this person.")]
 Mechanism = Annotated[
     str | None,
     typer.Option(
         help="Only links that name this mechanism (requests and holds), searched for in what the other filters leave."
     ),
 ]
-Kind = Annotated[str | None, typer.Option(help="Only kinds that begin so, such as ledger.")]
+Kind = Annotated[str | None, typer.Option(help="Only links whose kind begins with this, such as ledger.")]
 Since = Annotated[str | None, typer.Option(help="From this UTC time on, such as 2026-11-21.")]
 Until = Annotated[str | None, typer.Option(help="Before this UTC time.")]
 Against = Annotated[
@@ -65,7 +65,7 @@ def show_log(
     since: Since = None,
     until: Until = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only links with a lower number: the next page.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest this many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of links to show, newest first.")] = 100,
 ) -> CommandResult:
     """Show the newest links of the audit log that match, oldest first.
 
@@ -134,7 +134,7 @@ def write_checkpoint(
 def export_audit(
     context: CommandContext,
     to: Annotated[Path, typer.Option(help="New file to write.")],
-    form: Annotated[ExportFormat, typer.Option("--format", help="How it is written.")] = ExportFormat.JSONL,
+    form: Annotated[ExportFormat, typer.Option("--format", help="Format of the file.")] = ExportFormat.JSONL,
     dataset: Dataset = None,
     release: Release = None,
     actor: By = None,
@@ -165,7 +165,7 @@ def export_audit(
 def audit_mechanism(
     context: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The mechanism, as cards and the audit log name it.")],
-    trials: Annotated[int, typer.Option(min=1, help="Runs on each of the two inputs.")] = 20_000,
+    trials: Annotated[int, typer.Option(min=1, help="Number of runs on each of the two inputs.")] = 20_000,
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
     ] = 0.9999,

@@ -19,14 +19,14 @@ from models_db.values.requests import ReleaseRequest
 app = typer.Typer(no_args_is_help=True, help="Manage standing authorisations of schedules: propose, list, show, end.")
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="The authorisation's number, which is its proposal's.")]
-Reason = Annotated[str, typer.Option(help="Why; recorded, and published with every release under it.")]
+Reason = Annotated[str, typer.Option(help="Reason: recorded, and published with every release under it.")]
 
 
 @command(app, "propose")
 def propose_authorisation(
     context: CommandContext,
     file: Annotated[Path, typer.Argument(help="The request that may be run again, a YAML file (docs/requests.md).")],
-    runs: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs, failed ones included.")],
+    runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs, failed ones included.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, such as 2027-06-30.")],
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would allow and stop.")] = False,
@@ -76,7 +76,7 @@ def show_authorisation(context: CommandContext, standing: Number) -> CommandResu
 
 @command(app, "end")
 def end_authorisation(
-    context: CommandContext, standing: Number, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+    context: CommandContext, standing: Number, reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")]
 ) -> CommandResult:
     """End a standing authorisation (one steward suffices): no further run uses it; earlier runs stay.
 

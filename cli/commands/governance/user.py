@@ -25,7 +25,7 @@ READ_ONLY_ROLES = frozenset({"auditor"})
 
 Name = Annotated[str, typer.Argument(help="The person's name in the ledger.")]
 Role = Annotated[str, typer.Argument(help="analyst, runner, steward, auditor or admin.")]
-Reason = Annotated[str, typer.Option(help="Why; recorded in the chain.")]
+Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 Since = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First day (UTC) [today].")]
 Until = Annotated[str | None, typer.Option(metavar="DAY", help="Last day (UTC); for good without it.")]
 
@@ -40,7 +40,7 @@ def add_user(
         typer.Option(metavar="ROLE", help="PostgreSQL role this person works under (docs/people.md)."),
     ] = None,
     role: Annotated[list[str] | None, typer.Option(help="A role to grant; may be given several times.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; recorded in the chain.")] = "added",
+    reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")] = "added",
 ) -> CommandResult:
     """Enrol a person by the public key that `almoner init` printed for them. Compare the fingerprint first.
 
@@ -158,7 +158,8 @@ def delegate_decisions(
 
 @command(app, "undelegate")
 def end_delegation(
-    context: CommandContext, number: Annotated[int, typer.Argument(min=1, help="Of `user list`.")]
+    context: CommandContext,
+    number: Annotated[int, typer.Argument(min=1, help="Number of the delegation, as `user list` shows it.")],
 ) -> CommandResult:
     """End a delegation that you gave or hold; an admin ends any. Approvals that rest on it no longer count.
 

@@ -16,10 +16,14 @@ Against = Annotated[
     ),
 ]
 OldHome = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The home as it was left: what it has seen is compared.")
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The lost home, if its folder is still there: the links that it has seen are compared."
+    ),
 ]
 Reason = Annotated[
-    str | None, typer.Option(help="Why nothing was done in the ledger after this backup; it goes into the record.")
+    str | None,
+    typer.Option(help="Reason why nothing was done in the ledger after this backup; recorded in the audit log."),
 ]
 
 
@@ -57,9 +61,7 @@ def restore(
     reason: Reason = None,
     against: Against = None,
     old_home: OldHome = None,
-    record_only: Annotated[
-        bool, typer.Option("--record-only", help="Put back the ledger alone, to be read; nothing can be done with it.")
-    ] = False,
+    record_only: Annotated[bool, typer.Option("--record-only", help="Restore the ledger alone, read-only.")] = False,
 ) -> CommandResult:
     """Restore a backup into an empty home, if it is whole and no anchor shows a newer ledger.
 

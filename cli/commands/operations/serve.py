@@ -10,7 +10,7 @@ from cli.framework.progress import progress_bar, progress_lines
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
 from models_db.values.canonical_json import Json
 
-Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two looks.")]
+Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two polls.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def serve(
     without_prefect: Annotated[
         bool, typer.Option("--without-prefect", help="A plain loop: no Prefect server, no deployments.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Look once and stop; for cron or a systemd timer.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Poll once and stop; for cron or a systemd timer.")] = False,
     approved: Annotated[
         bool, typer.Option("--approved", help="Also run requests that stewards have approved one by one.")
     ] = False,

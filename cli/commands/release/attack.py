@@ -28,12 +28,12 @@ def run_attack(
         str | None, typer.Option(metavar="DATASET", help="The public twin; the request's own dataset unless given.")
     ] = None,
     members: Annotated[
-        int | None, typer.Option(min=2, help="Units that are in; by default as many as the batches hold.")
+        int | None, typer.Option(min=2, help="Number of member units; by default as many as the batches hold.")
     ] = None,
-    canaries: Annotated[int, typer.Option(min=1, help="Secrets that are planted among them.")] = 20,
-    copies: Annotated[int, typer.Option(min=1, help="How often each secret is said in its document.")] = 3,
-    anew: Annotated[bool, typer.Option("--anew", help="Forget what an earlier attack has left.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    canaries: Annotated[int, typer.Option(min=1, help="Number of secrets planted in the corpus.")] = 20,
+    copies: Annotated[int, typer.Option(min=1, help="Number of times that each secret occurs in its document.")] = 3,
+    anew: Annotated[bool, typer.Option("--anew", help="Discard the releases of an earlier attack.")] = False,
+    device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu or cuda.")] = "auto",
 ) -> CommandResult:
     """Repeat the release on a public corpus with planted secrets and attack it, beside a release without privacy.
 

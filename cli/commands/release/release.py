@@ -52,7 +52,7 @@ def request_release(
 def extend_release(
     context: CommandContext,
     request: RequestId,
-    samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many further texts.")],
+    samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
 ) -> CommandResult:
     """Request further texts from the released values of a keyphrase_seeding release, at no charge.
@@ -146,7 +146,7 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
 def withdraw_release(
     context: CommandContext,
     request: RequestId,
-    reason: Annotated[str, typer.Option(help="Why; recorded.")] = "withdrawn",
+    reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")] = "withdrawn",
 ) -> CommandResult:
     """Withdraw a request that has not been run.
 
@@ -160,7 +160,9 @@ def withdraw_release(
 
 @command(app, "retract")
 def retract_release(
-    context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+    context: CommandContext,
+    request: RequestId,
+    reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
 ) -> CommandResult:
     """Propose to retract a published release. Later bundles list it; its spending stays.
 
@@ -184,7 +186,9 @@ def register(root: typer.Typer) -> None:
 
 
 def retract_shortcut(
-    context: CommandContext, request: RequestId, reason: Annotated[str, typer.Option(help="Why; recorded and signed.")]
+    context: CommandContext,
+    request: RequestId,
+    reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
 ) -> CommandResult:
     """Propose to retract a published release; same as `almoner release retract`.
 
