@@ -6,7 +6,7 @@ and how each ended, by the name of an error and never by its text. What a stage 
 that it took: states are sent in few steps after the beginning, or when the flow ends. A flow whose time grows with the
 private corpus is reported when it has ended, as a whole (docs/observability.md).
 
-Prefect itself is not imported: its REST API (version 3) takes seven requests.
+Prefect itself is not imported: its REST API (version 3) takes eight requests.
 """
 
 import base64
@@ -38,6 +38,13 @@ SECONDS_AT_THE_END: Final = 10.0
 """The longest that a flow waits for its last states to be taken."""
 CANCELLED: Final = ("RunInterrupted", "KeyboardInterrupt")
 TAG: Final = "almoner"
+WHERE_TO_LOOK: Final = """| of request {number} | command |
+| --- | --- |
+| price, state and decisions | `almoner release show {number}` |
+| report | `almoner report {number}` |
+| links of the audit log | `almoner audit log --release {number}` |
+"""
+"""The page that is attached to a flow run: where the ledger says more, for those who may read it."""
 
 StateType = Literal["RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
 
@@ -159,6 +166,8 @@ class FlowReport:
             self._send_events(server, run)
         self._ended.wait()
         self._send_events(server, run)
+        if self._request is not None:
+            server.attach(run, f"request-{self._request}", WHERE_TO_LOOK.format(number=self._request))
         server.set_state("flow_runs", run, *_final_state(self._outcome))
 
     def _send_events(self, server: "_Server", run: str) -> None:
@@ -201,6 +210,10 @@ class _Server:
         """Set the state of a flow run or task run; it is a fact, so no rule of the server may refuse it."""
         body = {"state": {"type": state, **({"message": message} if message else {})}, "force": True}
         self._post(f"/{kind}/{run}/set_state", body)
+
+    def attach(self, run: str, key: str, markdown: str) -> None:
+        """Attach a page to a flow run."""
+        self._post("/artifacts/", {"key": key, "type": "markdown", "data": markdown, "flow_run_id": run})
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         answer = self.client.post(path, json=body)

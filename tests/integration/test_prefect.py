@@ -256,6 +256,8 @@ def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server:
     rows = _rows(told_server / "server" / "prefect-test.db")
     tags = {tag for row in rows["flow_run"] if row["name"] == "execute-request-1" for tag in json.loads(row["tags"])}
     assert tags == {"almoner", "request:1"}
+    pages = {row["key"]: row["data"] for row in rows["artifact"]}
+    assert "almoner report 1" in pages["request-1"]
 
 
 def test_a_run_that_fails_is_told_by_the_name_of_its_error(
