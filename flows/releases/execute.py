@@ -66,7 +66,6 @@ class RunOutcome:
 
 
 @private_flow("execute")
-@tracing.traced("execute")
 def execute(
     home: Path,
     request_id: int,
@@ -92,8 +91,22 @@ def execute(
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
+    return run_request(ProjectHome.locate(home), request_id, device, anew=anew, workers=workers, backend=backend)
+
+
+@tracing.traced("execute")
+def run_request(
+    home: ProjectHome,
+    request_id: int,
+    device: str = "auto",
+    *,
+    anew: bool = False,
+    workers: int = 1,
+    backend: WorkerBackend = HERE,
+) -> RunOutcome:
+    """Run an approved request as `execute` does, and never as a flow of Prefect's: no server can end it halfway."""
     tracing.set_request(request_id)
-    workspace = open_workspace(ProjectHome.locate(home))
+    workspace = open_workspace(home)
     forfeit_own_dead_attempts(workspace, request_id)
     return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, backend=backend)
 

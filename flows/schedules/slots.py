@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from flows.governance.policy import PolicyDiffers, redact_refusals
 from flows.releases.attempt import RunInterrupted
-from flows.releases.execute import execute
+from flows.releases.execute import run_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.sweep import forfeit_attempt
 from flows.schedules.recurrence import Recurrence
@@ -250,7 +250,7 @@ def run_once(
     with _RUN_LOCK:
         _close_own_attempt(workspace, number)
         try:
-            return execute(workspace.home.root, number, device, workers=workers, backend=backend).spent
+            return run_request(workspace.home, number, device, workers=workers, backend=backend).spent
         except requests.WrongState as moved:
             if moved.facts["state"] == "expired":
                 raise
