@@ -56,7 +56,7 @@ from tasks.inference.engine import hidden_states
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.pricing.registry import SYSTEMS
-from tasks.summarization.adapter_training.train import Wanted, train_adapter
+from tasks.summarization.adapter_training.train import TrainingRequest, train_adapter
 from tasks.values.generated import Generated
 from tasks.values.plan import PlanInputs
 
@@ -246,7 +246,7 @@ def adapter(name: str, arguments: argparse.Namespace) -> None:
         if known_adapter(name):
             return
         path = training_file(arguments.data, Path(f) / "summaries.jsonl", training.answers)
-        wanted = Wanted(name, arguments.model, LICENCE, training_settings(training), wording=training.wording)
+        wanted = TrainingRequest(name, arguments.model, LICENCE, training_settings(training), wording=training.wording)
         started = time.monotonic()
         known = train_adapter(path, wanted, arguments.device)
         print(f"{name}: {time.monotonic() - started:.0f} s, {known.digest[:12]}, {known.meta.fit}", flush=True)

@@ -38,7 +38,7 @@ def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:
         OutcomeUnknown: it still does not answer.
     """
     try:
-        with database.write() as session:  # waits for a transaction that is still committing
+        with database.write_after_loss() as session:
             return datasets.has_version(session, uid)
     except AlmonerError:
         raise unconfirmed from None

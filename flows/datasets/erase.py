@@ -15,7 +15,7 @@ from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
 from flows.releases.sweep import remove_orphans
 from flows.workspace.workspace import Workspace, overlap_key_path
-from models_db.errors import EnvironmentProblem, Refused, UsageError
+from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
 from models_db.services.catalogue import datasets, erasures, principals
 from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, VersionErased
@@ -23,7 +23,7 @@ from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
-from tasks.corpus.erase_unit import content_mark, documents_of, erase_unit, remove_beside, strangers
+from tasks.corpus.erase_unit import StoreDiffers, content_mark, documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.identity.units import normalise_unit
@@ -367,16 +367,5 @@ class DatasetVersionUnknown(UsageError):
         super().__init__(
             f"Dataset {name!r} has no version {number}.",
             f"See them with `almoner dataset show {name}`.",
-            {"dataset": name, "version": number},
-        )
-
-
-class StoreDiffers(EnvironmentProblem):
-    """A stored version holds something else than the ledger says."""
-
-    def __init__(self, name: str, number: int) -> None:
-        super().__init__(
-            f"Version {number} of {name!r} holds other content in this home than the ledger says.",
-            "Find out who changed it (`almoner doctor`); erase the whole version: `--version N`.",
             {"dataset": name, "version": number},
         )

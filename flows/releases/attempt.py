@@ -127,7 +127,7 @@ class RunningAttempt:
                 lease = attempts.lease_renewal(self.token)
                 ledger.arm(session, self.workspace.actor, self.attempt, sequence, instalment, lease, whole=True)
         except OutcomeUnknown:
-            with self.workspace.database.write() as session:
+            with self.workspace.database.write_after_loss() as session:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)
             if not armed:
                 raise
@@ -271,7 +271,7 @@ def _record_attempt(
             number = attempts.start_attempt(session, workspace.actor, request_id, token, process_owner(), goes_on_from)
             return ledger.load_attempt(session, request_id, number, blocks)
     except OutcomeUnknown:
-        with workspace.database.write() as session:
+        with workspace.database.write_after_loss() as session:
             begun = attempts.find_started_attempt(session, request_id, token)
             if begun is None:
                 raise

@@ -51,7 +51,7 @@ def commit_artifact(run: RunningAttempt, generated: Generated, metrics: Sequence
     try:
         return _commit_attempt(run, files, metrics, values)
     except OutcomeUnknown:
-        with run.workspace.database.write() as session:
+        with run.workspace.database.write_after_loss() as session:
             kept = artifacts.artifact_of_attempt(session, run.attempt)
         if kept is None:
             raise

@@ -15,12 +15,16 @@ from flows.releases.heartbeat import heartbeat
 from flows.releases.resume import ResumePoint, journal_folder
 from flows.releases.sweep import forfeit_own_dead_attempts
 from flows.workspace.prefect_flow import private_flow
-from flows.workspace.workspace import open_workspace
+from flows.workspace.workspace import open_workspace, overlap_key_path
 from models_db.home import ProjectHome
+from models_db.services.catalogue import erasures, requests
 from models_db.services.lifecycle import ledger
+from models_db.tables import Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from tasks.common.progress import tell
+from tasks.corpus.erase_unit import StoreDiffers, content_mark
+from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
@@ -209,9 +213,28 @@ def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
     if extends and run.facts.governed:
         return cast(Corpus, NoCorpus())
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
+    _require_recorded_content(run)
     if names_of(run.quote.parameters) and not extends:
         corpus.require_labels()
     return PartOfCorpus.of(corpus, run.scheme) if isinstance(run.scheme, SomeBlocks) else corpus
+
+
+def _require_recorded_content(run: RunningAttempt) -> None:
+    """Check that the version holds what came in, less what was erased since: what else it holds was charged to nobody.
+
+    Raises:
+        StoreDiffers: it holds something else.
+        KeyMissing: this home has not the key of the marks.
+    """
+    home = run.workspace.home
+    with run.workspace.database.read() as session:
+        request = requests.find_request(session, run.request_id)
+        dataset = session.get_one(Dataset, request.dataset_id)
+        version = session.get_one(DatasetVersion, request.version_id)
+        stated = erasures.manifest_mark(session, version)
+    key = load_key(overlap_key_path(home))
+    if content_mark(home, version.uid, key, named=dataset.unit_field is not None) != stated:
+        raise StoreDiffers(dataset.name, version.number)
 
 
 def external_backend(run: RunningAttempt) -> HttpBackend | None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
@@ -41,6 +41,12 @@ _PRAGMAS = (
     "trusted_schema=OFF",
 )
 
+
+_EARLIER_TRANSACTIONS = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND datname = current_database()"
+    " AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL AND xact_start < :since"
+)
+"""Transactions of this login that have written something and began before a moment."""
 
 _SESSION_SETTINGS = (
     "synchronous_commit=on",
@@ -85,6 +91,34 @@ class Database:
             yield session
             record_links(session)
             session.info[COMMITTING] = True
+
+    @contextmanager
+    def write_after_loss(self) -> Iterator[Session]:
+        """A write transaction that begins when one whose commit was not confirmed has ended, to ask what became of it.
+
+        SQLite waits for every writer as it is. A PostgreSQL server may still have to read the COMMIT of a connection
+        that was lost, so its own login's earlier writing transactions are waited for.
+
+        Raises:
+            OutcomeUnknown: one of them does not end.
+            As `write`.
+        """
+        if not self.is_sqlite:
+            self._await_earlier_transactions()
+        with self.write() as session:
+            yield session
+
+    def _await_earlier_transactions(self) -> None:
+        with self.read() as session:
+            since = session.scalar(text("SELECT clock_timestamp()"))
+        patience = time.monotonic() + BUSY_SECONDS
+        while True:
+            with self.read() as session:
+                if not session.scalar(_EARLIER_TRANSACTIONS, {"since": since}):
+                    return
+            if time.monotonic() > patience:
+                raise OutcomeUnknown(self._url_without_password)
+            time.sleep(0.02)
 
     @contextmanager
     def rehearse(self) -> Iterator[Session]:

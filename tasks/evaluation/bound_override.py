@@ -11,7 +11,7 @@ from typing import Final
 
 from models_db.errors import UsageError
 from models_db.policies.policy import EffectiveRules
-from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed, told
+from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, describe_checks, missed
 from tasks.values.metric_result import MetricResult
 
 _HEAD: Final = "Overrides the bounds of the policy"
@@ -46,7 +46,7 @@ def require_admitted(
 
 
 def _head(outside: Sequence[BoundCheck]) -> str:
-    return f"{_HEAD} ({told(outside)}): "
+    return f"{_HEAD} ({describe_checks(outside)}): "
 
 
 def _covers(reason: str, outside: Sequence[BoundCheck]) -> bool:

@@ -114,15 +114,15 @@ class OutsideBounds(Refused):
         override = f'`almoner approve {request_id} --gate publish --override "..."`'
         otherwise = f" or, on the record, approve it all the same: {override}" if overridable else ""
         super().__init__(
-            f"The release of request {request_id} is outside the bounds of its policy: {told(outside)}.",
+            f"The release of request {request_id} is outside the bounds of its policy: {describe_checks(outside)}.",
             f'Reject it: `almoner reject {request_id} --gate publish --reason "..."`{otherwise}.'
             " What it spent stays spent.",
             {"request": request_id, "outside": facts, "overridable": overridable},
         )
 
 
-def told(outside: Sequence[BoundCheck]) -> str:
-    """Some outcomes in one line."""
+def describe_checks(outside: Sequence[BoundCheck]) -> str:
+    """Return some outcomes as one line."""
     return "; ".join(map(str, outside))
 
 

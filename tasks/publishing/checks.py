@@ -18,7 +18,7 @@ from tasks.accounting.rounding import exact
 from tasks.common.files import open_regular_file, read_document
 from tasks.common.strict_model import read_as
 from tasks.evaluation.bound_override import require_admitted
-from tasks.evaluation.policy_bounds import missed, told
+from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.registry import recompute
 from tasks.publishing.derived_files import MAKERS
@@ -251,7 +251,7 @@ def policy(bundle: OpenedBundle) -> str:
         measured,
         [approval.reason for approval in bundle.approvals if approval.gate == "publish"],
     )
-    return f"published outside its policy, which the approvers overrode: {told(outside)}"
+    return f"published outside its policy, which the approvers overrode: {describe_checks(outside)}"
 
 
 def approvals(bundle: OpenedBundle) -> str:

@@ -73,11 +73,11 @@ def train_adapter(
     require_plain_name("an adapter", name)
     settings = parse_model(TrainingSettings, written, "The training", ADAPTERS_PAGE)
     called = parse_model(Called, {"name": name, "licence": licence}, "The training", ADAPTERS_PAGE)
-    from tasks.summarization.adapter_training.train import Wanted, train_adapter
+    from tasks.summarization.adapter_training.train import TrainingRequest, train_adapter
 
     with progress_bar(context):
         trained = train_adapter(
-            file, Wanted(called.name, model, called.licence, settings, description), device, anew=anew
+            file, TrainingRequest(called.name, model, called.licence, settings, description), device, anew=anew
         )
     return CommandResult(_adapter_to_json(trained), _adapter_page(trained))
 

@@ -51,11 +51,11 @@ def build_keywords(
         f"{file} is read as PUBLIC text: words of it will be published, and nothing is charged for them."
     )
     from tasks.analysis.keywords.build_public_set import read_public
-    from tasks.analysis.keywords.build_tools import Wanted, build_with_tools
+    from tasks.analysis.keywords.build_tools import KeywordSetOptions, build_with_tools
 
     with progress_bar(context):
         source = read_public(file, text_field, texts)
-        built, made_with = build_with_tools(source, Wanted(size, model, rounds, device), report)
+        built, made_with = build_with_tools(source, KeywordSetOptions(size, model, rounds, device), report)
     body = built.to_json(source, made_with)
     with new_file(to) as out:
         out.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())

@@ -1,21 +1,22 @@
 """Evidence of a run and of a publication, compared with the audit log before anything is spent or published.
 
 `verify_rows.compare_rows_with_chain` compares a whole ledger. This module compares only the rows that decide a request:
-principals and roles that may decide, the policies, all datasets with their claims of units, every proposal, the
-accounts under its root account with their holds, entries and counters, the recorded views of unprotected figures, and
-the request with its approvals and what it produced. A link must name each of them. Every link of the chain must have
+principals and roles that may decide, the policies, all datasets with their claims of units, every proposal and every
+use of a standing authorisation, the accounts under its root account with their holds, entries and counters, the
+recorded views of unprotected figures, and the request with its approvals and what it produced. Of a request that
+extends a release, that release is compared as well. A link must name each of them. Every link of the chain must have
 its own hash and follow the one before; a chain that was rewritten as a whole shows against an anchor (`verify_chain`).
 """
 
 from collections.abc import Collection, Iterator
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.orm import Session
 
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import GENESIS, read_chain_head
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_chunks
-from models_db.services.audit.stored_text import LedgerAltered
+from models_db.services.audit.stored_text import LedgerAltered, request_body
 from models_db.services.verification import verify_rows
 from models_db.services.verification.compare_rows import Comparison
 from models_db.tables import Dataset, Request
@@ -28,16 +29,19 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
         LedgerAltered: with every difference.
     """
     dataset = session.get_one(Dataset, request.dataset_id)
-    parameters = {"request": request.id, "account": dataset.account_id}
+    concerned = _concerned_requests(request)
+    parameters = {"requests": concerned, "account": dataset.account_id}
     sharing = frozenset(
         session.scalars(text("SELECT name FROM dataset WHERE account_id = :id"), {"id": parameters["account"]})
     )
     comparison = Comparison(session)
     links = _intact_links(session, comparison)
-    comparison.compare(link for link in links if _is_needed(link, request.id, sharing))
+    comparison.compare(link for link in links if _is_needed(link, concerned, sharing))
     for table, condition in _NEEDED_TABLES.items():
         query = text(f"SELECT x.id FROM {table} x WHERE {condition} ORDER BY x.id")  # noqa: S608  (of constants)
         values = {name: value for name, value in parameters.items() if f":{name}" in condition}
+        if "requests" in values:
+            query = query.bindparams(bindparam("requests", expanding=True))
         for number in comparison.covered[table].lacks(session.scalars(query, values)):
             comparison.add_difference(f"{table} {number} has no link")
     verify_rows.add_derived_differences(
@@ -49,6 +53,12 @@ def require_rows_match_chain(session: Session, request: Request) -> None:
     )
     if comparison.differences:
         raise LedgerAltered(comparison.differences, request.id)
+
+
+def _concerned_requests(request: Request) -> list[int]:
+    """Return the request's number, and that of the release that it extends: what that one released is its input."""
+    extends = request_body(request)["parameters"].get("extends")
+    return [request.id] if extends is None else [request.id, int(extends["release"])]
 
 
 def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLink]:
@@ -67,11 +77,13 @@ def _intact_links(session: Session, comparison: Comparison) -> Iterator[LoggedLi
         comparison.add_difference(f"the chain ends at link {number}, before its recorded head")
 
 
-def _is_needed(link: LoggedLink, request_id: int, sharing: Collection[str]) -> bool:
-    """Return whether a link names rows that decide a request, whose account `sharing` (names of datasets) draws on."""
+def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[str]) -> bool:
+    """Return whether a link names rows that decide requests, whose account `sharing` (names of datasets) draws on."""
     kind = str(link.kind)
     beginning = kind.partition(".")[0]
-    if beginning in _SHARED_KINDS or (link.request_id == request_id and beginning != "ledger"):
+    if beginning in _SHARED_KINDS or (link.request_id in requests and beginning != "ledger"):
+        return True
+    if _NAMES_A_USE in link.body:
         return True
     return link.dataset in sharing and (beginning == "ledger" or kind in _VIEW_KINDS)
 
@@ -81,8 +93,10 @@ _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account
 """How kinds begin that tell of people, policies, datasets and what they may lose."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures."""
+_NAMES_A_USE = '"table":"standing_use"'
+"""As a link's body names uses of standing authorisations, also those of other requests: together they have a limit."""
 _ANY_LINK = "TRUE"
-_LINK_OF_REQUEST = "x.request_id = :request"
+_LINK_OF_REQUEST = "x.request_id IN :requests"
 _ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"
 _NEEDED_TABLES = {
     # what has to be named by a link: the rows that decide
@@ -109,13 +123,13 @@ _NEEDED_TABLES = {
     "internal_view": "x.account_id = :account",
     "proposal": _ANY_LINK,
     "carried": _ANY_LINK,
-    "request": "x.id = :request",
+    "request": "x.id IN :requests",
     "transition": _LINK_OF_REQUEST,
     "approval": f"x.proposal_id IS NOT NULL OR {_LINK_OF_REQUEST}",
     "withdrawal": "x.approval_id IN (SELECT a.id FROM approval a WHERE a.proposal_id IS NOT NULL"
-    " OR a.request_id = :request)",
-    "standing_use": _LINK_OF_REQUEST,
+    " OR a.request_id IN :requests)",
+    "standing_use": _ANY_LINK,
     "artifact": _LINK_OF_REQUEST,
-    "publication": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id = :request)",
-    "evaluation": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id = :request)",
+    "publication": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
+    "evaluation": "x.artifact_id IN (SELECT f.id FROM artifact f WHERE f.request_id IN :requests)",
 }

@@ -26,7 +26,7 @@ ANSWER_TOKENS: Final = 200
 
 
 @dataclass(frozen=True)
-class Wanted:
+class KeywordSetOptions:
     """Options of a keyword set to build.
 
     Attributes:
@@ -42,7 +42,9 @@ class Wanted:
     device: str = "auto"
 
 
-def build_with_tools(source: PublicTexts, options: Wanted, progress: Progress) -> tuple[Built, Mapping[str, Json]]:
+def build_with_tools(
+    source: PublicTexts, options: KeywordSetOptions, progress: Progress
+) -> tuple[Built, Mapping[str, Json]]:
     """Build a keyword set of public texts; return it with the names of the tools.
 
     Raises:

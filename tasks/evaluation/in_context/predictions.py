@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tasks.evaluation.in_context.calibration import calibrated_first_token
-from tasks.evaluation.in_context.shared_prompt import Asked, ask
+from tasks.evaluation.in_context.shared_prompt import ReadQuestions, ask
 from tasks.inference.engine.log_likelihood import next_token_scores
 from tasks.inference.engine.row_batch import RowBatch, left_padded
 from tasks.inference.network.language_model import LanguageModel
@@ -31,7 +31,7 @@ def label_scores(prompt: RowBatch, questions: Sequence[Sequence[int]], words: Se
     return log_probabilities
 
 
-def _rest(asked: Asked, words: Sequence[Sequence[int]]) -> Tensor:
+def _rest(asked: ReadQuestions, words: Sequence[Sequence[int]]) -> Tensor:
     """log P of all tokens of each word after its first: float64 [R, words]."""
     model, width, count = asked.rows.model, max(map(len, words)) - 1, asked.rows.rows
     rows = RowBatch(model, count * len(words), asked.rows.filled + width)
@@ -75,7 +75,7 @@ def greedy_answers(
     return raw, calibrated
 
 
-def _continue(asked: Asked, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
+def _continue(asked: ReadQuestions, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
     """The likeliest continuations of (row, first token)."""
     model = asked.rows.model
     rows = RowBatch(model, len(begun), asked.rows.filled + most)

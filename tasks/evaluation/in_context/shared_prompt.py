@@ -20,8 +20,8 @@ _TOKENS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Some questions, read.
+class ReadQuestions:
+    """Questions that the model has read behind a shared prompt.
 
     Attributes:
         numbers: which questions, in the order of the rows.
@@ -42,7 +42,9 @@ def read_prompt(model: LanguageModel, tokens: Sequence[int]) -> RowBatch:
     return row
 
 
-def ask(prompt: RowBatch, questions: Sequence[Sequence[int]], copies: int = 1, more: int = 0) -> Iterator[Asked]:
+def ask(
+    prompt: RowBatch, questions: Sequence[Sequence[int]], copies: int = 1, more: int = 0
+) -> Iterator[ReadQuestions]:
     """Read every question after `prompt`, questions of similar length together.
 
     Args:
@@ -58,10 +60,10 @@ def ask(prompt: RowBatch, questions: Sequence[Sequence[int]], copies: int = 1, m
 
 
 @torch.inference_mode()
-def _read(prompt: RowBatch, numbers: tuple[int, ...], questions: Sequence[Sequence[int]], width: int) -> Asked:
+def _read(prompt: RowBatch, numbers: tuple[int, ...], questions: Sequence[Sequence[int]], width: int) -> ReadQuestions:
     rows = RowBatch(prompt.model, len(numbers), prompt.filled + width)
     rows.begin_with(prompt, [0] * len(numbers))
-    return Asked(numbers, rows, rows.read(questions, width))
+    return ReadQuestions(numbers, rows, rows.read(questions, width))
 
 
 def _together(model: LanguageModel, columns: int, width: int, copies: int) -> int:

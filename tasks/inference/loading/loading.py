@@ -16,7 +16,7 @@ from tasks.inference.catalogue.registry import HubModel, Kind, ModelNotPulled, M
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
-from tasks.inference.loading.row_wise_modules import require_rowwise, require_sizes
+from tasks.inference.loading.row_wise_modules import require_possible_numbers, require_rowwise, require_sizes
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import NoChatTemplate, reference_tokens
 
@@ -104,6 +104,7 @@ def require_supported(name: str, folder: Path) -> None:
             config = AutoConfig.from_pretrained(folder, **safely)
         except Exception as error:  # as below
             raise UnreadableModel(name, _first_line(error)) from error
+        require_possible_numbers(name, config)
         try:
             with torch.device("meta"):
                 network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)

@@ -17,7 +17,7 @@ from models_db.values.canonical_json import Json
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.registry import UnsupportedModel, find
 
-CODE: Final = 1
+CODE: Final = 2
 """Raised whenever `row_wise_modules` refuses or takes something else than before."""
 
 
@@ -67,7 +67,7 @@ def _known(name: str) -> str | None:
         kept = json.loads(_record(name).read_text(encoding="utf-8"))
         same = all(kept[part] == value for part, value in _state(Path(kept["folder"])).items())
         return str(kept["reason"]) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

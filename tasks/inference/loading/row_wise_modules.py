@@ -9,6 +9,7 @@ Some decoders would attend to a part of the context only, or exchange their tabl
 on. `context_of` ends the context before that: positions are bounded by public sizes, so nothing of a text decides it.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -104,8 +105,47 @@ def require_rowwise(name: str, network: nn.Module) -> None:
             raise UnsupportedModel(name, f"its module {path} has rotary embeddings of the unknown kind {kind!r}")
 
 
+_LARGEST_SIZES = {
+    "vocab_size": 2**22,
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 1000,
+    "num_attention_heads": 2**12,
+    "max_position_embeddings": 2**30,
+}
+"""Larger than any model that exists; a network of other sizes would take for ever to make."""
+_POSITIVE_ENDINGS = ("_eps", "epsilon", "theta", "factor")
+
+
+def require_possible_numbers(name: str, config: Any) -> None:
+    """Check the numbers of a configuration, before a network is made of it.
+
+    Raises:
+        UnsupportedModel: a size is larger than any model's, or a number is not finite, or not positive where it has to
+            be (a divisor or a base).
+    """
+    for size, largest in _LARGEST_SIZES.items():
+        value = getattr(config, size, None)
+        if isinstance(value, int) and value > largest:
+            raise UnsupportedModel(name, f"its config.json gives a {size} above {largest}")
+    for key, value in _numbers(config.to_dict()):
+        if not math.isfinite(value):
+            raise UnsupportedModel(name, f"its config.json gives a {key} that is no finite number")
+        if value <= 0 and key.endswith(_POSITIVE_ENDINGS):
+            raise UnsupportedModel(name, f"its config.json gives a {key} that is not positive")
+
+
+def _numbers(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the floats of a configuration, and of the mappings in it, by their names."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value)
+        elif isinstance(value, float):
+            yield str(key), value
+
+
 def require_sizes(name: str, config: Any) -> None:
-    """Check what a configuration must say, before a network is made of it.
+    """Check what a configuration must say, before a network is read.
 
     Raises:
         UnsupportedModel: a size is missing or impossible, an attention window is too short, positions are of an

@@ -10,7 +10,7 @@ from models_db.values.requests import ExactDecimal, RequestModel
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.insights.parameters import InsightParameters
-from tasks.mechanisms.counts.set_histogram import Wanted
+from tasks.mechanisms.counts.set_histogram import NoiseChoice
 
 Weight = Annotated[ExactDecimal, Field(gt=0, le=1000)]
 
@@ -61,6 +61,6 @@ class UraniaParameters(InsightParameters):
     smallest_cluster: Annotated[int, Field(ge=1)] | None = None
     sampled: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal(1)
     evidence: Literal["believed", "counts"] = "believed"
-    noise: Wanted = "auto"
+    noise: NoiseChoice = "auto"
     shares: Shares = Shares()
     delta_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.1")

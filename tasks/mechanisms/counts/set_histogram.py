@@ -51,7 +51,7 @@ OPEN = "open"
 """How an event writes an open set of bins."""
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
-Wanted: TypeAlias = Literal["auto", "gaussian", "laplace"]
+NoiseChoice: TypeAlias = Literal["auto", "gaussian", "laplace"]
 _NAMES: Mapping[str, str] = {"gaussian": "discrete Gaussian", "laplace": "discrete Laplace"}
 _VARIANCES: Mapping[str, Callable[[float], float]] = {"gaussian": gaussian_variance, "laplace": laplace_variance}
 
@@ -163,7 +163,9 @@ class SetHistogram:
         return dp_events.gaussian(_multiplier(self.scale, self.contributions), count)
 
 
-def calibrate_set_histogram(rho: int, bins: int | None, contributions: int, noise: Wanted = "auto") -> SetHistogram:
+def calibrate_set_histogram(
+    rho: int, bins: int | None, contributions: int, noise: NoiseChoice = "auto"
+) -> SetHistogram:
     """The histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from models_db.values.requests import model_to_json
-from tasks.evaluation.policy_bounds import missed, told
+from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
 from tasks.publishing.documents.hugging_face_card import front_matter
@@ -228,7 +228,7 @@ def _measurements(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> lis
     outside = missed(record.policy.rules_for(record.dataset.name).required, {m.name: m for m in metrics})
     return [
         "## Measurements",
-        *([card_text.OUTSIDE.format(code(told(outside)))] if outside else []),
+        *([card_text.OUTSIDE.format(code(describe_checks(outside)))] if outside else []),
         table(heads, rows),
         " ".join([*notes, card_text.MEASURED_HOW]),
     ]

@@ -30,7 +30,7 @@ from tasks.summarization.adapters.store import require_name_free, save_adapter
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrainingRequest:
     """A requested training.
 
     Attributes:
@@ -46,7 +46,7 @@ class Wanted:
     wording: AdapterWording | None = None
 
 
-def train_adapter(path: Path, request: Wanted, device: str = "auto", *, anew: bool = False) -> KnownAdapter:
+def train_adapter(path: Path, request: TrainingRequest, device: str = "auto", *, anew: bool = False) -> KnownAdapter:
     """Train an adapter on a public file and store it; an interrupted training of the same order continues.
 
     Args:
@@ -110,7 +110,7 @@ def train(
     return saved
 
 
-def _order(request: Wanted, data: TrainingData, model: LanguageModel) -> Order:
+def _order(request: TrainingRequest, data: TrainingData, model: LanguageModel) -> Order:
     wording = request.wording
     if wording is None:
         description = {} if request.description is None else {"description": request.description}

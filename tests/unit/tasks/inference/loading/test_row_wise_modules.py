@@ -1,6 +1,7 @@
 """PRIVACY §10.1: a network is read only if every module of it is known to act on rows one by one."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +65,26 @@ def test_models_of_images_are_refused_by_name(model: str, tmp_path: Path) -> Non
 
 
 MALFORMED: dict[str, Any] = {
-    "vocab_size": [None, 0, -1, "many"],
+    "vocab_size": [None, 0, -1, "many", 10**30],
     "hidden_size": [None, 0, -64, [64]],
     "num_attention_heads": [0, 3.5, None],
-    "num_hidden_layers": [-1, "two"],
+    "num_hidden_layers": [-1, "two", 10_000_000],
     "num_key_value_heads": [0, 3],
-    "max_position_embeddings": [None, 0],
+    "max_position_embeddings": [None, 0, 10**30],
     "hidden_act": ["no such function", 7],
-    "rope_parameters": [{"rope_type": "proportional"}, {"rope_type": "unheard of"}, {"rope_type": 3}, 5],
+    "rope_parameters": [
+        {"rope_type": "proportional"},
+        {"rope_type": "unheard of"},
+        {"rope_type": 3},
+        5,
+        {"rope_type": "default", "rope_theta": math.nan},
+        {"rope_type": "linear", "factor": 0.0, "rope_theta": 10000.0},
+    ],
     "sliding_window": ["wide", -3],
     "layer_types": [["linear_attention"] * 2, "full"],
     "quantization_config": [{"quant_method": "awq"}],
     "head_dim": [0, "x"],
-    "rms_norm_eps": ["small"],
+    "rms_norm_eps": ["small", math.nan, math.inf, -1e-6, 0.0],
     "dtype": ["float99"],
 }
 
