@@ -5,19 +5,23 @@ from pathlib import Path
 from typing import Any
 
 from flows.workspace.yaml_files import FileUnwritable
+from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from tasks.common.files import write_new, write_over
 from tasks.reporting.html_report import page
 
 
-def write_report(path: Path, said: Mapping[str, Any]) -> Path:
+def write_report(home: ProjectHome, path: Path, content: Mapping[str, Any]) -> Path:
     """Write the new file `path`: JSON where its name ends so, else the page.
 
     Raises:
+        ReportInHome: it lies in the home, where an erasure would not find it.
         FileUnwritable: it is there, or cannot be written.
     """
-    data = encode_canonical(said) + b"\n" if path.suffix == ".json" else page(said).encode()
+    if path.resolve().is_relative_to(home.root.resolve()):
+        raise ReportInHome(path)
+    data = encode_canonical(content) + b"\n" if path.suffix == ".json" else page(content).encode()
     try:
         write_new(path, data, 0o600)
     except OSError as problem:
@@ -25,16 +29,27 @@ def write_report(path: Path, said: Mapping[str, Any]) -> Path:
     return path
 
 
-def replace_page(home: ProjectHome, said: Mapping[str, Any]) -> Path:
+def replace_page(home: ProjectHome, content: Mapping[str, Any]) -> Path:
     """The page in the home's own folder of reports, in place of an earlier one of its version.
 
     Raises:
         FileUnwritable.
     """
-    path = home.path_inside("reports", f"{said['release']['number']}-{said['version']}.html")
+    path = home.path_inside("reports", f"{content['release']['number']}-{content['version']}.html")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_over(path, page(said).encode(), 0o600)
+        write_over(path, page(content).encode(), 0o600)
     except OSError as problem:
         raise FileUnwritable(path, problem.strerror or type(problem).__name__) from None
     return path
+
+
+class ReportInHome(UsageError):
+    """A report is to be written into the project home under a name of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} lies in the project home, where an erasure would not find a report of that name.",
+            "Name a file outside the home; without --out the page is kept in the home's own folder of reports.",
+            {"path": str(path)},
+        )

@@ -84,6 +84,18 @@ def test_a_file_is_written_once_and_for_its_owner_alone(almoner: Almoner, tmp_pa
     assert page_of(almoner) == kept == page.read_text()
 
 
+@pytest.mark.parametrize("place", ["page.html", "reports/page.html", "kept/../page.json"])
+def test_no_file_of_another_name_is_written_into_the_home(almoner: Almoner, place: str) -> None:
+    """An erasure would not find it there."""
+    almoner.produced()
+    (almoner.home.root / "kept").mkdir()
+    (almoner.folder / "link").symlink_to(almoner.home.root)
+    before = almoner.everything()
+    for root in (almoner.home.root, almoner.folder / "link"):
+        assert almoner.ask(f"report 1 --out {root / place}", 2)["error"] == "ReportInHome"
+    assert almoner.everything() == before
+
+
 def test_the_public_version_knows_nothing_of_the_ledger(almoner: Almoner) -> None:
     almoner.produced()
     said = almoner.ask("report 1 --public")

@@ -52,7 +52,7 @@ def report(
 
         content = contents(version, report_facts(workspace, request, version))
     if out is not None:
-        path = write_report(out, content)
+        path = write_report(workspace.home, out, content)
     elif not context.as_json:
         path = replace_page(workspace.home, content)
     else:
