@@ -17,6 +17,7 @@ tests/integration/test_erasure.py that is found wherever this list leaves someth
 
 import lzma
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -92,26 +93,46 @@ def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
 
 
 def _archive_holds(file: IO[bytes], uids: tuple[str, ...], depth: int = DEEPEST_ARCHIVE) -> bool:
-    """Whether a file is an archive that contains one of the versions, itself or in an archive that it contains.
+    """Return whether a file is an archive (tar or zip) that contains one of the versions, directly or in an inner one.
 
     Of an archive that cannot be read to its end nobody knows, so it counts as one.
     """
     try:
         archive = tarfile.open(fileobj=file)  # noqa: SIM115
     except (tarfile.TarError, *UNREADABLE_ARCHIVE):
-        return False
+        file.seek(0)
+        return zipfile.is_zipfile(file) and _zip_holds(file, uids, depth)
     try:
         with archive:
-            return any(_member_holds(archive, member, uids, depth) for member in archive)
+            return any(
+                _names_one(member.name, uids)
+                or (member.isfile() and _inner_holds(archive.extractfile(member), uids, depth))
+                for member in archive
+            )
     except (tarfile.TarError, *UNREADABLE_ARCHIVE):
         return True
 
 
-def _member_holds(archive: tarfile.TarFile, member: tarfile.TarInfo, uids: tuple[str, ...], depth: int) -> bool:
-    if any(uid in member.name.split("/") for uid in uids):
+def _zip_holds(file: IO[bytes], uids: tuple[str, ...], depth: int) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(
+                _names_one(name, uids) or (not name.endswith("/") and _inner_holds(archive.open(name), uids, depth))
+                for name in archive.namelist()
+            )
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, *UNREADABLE_ARCHIVE):  # encrypted, for example
         return True
-    inner = archive.extractfile(member) if depth and member.isfile() else None
-    return inner is not None and _archive_holds(inner, uids, depth - 1)
+
+
+def _names_one(name: str, uids: tuple[str, ...]) -> bool:
+    return any(uid in name.split("/") for uid in uids)
+
+
+def _inner_holds(inner: IO[bytes] | None, uids: tuple[str, ...], depth: int) -> bool:
+    if inner is None or not depth:
+        return False
+    with inner:
+        return _archive_holds(inner, uids, depth - 1)
 
 
 def _size(path: Path) -> int:

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import tarfile
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,10 @@ def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copy(monday, home.root / folder / "monday.tar")
     with tarfile.open(home.root / "kept" / "archives.tar.gz", "w:gz") as outer:
         outer.add(monday, "inside/monday.tar")
+    with zipfile.ZipFile(home.root / "kept" / "archives.zip", "w") as stored:
+        stored.write(monday, "inside/monday.tar")
+    with zipfile.ZipFile(home.root / "kept" / "folder.zip", "w") as stored:
+        stored.writestr(f"corpora/{uid}/documents.sqlite", text)
     damaged = home.root / "kept" / "damaged.tar"
     damaged.write_bytes(monday.read_bytes()[:-20_000])
 
