@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
 from flows.releases.sweep import remove_orphans
+from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, mark_of_store
 from flows.workspace.workspace import Workspace, overlap_key_path
 from models_db.errors import Refused, UsageError
 from models_db.findings import Finding
@@ -23,7 +24,7 @@ from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
-from tasks.corpus.erase_unit import StoreDiffers, content_mark, documents_of, erase_unit, remove_beside, strangers
+from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.identity.units import normalise_unit
@@ -117,8 +118,7 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
     dataset, recorded, listing = _listed(workspace, name, target, reason)
     remove_orphans(workspace)
     erasure = recorded or _record_erasure(workspace, dataset, target, reason)
-    documents = _count_documents(workspace, erasure.id, target)
-    _complete_erasure(workspace, erasure.id, target)
+    documents = _complete_erasure(workspace, erasure.id, target)
     return replace(listing, number=erasure.id, documents=documents)
 
 
@@ -142,7 +142,7 @@ def store_differences(workspace: Workspace) -> Iterator[str]:
                 label = f"version {version.number} of {dataset.name!r}"
                 if version.id in gone:
                     yield f"{label} was erased and lies in this home: erase it here, too"
-                elif _manifest_mark(workspace, dataset, version) != erasures.manifest_mark(session, version):
+                elif differs_from_ledger(workspace, session, dataset, version):
                     yield f"{label} holds other content than the ledger says"
 
 
@@ -222,24 +222,15 @@ def _unit_mark(workspace: Workspace, dataset: Dataset, target: ErasureTarget) ->
     return mark_of(load_key(overlap_key_path(workspace.home)), target.unit).hex()
 
 
-def _manifest_mark(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
-    key = load_key(overlap_key_path(workspace.home))
-    return content_mark(workspace.home, version.uid, key, named=dataset.unit_field is not None, without=without)
-
-
 def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarget, reason: str) -> Erasure:
     """Record the erasure with what will be left of each version."""
     with workspace.database.read() as session:
         versions = _concerned_versions(session, dataset, target, None)
-        unfit = [
-            one
-            for one in versions
-            if target.unit and _manifest_mark(workspace, dataset, one) != _stated_mark(session, one)
-        ]
-    if unfit:
-        raise StoreDiffers(dataset.name, unfit[0].number)
+        for version in versions if target.unit else ():
+            if differs_from_ledger(workspace, session, dataset, version):
+                raise StoreDiffers(dataset.name, version.number)
     remaining = {
-        one.id: _manifest_mark(workspace, dataset, one, target.unit) if target.unit else None for one in versions
+        one.id: mark_of_store(workspace, dataset, one, target.unit) if target.unit else None for one in versions
     }
     request = ErasureRequest(
         scope=target.scope,
@@ -252,50 +243,42 @@ def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarge
         return erasures.record_erasure(session, workspace.actor, datasets.find_dataset(session, dataset.name), request)
 
 
-def _stated_mark(session: Session, version: DatasetVersion) -> str:
-    return erasures.manifest_mark(session, version)
-
-
-def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) -> None:
-    """Bring the home to what the ledger says; each step may be done again."""
+def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) -> int:
+    """Bring the home to what the ledger says; each step may be done again. Returns how many documents it removed."""
     with workspace.database.read() as session:
         erasure = session.get_one(Erasure, number)
         dataset = session.get_one(Dataset, erasure.dataset_id)
         versions = _concerned_versions(session, dataset, target, erasure)
         about = _erasure_scope(workspace, session, versions)
-        stated = {one.id: _stated_mark(session, one) for one in versions}
+        stated = {one.id: erasures.manifest_mark(session, one) for one in versions}
         gone = erasures.erased_versions(session)
     stored = set(version_uids(workspace.home))
+    documents = 0
     for version in (one for one in versions if one.uid in stored):
         if version.id in gone:
+            documents += documents_of(workspace.home, version.uid, target.unit)
             remove_version(workspace.home, version.uid)
         elif target.unit is not None:
-            _remove_unit(workspace, dataset, version, target.unit, stated[version.id])
+            documents += _remove_unit(workspace, dataset, version, target.unit, stated[version.id])
     erasure_places.clear_places(about)
     with workspace.database.write() as session:
         erasures.end_erasure(session, workspace.actor, session.get_one(Erasure, number))
+    return documents
 
 
-def _count_documents(workspace: Workspace, number: int, target: ErasureTarget) -> int:
-    """Count the documents that a recorded erasure is about to remove from the stores of this home."""
-    with workspace.database.read() as session:
-        erasure = session.get_one(Erasure, number)
-        versions = _concerned_versions(session, session.get_one(Dataset, erasure.dataset_id), target, erasure)
-    stored = set(version_uids(workspace.home))
-    return sum(documents_of(workspace.home, version.uid, target.unit) for version in versions if version.uid in stored)
-
-
-def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> None:
-    """A version loses a unit, unless it has lost it already.
+def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> int:
+    """Remove a unit from a version, unless it is gone already. Returns how many documents it had.
 
     Raises:
         StoreDiffers: what is left is not what the ledger says.
     """
     remove_beside(workspace.home, version.uid)
-    if documents_of(workspace.home, version.uid, unit):
+    documents = documents_of(workspace.home, version.uid, unit)
+    if documents:
         erase_unit(workspace.home, version.uid, unit)
-    if _manifest_mark(workspace, dataset, version) != stated:
+    if mark_of_store(workspace, dataset, version) != stated:
         raise StoreDiffers(dataset.name, version.number)
+    return documents
 
 
 def _list_places(

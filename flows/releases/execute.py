@@ -15,16 +15,15 @@ from flows.releases.heartbeat import heartbeat
 from flows.releases.resume import ResumePoint, journal_folder
 from flows.releases.sweep import forfeit_own_dead_attempts
 from flows.workspace.prefect_flow import private_flow
-from flows.workspace.workspace import open_workspace, overlap_key_path
+from flows.workspace.stored_content import StoreDiffers, differs_from_ledger
+from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
-from models_db.services.catalogue import erasures, requests
+from models_db.services.catalogue import requests
 from models_db.services.lifecycle import ledger
 from models_db.tables import Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from tasks.common.progress import tell
-from tasks.corpus.erase_unit import StoreDiffers, content_mark
-from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools
@@ -69,8 +68,8 @@ class RunOutcome:
         }
 
 
-@private_flow("execute")
-def execute(
+@tracing.traced("execute")
+def execute_request(
     home: Path,
     request_id: int,
     device: str = "auto",
@@ -95,24 +94,14 @@ def execute(
         BudgetExceeded: the dataset cannot afford it any more.
         RunInterrupted: Ctrl-C; what was armed stays spent.
     """
-    return run_request(ProjectHome.locate(home), request_id, device, anew=anew, workers=workers, backend=backend)
-
-
-@tracing.traced("execute")
-def run_request(
-    home: ProjectHome,
-    request_id: int,
-    device: str = "auto",
-    *,
-    anew: bool = False,
-    workers: int = 1,
-    backend: WorkerBackend = HERE,
-) -> RunOutcome:
-    """Run an approved request as `execute` does, and never as a flow of Prefect's: no server can end it halfway."""
     tracing.set_request(request_id)
-    workspace = open_workspace(home)
+    workspace = open_workspace(ProjectHome.locate(home))
     forfeit_own_dead_attempts(workspace, request_id)
     return run_checked(check(workspace, request_id), device, anew=anew, workers=workers, backend=backend)
+
+
+execute = private_flow("execute")(execute_request)
+"""`execute_request`; in a Prefect flow run a subflow of it."""
 
 
 def run_checked(
@@ -123,7 +112,7 @@ def run_checked(
     workers: int = 1,
     backend: WorkerBackend = HERE,
 ) -> RunOutcome:
-    """Run a request that was checked in this process, as `execute` does."""
+    """Run a request that was checked in this process, as `execute_request` does."""
     workspace, request_id = checked.workspace, checked.request_id
     kind = choose_device(device).type
     folder = journal_folder(workspace.home, request_id)
@@ -226,15 +215,12 @@ def _require_recorded_content(run: RunningAttempt) -> None:
         StoreDiffers: it holds something else.
         KeyMissing: this home has not the key of the marks.
     """
-    home = run.workspace.home
     with run.workspace.database.read() as session:
         request = requests.find_request(session, run.request_id)
         dataset = session.get_one(Dataset, request.dataset_id)
         version = session.get_one(DatasetVersion, request.version_id)
-        stated = erasures.manifest_mark(session, version)
-    key = load_key(overlap_key_path(home))
-    if content_mark(home, version.uid, key, named=dataset.unit_field is not None) != stated:
-        raise StoreDiffers(dataset.name, version.number)
+        if differs_from_ledger(run.workspace, session, dataset, version):
+            raise StoreDiffers(dataset.name, version.number)
 
 
 def external_backend(run: RunningAttempt) -> HttpBackend | None:

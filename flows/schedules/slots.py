@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from flows.governance.policy import PolicyDiffers, redact_refusals
 from flows.releases.attempt import RunInterrupted
-from flows.releases.execute import run_request
+from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.sweep import forfeit_attempt
 from flows.schedules.recurrence import Recurrence
@@ -199,11 +199,10 @@ def _record_skip(
 def _unfinished_run(session: Session, due_slot: DueSlot) -> str:
     """Which run of the schedule is not finished; empty if all are."""
     unfinished = schedules.unfinished_slots(session, due_slot.schedule)
-    return (
-        f"request {unfinished[-1].request_id} of the slot {unfinished[-1].slot} is still to be run"
-        if unfinished
-        else ""
-    )
+    if not unfinished:
+        return ""
+    newest = unfinished[-1]
+    return f"request {newest.request_id} of the slot {newest.slot} is still to be run"
 
 
 def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
@@ -245,12 +244,12 @@ def run_once(
 
     Raises:
         RunInterrupted: Ctrl-C, which is no outcome: the request goes on later.
-        And as `flows.releases.execute.execute`.
+        And as `flows.releases.execute.execute_request`.
     """
     with _RUN_LOCK:
         _close_own_attempt(workspace, number)
         try:
-            return run_request(workspace.home, number, device, workers=workers, backend=backend).spent
+            return execute_request(workspace.home.root, number, device, workers=workers, backend=backend).spent
         except requests.WrongState as moved:
             if moved.facts["state"] == "expired":
                 raise

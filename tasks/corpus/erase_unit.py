@@ -10,7 +10,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from tasks.corpus.identity.fingerprints import ManifestMark
 from tasks.corpus.store import DATABASE, SCHEMA, iter_content, open_corpus
@@ -90,14 +89,3 @@ def _copy(source: Path, target: Path, unit: str) -> None:
         connection.execute(_DOCUMENTS)
         connection.execute("INSERT INTO main.labelling SELECT field FROM old.labelling")
         connection.execute("COMMIT")
-
-
-class StoreDiffers(EnvironmentProblem):
-    """A stored version holds something else than the ledger says."""
-
-    def __init__(self, name: str, number: int) -> None:
-        super().__init__(
-            f"Version {number} of {name!r} holds other content in this home than the ledger says.",
-            "Find out who changed it (`almoner doctor`); erase the whole version: `--version N`.",
-            {"dataset": name, "version": number},
-        )
