@@ -151,6 +151,7 @@ class CheckedRequest:
 
     workspace: Workspace
     request_id: int
+    digest: str
     quote: Quote
     body: dict[str, Any]
     scheme: PartitionScheme
@@ -180,8 +181,7 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
     attempt = _record_attempt(
         workspace, request_id, token, priced.plan.blocks, resume_point.last if resume_point else None
     )
-    with workspace.database.read() as session:
-        journal.assign(requests.find_request(session, request_id).digest, attempt.number)
+    journal.assign(checked.digest, attempt.number)
     run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, resume_point)
     if resume_point is None:
         with close_attempt_on_error(run):
@@ -218,7 +218,8 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.budget.cap)
-    return CheckedRequest(workspace, request_id, _reprice_request(workspace, request_id, facts, body), body, scheme)
+    priced = _reprice_request(workspace, request_id, facts, body)
+    return CheckedRequest(workspace, request_id, request.digest, priced, body, scheme)
 
 
 def request_reading(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
@@ -239,10 +240,8 @@ def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) ->
     Raises:
         KeyMissing: this home has not its key.
     """
-    partition, cohort_count = (
-        datasets.find_partition(session, dataset),
-        cohorts.count_cohorts(session, dataset.account_id),
-    )
+    partition = datasets.find_partition(session, dataset)
+    cohort_count = cohorts.count_cohorts(session, dataset.account_id)
     key = load_key(partition_key_path(workspace.home, partition.key_name))
     return PartitionScheme(key, partition.blocks * cohort_count, cohort_count)
 

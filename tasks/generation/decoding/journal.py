@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.files import sync_folder
@@ -108,11 +108,8 @@ class Contents:
             self.kept[int(number)] = tuple(kept)
 
 
-class RunJournal(Protocol):
-    """Where a generation writes down what it releases and draws; each line is on disk when its method returns.
-
-    As `Journal`, whose class it is for governed releases.
-    """
+class RunJournal:
+    """Record of what a generation releases and draws. This one keeps nothing; `Journal` is on disk when it returns."""
 
     def begin(self, first: int, released: Mapping[str, str]) -> None:
         """Before the first draw: the first invocation that is armed for draws, and what was released by then."""
@@ -127,23 +124,7 @@ class RunJournal(Protocol):
         """What it has released."""
 
 
-class NoJournal:
-    """Nothing is written down: what is drawn was paid for otherwise, or costs nothing."""
-
-    def begin(self, first: int, released: Mapping[str, str]) -> None:
-        """As `RunJournal.begin`."""
-
-    def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """As `RunJournal.step`."""
-
-    def drawing(self, name: str) -> None:
-        """As `RunJournal.drawing`."""
-
-    def result(self, name: str, result: Any) -> None:
-        """As `RunJournal.result`."""
-
-
-class Journal:
+class Journal(RunJournal):
     """The journal of one request, in a folder of its own. Close it, or use it as a context.
 
     Args:

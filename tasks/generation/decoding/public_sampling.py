@@ -7,7 +7,7 @@ from functools import partial
 from models_db.values.requests import ExactDecimal
 from tasks.generation.decoding.generate import open_decoder
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
-from tasks.generation.decoding.journal import NoJournal, ResumeState
+from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.loop import Constraint, DecodingSpec, DrawMeter, GenerationJob
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.interface import Sampling, TextBackend
@@ -41,7 +41,7 @@ def draw_public_texts(
     jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
     sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
-    unkept = replace(bench, journal=NoJournal())
+    unkept = replace(bench, journal=RunJournal())
     with open_decoder(unkept, DecodingSpec(sizes, rule, constraint), len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)
 

@@ -14,7 +14,7 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, UnitDocuments
-from tasks.generation.decoding.journal import NoJournal, ResumeState, RunJournal
+from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -91,7 +91,7 @@ class RunContext:
     progress: Callable[[str, int, int], None]
     workers: Workers | None = None
     earlier: ResumeState = field(default_factory=ResumeState)
-    journal: RunJournal = field(default_factory=NoJournal)
+    journal: RunJournal = field(default_factory=RunJournal)
     steps: ReleaseSteps = field(default_factory=ReleaseSteps)
     cache: Path | None = None
     outside: TextBackend | None = None

@@ -18,7 +18,7 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding.journal import NoJournal, RunJournal
+from tasks.generation.decoding.journal import RunJournal
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.inference.catalogue.registry import UnknownModel
 from tasks.insights.private_units import PrivateUnits
@@ -77,7 +77,7 @@ def run(
     journal: RunJournal | None = None,
 ) -> tuple[Generated, UraniaRun]:
     plan = planned(wanted)
-    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), journal=journal or NoJournal())
+    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), journal=journal or RunJournal())
     extract = extractor_for(wanted.facets)
     tools = Tools(Letters(), Scribe(of_keywords), PrivateUnits(bench, plan.blocks, extract, Letters()))  # type: ignore[arg-type]
     made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, IndexKeywordAssigner())
