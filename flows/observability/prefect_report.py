@@ -14,10 +14,10 @@ import os
 import ssl
 import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from tasks.common.progress import tell
@@ -31,8 +31,6 @@ API_VARIABLE: Final = "PREFECT_API_URL"
 KEY_VARIABLE: Final = "PREFECT_API_KEY"
 CERTIFICATE_VARIABLE: Final = "PREFECT_API_SSL_CERT_FILE"
 PASSWORD_VARIABLE: Final = "PREFECT_API_AUTH_STRING"  # noqa: S105  # the name of a variable
-REPORT_STEPS: Final = (60, 300, 900, 3600, 14400, 43200)
-"""Seconds after the beginning of a flow at which the states of its stages are sent; and when it ends."""
 SECONDS_TO_ANSWER: Final = 5.0
 SECONDS_AT_THE_END: Final = 10.0
 """The longest that a flow waits for its last states to be taken."""
@@ -45,8 +43,6 @@ WHERE_TO_LOOK: Final = """| of request {number} | command |
 | links of the audit log | `almoner audit log --release {number}` |
 """
 """The page that is attached to a flow run: where the ledger says more, for those who may read it."""
-
-StateType = Literal["RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
 
 
 @dataclass(frozen=True)
@@ -96,16 +92,16 @@ class FlowReport:
     """What a Prefect server is told of one run of a flow, by a thread of its own.
 
     Attributes:
-        live: whether the server hears of the run while it goes on; else when it ends, so that it learns no duration.
+        steps: seconds after the beginning at which the states of stages are sent, beside the end; without any, the
+            server hears of the run when it has ended, and learns no duration.
         failed: whether the server does not answer, or refuses what it is told.
     """
 
     api: PrefectApi
     flow: str
-    live: bool = True
+    steps: Sequence[float] = ()
     failed: bool = False
-    _events: "list[tuple[str, StateType, str]]" = field(default_factory=list)
-    _request: int | None = None
+    _events: "list[Callable[[_Server, str], None]]" = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
     _outcome: str = "done"
@@ -116,17 +112,15 @@ class FlowReport:
 
     def name_request(self, number: int) -> None:
         """Say which request the flow is about."""
-        self._request = number
+        self._add(lambda server, run: server.name_run(run, self.flow, number))
 
     def begin_stage(self, name: str) -> None:
         """Say that a stage begins."""
-        with self._lock:
-            self._events.append((name, "RUNNING", ""))
+        self._add(lambda server, run: server.begin_stage(run, name))
 
     def end_stage(self, name: str, outcome: str) -> None:
         """Say how a stage ended: `done`, or the name of an error."""
-        with self._lock:
-            self._events.append((name, *_final_state(outcome)))
+        self._add(lambda server, run: server.end_stage(name, outcome))
 
     def end(self, outcome: str) -> None:
         """Send what is left, and how the flow ended. Waits for the server, but not for long."""
@@ -135,6 +129,10 @@ class FlowReport:
         self._thread.join(SECONDS_AT_THE_END)
         if self.failed or self._thread.is_alive():
             tell("Prefect's server was not told of this: it does not answer, or refuses it. Nothing else is changed.")
+
+    def _add(self, event: "Callable[[_Server, str], None]") -> None:
+        with self._lock:
+            self._events.append(event)
 
     def _send(self) -> None:
         import httpx
@@ -156,27 +154,23 @@ class FlowReport:
             self.failed = True
 
     def _report(self, server: "_Server") -> None:
-        if not self.live:
+        if not self.steps:
             self._ended.wait()
-        run, passed = server.create_run(self.flow), 0
-        for step in REPORT_STEPS:
+        run, passed = server.create_run(self.flow), 0.0
+        for step in self.steps:
             if self._ended.wait(step - passed):
                 break
             passed = step
             self._send_events(server, run)
         self._ended.wait()
         self._send_events(server, run)
-        if self._request is not None:
-            server.attach(run, f"request-{self._request}", WHERE_TO_LOOK.format(number=self._request))
-        server.set_state("flow_runs", run, *_final_state(self._outcome))
+        server.end_run(run, self._outcome)
 
     def _send_events(self, server: "_Server", run: str) -> None:
         with self._lock:
             events, self._events = self._events, []
-        if self._request is not None:
-            server.name_run(run, f"{self.flow}-request-{self._request}", [TAG, f"request:{self._request}"])
-        for name, state, message in events:
-            server.report_stage(run, name, state, message)
+        for event in events:
+            event(server, run)
 
 
 @dataclass
@@ -189,31 +183,36 @@ class _Server:
     def create_run(self, flow: str) -> str:
         """Create a flow run that is running; return its id."""
         flow_id = self._post("/flows/", {"name": f"almoner {flow}"})["id"]
-        body = {"flow_id": flow_id, "name": f"{flow}", "tags": [TAG], "state": {"type": "PENDING"}}
+        body = {"flow_id": flow_id, "name": flow, "tags": [TAG], "state": {"type": "PENDING"}}
         run = str(self._post("/flow_runs/", body)["id"])
-        self.set_state("flow_runs", run, "RUNNING", "")
+        self._set_state("flow_runs", run, {"type": "RUNNING"})
         return run
 
-    def name_run(self, run: str, name: str, tags: list[str]) -> None:
-        """Rename a flow run."""
-        self.client.patch(f"/flow_runs/{run}", json={"name": name, "tags": tags}).raise_for_status()
+    def name_run(self, run: str, flow: str, request: int) -> None:
+        """Name a flow run after its request, and attach the page that says where to look further."""
+        names = {"name": f"{flow}-request-{request}", "tags": [TAG, f"request:{request}"]}
+        self.client.patch(f"/flow_runs/{run}", json=names).raise_for_status()
+        page = {"key": f"request-{request}", "type": "markdown", "data": WHERE_TO_LOOK.format(number=request)}
+        self._post("/artifacts/", {**page, "flow_run_id": run})
 
-    def report_stage(self, run: str, name: str, state: StateType, message: str) -> None:
-        """Set the state of a stage's task run, which is created when it begins."""
-        if state == "RUNNING":
-            body = {"flow_run_id": run, "name": name, "task_key": name, "dynamic_key": str(len(self.stages)),
-                    "tags": [TAG], "state": {"type": "PENDING"}}  # fmt: skip
-            self.stages[name] = str(self._post("/task_runs/", body)["id"])
-        self.set_state("task_runs", self.stages[name], state, message)
+    def begin_stage(self, run: str, name: str) -> None:
+        """Create the task run of a stage."""
+        body = {"flow_run_id": run, "name": name, "task_key": name, "dynamic_key": str(len(self.stages)),
+                "tags": [TAG], "state": {"type": "PENDING"}}  # fmt: skip
+        self.stages[name] = str(self._post("/task_runs/", body)["id"])
+        self._set_state("task_runs", self.stages[name], {"type": "RUNNING"})
 
-    def set_state(self, kind: str, run: str, state: StateType, message: str) -> None:
+    def end_stage(self, name: str, outcome: str) -> None:
+        """Say how a stage ended."""
+        self._set_state("task_runs", self.stages[name], _final_state(outcome))
+
+    def end_run(self, run: str, outcome: str) -> None:
+        """Say how the flow ended."""
+        self._set_state("flow_runs", run, _final_state(outcome))
+
+    def _set_state(self, kind: str, run: str, state: Mapping[str, str]) -> None:
         """Set the state of a flow run or task run; it is a fact, so no rule of the server may refuse it."""
-        body = {"state": {"type": state, **({"message": message} if message else {})}, "force": True}
-        self._post(f"/{kind}/{run}/set_state", body)
-
-    def attach(self, run: str, key: str, markdown: str) -> None:
-        """Attach a page to a flow run."""
-        self._post("/artifacts/", {"key": key, "type": "markdown", "data": markdown, "flow_run_id": run})
+        self._post(f"/{kind}/{run}/set_state", {"state": state, "force": True})
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         answer = self.client.post(path, json=body)
@@ -221,15 +220,15 @@ class _Server:
         return answer.json()
 
 
-def _final_state(outcome: str) -> tuple[StateType, str]:
-    """Return the state and message of an outcome: `done`, or the name of an error."""
+def _final_state(outcome: str) -> dict[str, str]:
+    """Return the state of an outcome: `done`, or the name of an error, which is its message."""
     if outcome == "done":
-        return "COMPLETED", ""
-    return ("CANCELLED" if outcome in CANCELLED else "FAILED"), outcome
+        return {"type": "COMPLETED"}
+    return {"type": "CANCELLED" if outcome in CANCELLED else "FAILED", "message": outcome}
 
 
-def open_report(flow: str, *, live: bool) -> FlowReport | None:
+def open_report(flow: str, steps: Sequence[float]) -> FlowReport | None:
     """Begin to report a flow's run; None without a Prefect API, or inside a Prefect flow run, which shows itself."""
     if is_in_flow_run() or (api := PrefectApi.configured()) is None:
         return None
-    return FlowReport(api, flow, live)
+    return FlowReport(api, flow, steps)

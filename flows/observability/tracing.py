@@ -94,7 +94,7 @@ def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Re
             address = os.environ.get(COLLECTOR_VARIABLE, "")
             if address:
                 require_sendable(address)
-            report = open_report(flow, live=live)
+            report = open_report(flow, DURATION_STEPS if live else ())
             if not address and report is None:
                 return function(*args, **kwargs)
             trace = FlowTrace(flow, time.time(), report=report)
@@ -132,7 +132,7 @@ def stage(name: str) -> Iterator[None]:
 def set_request(number: int | None) -> None:
     """Note which request the flow under way is about."""
     trace = _current_trace.get()
-    if trace is not None and number is not None:
+    if trace is not None and number not in (None, trace.request):
         trace.request = number
         if trace.report is not None:
             trace.report.name_request(number)

@@ -79,10 +79,8 @@ def until(condition: Any) -> None:
         time.sleep(0.005)
 
 
-def test_stages_are_told_at_steps_and_at_the_end(server: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (0.3, PATIENCE * 10)
-    monkeypatch.setattr(prefect_report, "REPORT_STEPS", steps)
-    report = FlowReport(PrefectApi(server.url), "execute")
+def test_stages_are_told_at_steps_and_at_the_end(server: Heard) -> None:
+    report = FlowReport(PrefectApi(server.url), "execute", (0.3, PATIENCE * 10))
     report.begin_stage("hold")
     report.end_stage("hold", "done")
     until(lambda: server.states())
@@ -103,9 +101,8 @@ def test_stages_are_told_at_steps_and_at_the_end(server: Heard, monkeypatch: pyt
     assert server.requests[-1][2]["state"]["message"] == "BudgetExceeded"
 
 
-def test_a_flow_that_is_not_live_is_told_when_it_has_ended(server: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefect_report, "REPORT_STEPS", (0.01, 0.02))
-    report = FlowReport(PrefectApi(server.url), "ingest", live=False)
+def test_a_flow_that_is_not_live_is_told_when_it_has_ended(server: Heard) -> None:
+    report = FlowReport(PrefectApi(server.url), "ingest")
     report.begin_stage("store")
     time.sleep(0.2)
     assert server.requests == []
@@ -166,7 +163,7 @@ def test_an_error_is_told_by_its_name_alone(server: Heard, monkeypatch: pytest.M
 
 
 def test_without_an_api_there_is_no_report() -> None:
-    assert open_report("execute", live=True) is None
+    assert open_report("execute", tracing.DURATION_STEPS) is None
 
 
 def test_no_flow_imports_prefect() -> None:
