@@ -92,12 +92,8 @@ class ChainWatch:
         links, verdict, reason = 0, "unread", ""
         try:
             verification = self._walk(ReadOnlyWorkspace(self._home, ReadOnlyDatabase(self._home.database_url), ""))
-            verdict, reason, links, head = (
-                _verdict_of(verification),
-                _verdict_sentence(verification),
-                verification.links,
-                verification.head.seq,
-            )
+            verdict, reason = _verdict_of(verification), _verdict_sentence(verification)
+            links, head = verification.links, verification.head.seq
         except AlmonerError as problem:
             reason = problem.message
         ended = time.monotonic()

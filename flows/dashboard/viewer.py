@@ -60,10 +60,8 @@ class Viewer:
             LedgerUnreachable, LedgerNotReadable, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
-            heads, unread = (
-                rollback_guard.load_head(self.home),
-                "",
-            )  # before the session begins, see `rollback_guard.require_seen`
+            # before the session begins, see `rollback_guard.require_seen`
+            heads, unread = rollback_guard.load_head(self.home), ""
         except rollback_guard.SeenFileUnusable as problem:
             heads, unread = None, problem.message
         with self.database.read() as session:

@@ -85,10 +85,8 @@ class Measuring:
             raise ValueError(f"{metric.name!r} is not charged")
         estimate_request = EstimateRequest(self.plan.samples, self.labels)
         position = self.charged.index(metric.name)
-        estimate, place = (
-            metric.estimate,
-            metric.estimate.places(subject, estimate_request),
-        )  # public; what it lacks costs nothing
+        estimate = metric.estimate
+        place = estimate.places(subject, estimate_request)  # public; what it lacks costs nothing
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
         measured = digest_of(subject)
 

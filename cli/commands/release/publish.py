@@ -61,11 +61,9 @@ def verify_bundle(
     """
     with ExitStack() as held:
         bundle_folder = held.enter_context(open_bundle_folder(context.home, parse_place(folder)))
-        later = (
-            None
-            if revocations is None
-            else held.enter_context(open_bundle_folder(context.home, parse_place(revocations)))
-        )
+        later = None
+        if revocations is not None:
+            later = held.enter_context(open_bundle_folder(context.home, parse_place(revocations)))
         report = verify_release(bundle_folder, key, later)
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
     verdict = report.conclusion
