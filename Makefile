@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
+# Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench lock clean
 
@@ -80,12 +82,12 @@ audit:
 	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements.lock
 
 bench: weights
-	$(BIN)/python benchmarks/decoding.py
-	$(BIN)/python benchmarks/drawing.py
-	$(BIN)/python benchmarks/ledger.py
-	$(BIN)/python benchmarks/ingest.py
-	$(BIN)/python benchmarks/audit.py
-	$(BIN)/python benchmarks/evaluation.py --texts 50 --documents 50
+	$(BIN)/python -m benchmarks.inference.decoding
+	$(BIN)/python -m benchmarks.inference.drawing
+	$(BIN)/python -m benchmarks.ledger.writes
+	$(BIN)/python -m benchmarks.ingestion.ingest
+	$(BIN)/python -m benchmarks.ledger.audit
+	$(BIN)/python -m benchmarks.evaluation --texts 50 --documents 50
 
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new

@@ -16,11 +16,15 @@ Without any of them (no history, a shallow clone, `main` itself without a tag) n
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+SLOW = re.compile(r"mark\.slow")
+STORY_ON_BOTH = re.compile(r"\bany_almoner\b")
+BENEATH_STORIES = {"migrations", "models_db"}
 ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
 EVERYWHERE = ("tests/support.py",)
 """Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
@@ -54,9 +58,13 @@ def changed(root: Path, since: str) -> set[str] | None:
 
 
 def slow_files(root: Path) -> list[str]:
-    """The files of tests with slow tests in them, in order."""
+    """The files of tests with slow tests in them, in order; a story on both backends is one on PostgreSQL."""
     files = sorted((root / "tests").rglob("test_*.py"))
-    return [path.relative_to(root).as_posix() for path in files if "mark.slow" in path.read_text()]
+    return [
+        path.relative_to(root).as_posix()
+        for path in files
+        if SLOW.search(path.read_text()) or STORY_ON_BOTH.search(path.read_text())
+    ]
 
 
 def chosen(root: Path, differing: set[str]) -> list[str]:
@@ -67,9 +75,14 @@ def chosen(root: Path, differing: set[str]) -> list[str]:
 
 
 def related(root: Path, file: str) -> set[str]:
-    """The files of our modules that a file of tests imports, and the folders and files that its CONCERNS name."""
-    tree = ast.parse((root / file).read_text())
-    return {path for name in modules(tree) if (path := path_of(root, name))} | concerns(tree)
+    """The files of our modules that a file of tests imports, and the folders and files that it concerns.
+
+    Those are what its CONCERNS name, and of a story that is also told on PostgreSQL what lies beneath every story.
+    """
+    text = (root / file).read_text()
+    tree = ast.parse(text)
+    beneath = BENEATH_STORIES if STORY_ON_BOTH.search(text) else set()
+    return {path for name in modules(tree) if (path := path_of(root, name))} | concerns(tree) | beneath
 
 
 def concerns(tree: ast.Module) -> set[str]:

@@ -1,10 +1,10 @@
 """Private clusterers against k-means that is not: cost, time, and how many clusters survive, on real and made points.
 
-    python benchmarks/clustering.py --cache FOLDER --embed          # once: points of all corpora, about half an hour
-    python benchmarks/clustering.py --cache FOLDER --data sentences # 100,000 x 384, sentences of all corpora
-    python benchmarks/clustering.py --cache FOLDER --data units     # 3,470 x 384, conversations and prompts
-    python benchmarks/clustering.py --cache FOLDER --data planted   # 100,000 x 384, 64 topics that are known
-    python benchmarks/clustering.py --cache FOLDER --data foreign   # the same, topics that no public point knows of
+    python -m benchmarks.clustering --cache FOLDER --embed          # once: points of all corpora, about half an hour
+    python -m benchmarks.clustering --cache FOLDER --data sentences # 100,000 x 384, sentences of all corpora
+    python -m benchmarks.clustering --cache FOLDER --data units     # 3,470 x 384, conversations and prompts
+    python -m benchmarks.clustering --cache FOLDER --data planted   # 100,000 x 384, 64 topics that are known
+    python -m benchmarks.clustering --cache FOLDER --data foreign   # the same, topics that no public point knows of
 
 Cost is the mean squared distance to the nearest centre, as a multiple of what scikit-learn's KMeans (one start,
 k-means++) reaches; "of the gain" is the same from one centre (0 %) to KMeans (100 %). A cluster survives whose noisy

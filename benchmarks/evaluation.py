@@ -1,8 +1,8 @@
 """How long the metrics of a release take: seconds and processor seconds of each, on public reviews.
 
-    python benchmarks/evaluation.py                     # 500 texts of 200 tokens against 500 documents
-    python benchmarks/evaluation.py --texts 50 --documents 50
-    python benchmarks/evaluation.py --only mauve topics
+    python -m benchmarks.evaluation                     # 500 texts of 200 tokens against 500 documents
+    python -m benchmarks.evaluation --texts 50 --documents 50
+    python -m benchmarks.evaluation --only mauve topics
 
 Texts and documents are different reviews of one data set, joined within a label and cut, so the figures that are
 printed beside the seconds are those of a release as good as the corpus itself. Loading is counted with the embedding,

@@ -1,8 +1,8 @@
 """Film records as JSON, with and without the constraint: parse rate, schema validity, number raw, with intervals.
 
-    python benchmarks/records.py --out results.jsonl              # 16 records a cell, 7 references, 96 tokens
-    python benchmarks/records.py --out results.jsonl --full       # 200 records a cell, 128 tokens: hours on two cores
-    python benchmarks/records.py --out results.jsonl --table      # print what is there
+    python -m benchmarks.records --out results.jsonl              # 16 records a cell, 7 references, 96 tokens
+    python -m benchmarks.records --out results.jsonl --full       # 200 records a cell, 128 tokens: hours on two cores
+    python -m benchmarks.records --out results.jsonl --table      # print what is there
 
 Every cell is appended with its texts when it is measured, and one that is there already is not measured again. The
 figures come from the texts alone, by the metric `records`. The records stand for private ones and are public
@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from open_bench import KEY, open_bench
-
+from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount

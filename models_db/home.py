@@ -9,6 +9,7 @@ keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
 quarantine/<id>/  what a run produced and nobody has published
 released/         what mechanisms of a run have released, for releases that extend it (0600)
+prefect/          database and log of the Prefect server of `almoner serve --ui`; it holds no text
 scratch/          temporary files of runs, wiped by `almoner run sweep`
 """
 
@@ -93,6 +94,11 @@ class ProjectHome:
     def released(self) -> Path:
         """The folder of released values that later releases may be made of."""
         return self.root / "released"
+
+    @property
+    def prefect(self) -> Path:
+        """The folder of the Prefect server that runs beside this home."""
+        return self.root / "prefect"
 
     @property
     def scratch(self) -> Path:

@@ -23,6 +23,7 @@ from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.core.subject import Scorer
+from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
@@ -54,14 +55,21 @@ def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
 
 
 @contextmanager
-def copied(home: ProjectHome, stage: TwinSplit, labels: Sequence[str]) -> Iterator[Corpus]:
-    """Open a temporary corpus of the members and the canaries; it is removed when the `with` block ends."""
-    with TemporaryDirectory(prefix="attack-", dir=home.scratch) as folder:
+def copied(
+    home: ProjectHome, documents: Sequence[CorpusDocument], labels: Sequence[str], prefix: str = "attack-"
+) -> Iterator[Corpus]:
+    """Open a temporary corpus of public documents; it is removed when the `with` block ends.
+
+    Args:
+        labels: the labels that the request declares; without any, documents are copied without theirs.
+        prefix: of the temporary folder's name.
+    """
+    with TemporaryDirectory(prefix=prefix, dir=home.scratch) as folder:
         twin_home = ProjectHome(Path(folder) / "home")
         twin_home.create()
         source = Path(folder) / "members.jsonl"
         with source.open("x", encoding="utf-8") as file:
-            for document in stage.corpus(labels):
+            for document in documents:
                 line = {"unit": document.unit, "text": document.text, "label": document.label}
                 file.write(json.dumps({name: value for name, value in line.items() if value is not None}) + "\n")
         version = ingest(
@@ -72,8 +80,23 @@ def copied(home: ProjectHome, stage: TwinSplit, labels: Sequence[str]) -> Iterat
 
 
 @private_task
-def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, what: str) -> list[str]:
-    """Return the texts that a priced request generates from a public corpus; with no claim, nothing is charged."""
+def release(
+    quote: Quote,
+    corpus: Corpus,
+    model: "LanguageModel",
+    key: bytes,
+    what: str,
+    journal: RunJournal | None = None,
+    earlier: ResumeState | None = None,
+) -> list[str]:
+    """Return the texts that a priced request generates from a public corpus; with no claim, nothing is charged.
+
+    Args:
+        key: the partition key of the copy.
+        what: names the release and its split into batches.
+        journal: where draws are written down; None if they are not.
+        earlier: what an interrupted call with the same arguments has drawn; this one goes on from there.
+    """
     from tasks.inference.engine.engine import Engine
 
     bench = RunContext(
@@ -85,6 +108,8 @@ def release(quote: Quote, corpus: Corpus, model: "LanguageModel", key: bytes, wh
         rng=OS_RANDOM,
         arm=lambda sequence, instalment: None,
         progress=lambda _, done, total: report(what, done, total),
+        journal=journal or RunJournal(),
+        earlier=earlier or ResumeState(),
     )
     return [
         text.text for text in quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, bench).texts

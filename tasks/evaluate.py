@@ -1,16 +1,18 @@
 """Evaluation of released texts: computes metrics; internal ones also read the corpus."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tasks.common.progress import report
-from tasks.corpus.store import Corpus
+from tasks.corpus.store import SHARDS, Corpus
+from tasks.evaluation.core.by_shard import ShardedDocuments
 from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
 from tasks.evaluation.model_based.in_context_learner import ModelLearner
 from tasks.evaluation.model_based.model_judge import ModelJudge
-from tasks.evaluation.registry import Metric, evaluate
+from tasks.evaluation.registry import Metric, evaluate, needs_embedder
 from tasks.inference.embeddings.cached_encoder import CachedEmbedder
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.engine.log_likelihood import log_likelihoods
@@ -20,12 +22,13 @@ from tasks.prefect_task import private_task
 from tasks.text.interfaces import Tagger
 from tasks.text.tagger import load_tagger, require_tagger
 from tasks.values.metric_result import MetricResult
+from tasks.workers.pool import Runner
 
 SCORER = "smollm2-135m-instruct"
 """The public model that metrics compute with where a model behind an API has written the texts."""
 
 
-def require_tools(metrics: Iterable[Metric]) -> None:
+def require_tools(metrics: Sequence[Metric], embedder: str = EMBEDDER) -> None:
     """Check that this machine has the models that `metrics` compute with, before anything is spent.
 
     Raises:
@@ -34,8 +37,8 @@ def require_tools(metrics: Iterable[Metric]) -> None:
     """
     if any("tagger" in metric.needs for metric in metrics):
         require_tagger()
-    if any("embedder" in metric.needs for metric in metrics):
-        require_pulled(EMBEDDER, "embedder")
+    if needs_embedder(metrics):
+        require_pulled(embedder, "embedder")
 
 
 @private_task
@@ -48,6 +51,10 @@ def evaluate_texts(
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
     *,
     by_another: bool = False,
+    embedder_name: str = EMBEDDER,
+    workers: int = 1,
+    runner: Runner | None = None,
+    stage: Callable[[Metric], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics` of `texts` under the public `model`; `corpus` only for internal ones (PRIVACY §7).
 
@@ -56,6 +63,10 @@ def evaluate_texts(
 
     Args:
         by_another: the texts were written by a model behind an API, and not by `model`; the metrics say so.
+        embedder_name: the embedder of metrics that need one, as requests write it.
+        workers: how many workers of `runner` read the corpus, for metrics that read all of it.
+        runner: starts them; None if this process reads by itself.
+        stage: what each metric is computed within.
 
     Raises:
         ModelNotPulled: the embedder is needed and is not on this machine.
@@ -71,15 +82,20 @@ def evaluate_texts(
         scorer(model) if model else None,
         documents if corpus else None,
         schema,
-        embed=embedder(model) if "embedder" in needs else None,
+        embed=embedder(model, embedder_name) if "embedder" in needs else None,
         tag=tagger() if "tagger" in needs else None,
         judge=ModelJudge(model, partial(report, "judging")) if model else None,
         learn=ModelLearner(model, partial(report, "in context")) if model else None,
         labelled=corpus.labelled if corpus and has_labels else None,
+        by_shard=_by_shard(corpus, runner, workers) if corpus and runner else None,
     )
     if not by_another:
-        return evaluate(metrics, subject, charged)
-    return tuple(_with_another(metric, model, subject, charged) for metric in metrics)
+        return evaluate(metrics, subject, charged, stage)
+    return tuple(_with_another(metric, model, subject, charged, stage) for metric in metrics)
+
+
+def _by_shard(corpus: Corpus, runner: Runner, workers: int) -> ShardedDocuments:
+    return ShardedDocuments(runner, workers, SHARDS, corpus.shard_texts, partial(report, "reading the corpus"))
 
 
 def _with_another(
@@ -87,13 +103,14 @@ def _with_another(
     model: LanguageModel | None,
     subject: EvaluationInput,
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None,
+    stage: Callable[[Metric], AbstractContextManager[None]],
 ) -> MetricResult:
     """Compute a metric of texts that another model than `model` has written, and say so in its method."""
     if "model" not in metric.needs:
-        return evaluate([metric], subject, charged)[0]
+        return evaluate([metric], subject, charged, stage)[0]
     if model is None:
         return not_measured(metric)
-    result = evaluate([metric], subject, charged)[0]
+    result = evaluate([metric], subject, charged, stage)[0]
     return replace(result, method=f"{result.method}; the public model is {model.name}, which has not written the texts")
 
 
@@ -117,14 +134,14 @@ def scorer(model: LanguageModel) -> Scorer:
     return score
 
 
-def embedder(model: LanguageModel | None) -> CachedEmbedder:
-    """Load the embedder on the language model's device, if there is one; its progress counts texts not embedded before.
+def embedder(model: LanguageModel | None, name: str = EMBEDDER) -> CachedEmbedder:
+    """Load an embedder on the language model's device, if there is one; its progress counts texts not embedded before.
 
     Raises:
         ModelNotPulled: the embedder is not on this machine.
     """
     return CachedEmbedder(
-        load_embedder(device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
+        load_embedder(name, device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
     )
 
 

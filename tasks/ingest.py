@@ -32,7 +32,7 @@ class RecordedVersion:
 
 
 def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:
-    """Whether the ledger has recorded a version whose commit it has not confirmed.
+    """Return whether the ledger has recorded a version whose commit it has not confirmed.
 
     Raises:
         OutcomeUnknown: it still does not answer.

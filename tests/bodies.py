@@ -79,3 +79,12 @@ def lengths_tool(kit: "WorkerEnvironment", who: int, pause: float) -> "Tool":
 def _lengths(who: int, pause: float, texts: Sequence[str]) -> list[tuple[int, int]]:
     time.sleep(pause)
     return [(who, len(text)) for text in texts]
+
+
+def shouting(deadly: str | None, line: Channel) -> None:
+    """Serve texts in capitals; die on a text that says so, once: its place is taken by others, who survive it."""
+    texts = line.request("ready")
+    while True:
+        if deadly is not None and deadly in texts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        texts = line.request([text.upper() for text in texts])

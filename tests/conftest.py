@@ -110,7 +110,7 @@ class PostgreSQL:
     def __init__(self, uri: str) -> None:
         self.uri = uri.replace("postgresql://", "postgresql+psycopg://", 1)
         self._admin = create_engine(self.uri, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-        # A test run needs no durability across power cuts; benchmarks/ledger.py measures with it.
+        # A test run needs no durability across power cuts; benchmarks/ledger/writes.py measures with it.
         self._run(
             "ALTER SYSTEM SET fsync = off",
             "ALTER SYSTEM SET full_page_writes = off",

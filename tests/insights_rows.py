@@ -1,6 +1,7 @@
 """Releases of insights, made by hand: plausible hierarchies, hostile ones, and the record that they belong to."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,15 @@ from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.pricing import registry
 from tasks.release.record import ReleaseRecord
 from tasks.values.generated import Generated
-from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight, Topic
+from tasks.values.insight import (
+    MIXED,
+    SIZE_DEVIATION,
+    SMALLEST_CLUSTER,
+    UNNAMED,
+    Insight,
+    Origin,
+    Topic,
+)
 from tasks.values.plan import Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 from tests.unit.tasks.publishing.builders import a_record, a_request
@@ -57,7 +66,7 @@ def plausible() -> tuple[Insight, ...]:
         Insight(number, group, 0, Topic(name, text), keywords, 412 - 27 * (number - len(groups)))
         for number, (group, name, text, keywords) in enumerate(clusters, len(groups) + 1)
     ]
-    return (*(_above(number, name, placed) for number, (name, _) in groups), *placed)
+    return with_clusters((*(_above(number, name, placed) for number, (name, _) in groups), *placed))
 
 
 def _above(number: int, name: str, below: Sequence[Insight]) -> Insight:
@@ -80,28 +89,72 @@ def many(clusters: int, groups: int) -> tuple[Insight, ...]:
         )
         for number in range(1, clusters + 1)
     ]
-    return (*(_above(number, f"Group {number}", placed) for number in range(1, groups + 1)), *placed)
+    return with_clusters((*(_above(number, f"Group {number}", placed) for number in range(1, groups + 1)), *placed))
 
 
 def hostile() -> tuple[Insight, ...]:
     """Markup, scripts from right to left, signs that steer, long words, nothing at all, and sizes below zero."""
-    return (
+    return with_clusters((
         Insight(1, None, 2, Topic(NASTY, NASTY), (NASTY, "a\u202eb", "x" * 300), -7),
         Insight(2, 1, 1, Topic("", ""), (), -31),
         Insight(3, 1, 1, Topic(HEBREW, f"{ARABIC} \u2066and back\u2069 \u2028\u2029"), (HEBREW, ARABIC), 24),
         Insight(4, 2, 0, Topic("W" * 200, "long " * 400), tuple(f"keyword {n}" for n in range(50)), -31),
         Insight(5, 3, 0, Topic("\U0001f600 `code` **bold** {{ 7 * 7 }}", "\\u003c ${1} {% raw %}"), ("=1+1",), 0),
         Insight(6, 3, 0, Topic("\t \n", "line\nline"), ("a", "a"), 24),
-    )
+    ))  # fmt: skip
 
 
 def unmeasured() -> tuple[Insight, ...]:
     """A group of two without sizes."""
-    return (
+    return with_clusters((
         Insight(1, None, 1, Topic("Both", "Two."), ("a",), None),
         Insight(2, 1, 0, Topic("One", "The first."), ("a", "b"), None),
         Insight(3, 1, 0, Topic("Other", "The second."), (), None),
+    ))  # fmt: skip
+
+
+def supported(times: int = 1) -> tuple[Insight, ...]:
+    """Topics with support: a group, one whose topics share nothing, and one without a name; sizes times a number."""
+    origins: tuple[Origin, ...] = ("selected", "built_in")
+    clusters = (
+        Insight(4, 1, 0, Topic("Films", "Films."), ("films", "actors"), 165, (41, 20), origins),
+        Insight(
+            5, 1, 0, Topic("films, songs", "Keywords: films, songs."), ("films", "songs"), 90, (31, 22), origins, 2
+        ),
+        Insight(6, 2, 0, Topic("Questions about taxes", "Taxes."), ("tax",), 200, (25,), ("request",)),
+        Insight(7, 2, 0, Topic("code", "Keywords: code."), ("code",), 88, (60,), ("selected",)),
+        Insight(8, 3, 0, Topic(UNNAMED, "No keyword has enough support."), (), 412, (), (), 4),
     )
+    groups = (
+        Insight(1, None, 1, Topic("films", "Two topics."), ("films", "songs"), 255, (72, 22), origins),
+        Insight(2, None, 1, Topic(MIXED, "Two topics."), ("code", "tax"), 288, (60, 25), ("selected", "request")),
+        Insight(3, None, 1, Topic(UNNAMED, "One topic."), (), 412, (), ()),
+    )
+    larger = [
+        replace(node, size=times * (node.size or 0), support=tuple(times * count for count in node.support or ()))
+        for node in (*groups, *clusters)
+    ]
+    return with_clusters(larger)
+
+
+def clusters_below(insights: Sequence[Insight]) -> list[int]:
+    """Return for each node the number of clusters that its size is a sum of, computed from those of level 0.
+
+    The noise of clusters is drawn independently, so a sum of n sizes has sqrt(n) times the standard deviation of one.
+
+    Args:
+        insights: a hierarchy numbered from 1, parents before their children.
+    """
+    below = [0 if node.level else node.clusters for node in insights]
+    for node in reversed(insights):
+        if node.parent is not None:
+            below[node.parent - 1] += below[node.number - 1]
+    return below
+
+
+def with_clusters(nodes: Sequence[Insight]) -> tuple[Insight, ...]:
+    """The nodes with the numbers of clusters that groups have by those below them."""
+    return tuple(replace(node, clusters=count) for node, count in zip(nodes, clusters_below(nodes), strict=True))
 
 
 class AnyInsights(BaseModel):

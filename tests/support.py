@@ -1,6 +1,7 @@
 """What tests of several rooms share: required tools and data, snapshots, and a ledger with people and data in it."""
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -501,3 +502,10 @@ class World:
         """What a dataset's account has left."""
         with self.database.read() as session:
             return ledger.balance(session, datasets.find_dataset(session, dataset).account_id)
+
+
+def free_port() -> int:
+    """A port of this machine at which nothing listens now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -119,6 +119,11 @@ def test_every_slow_test_of_this_project_is_known() -> None:
     }
 
 
+def test_a_story_on_both_ledgers_concerns_what_lies_beneath_every_story() -> None:
+    assert slow.related(ROOT, "tests/integration/test_erasure.py") >= {"migrations", "models_db"}
+    assert "tests/integration/test_erasure.py" in slow.chosen(ROOT, {"models_db/home.py"})
+
+
 def test_what_a_file_concerns_is_there() -> None:
     named = {file: slow.concerns(ast.parse((ROOT / file).read_text())) for file in slow.slow_files(ROOT)}
     assert any(named.values())

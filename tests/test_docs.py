@@ -21,6 +21,8 @@ from tasks.evaluation.registry import METRICS
 from tasks.evaluation.registry import names as metric_names
 from tasks.generation.private_decoding.base import COUNT_SHARE
 from tasks.generation.private_decoding.invisible_ink import InvisibleInkParameters
+from tasks.pricing.choices import CHOSEN_PARAMETERS
+from tasks.pricing.influence import LEVELS
 from tasks.pricing.registry import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +57,7 @@ CONTRACT = (
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",
     "audit log", "audit verify", "audit checkpoint", "audit export", "audit mechanism",
-    "attack run", "attack list", "models list", "models pull", "models endpoint add",
+    "attack run", "attack list", "plan", "rehearse", "models list", "models pull", "models endpoint add",
     "models endpoint list", "models endpoint remove", "dashboard", "demo",
     "adapter train", "adapter list", "adapter show", "backup", "restore", "metrics",
 )  # fmt: skip
@@ -231,9 +233,22 @@ def test_every_parameter_is_documented_with_its_default() -> None:
     for name, field in InvisibleInkParameters.model_fields.items():
         default = documented[InvisibleInkParameters.written_name(name)][1].strip("`")
         if field.is_required():
-            assert default == "needed"
+            assert name in CHOSEN_PARAMETERS
+            assert default == "[chosen](#what-almoner-chooses)"
         elif field.default not in (None, ()):
             assert default == str(field.default)
+
+
+def test_every_choice_is_documented() -> None:
+    assert set(table_of(REQUESTS, "## What almoner chooses")) == set(CHOSEN_PARAMETERS)
+
+
+def test_every_level_of_the_judgement_is_documented() -> None:
+    planning = (ROOT / "docs" / "planning.md").read_text()
+    for levels in LEVELS.values():
+        for level in levels[:-1]:
+            low, high = sorted(level.closer)
+            assert f"from {level.clip_norm} ({low if low == high else f'{low} to {high}'} %)" in planning
 
 
 @pytest.mark.parametrize("name", ["private_prediction", "private_icl", "adapmixed"])

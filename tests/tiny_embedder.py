@@ -1,14 +1,21 @@
 """An embedder for tests, without weights: a text is how often it has each letter."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tasks.inference.catalogue import registry
+from tasks.inference.catalogue.registry import ListedModel
 from tasks.text.interfaces import Pieces
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+LISTED = ListedModel("all-minilm-l6-v2", "0.1.0", "tests", "Apache-2.0", "letters", True, "e" * 64)
+"""Stands in for the default embedder where requests are priced."""
 
 
 class Letters:
@@ -53,3 +60,20 @@ def install(patch: pytest.MonkeyPatch) -> None:
     own = (tasks.prompted_generation.evolution.run, tasks.prompted_generation.keyphrases.run)
     for room in (tasks.evaluate, tasks.insights.run_tools, *own):
         patch.setattr(room, "load_embedder", lambda *_, **__: Letters())
+    listed = registry.list_models()
+    others = [model for model in listed if model.name != LISTED.name]
+    patch.setattr(registry, "list_models", lambda: [*others, LISTED])
+
+
+class KeepingLetters(Letters):
+    """Embeds each text once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Any) -> Any:
+        self.known |= {
+            text: super(KeepingLetters, self).__call__([text])[0] for text in texts if text not in self.known
+        }
+        return np.stack([self.known[text] for text in texts]) if texts else super().__call__([])

@@ -1,5 +1,6 @@
 """A language model small enough for every test: random weights, and one token per byte."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -9,9 +10,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue import registry
+from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.rendered import RenderedPrompt
 from tests.tiny_tokenizer import tiny_tokenizer
 
 NAME = "tiny"
@@ -62,16 +66,29 @@ def install(patch: pytest.MonkeyPatch, *, stops: bool = False) -> None:
 
     patch.setattr(registry, "REGISTRY", (*registry.REGISTRY, SPEC))
     patch.setattr(registry, "list_models", lambda: [LISTED])
-    patch.setattr("tasks.pricing.quote.require_readable", lambda name: None)  # it has no files
+    patch.setattr("tasks.inference.loading.check_model.check_model", check_tiny)  # it has no files
+    patch.setattr("tasks.pricing.quote.check_prompt", check_tiny_prompt)
     for room in (flows.releases.execute, flows.releases.evaluate_internal):
         patch.setattr(room, "load", load_tiny_that_ends if stops else load_tiny)
 
 
-def load_tiny(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
+def check_tiny(name: str) -> ModelCheck:
+    """In place of `check_model.check_model`: it is usable, and nothing is known of its sizes."""
+    return ModelCheck(name=name)
+
+
+def check_tiny_prompt(name: str, spec: PromptSpec, shown: Sequence[str]) -> RenderedPrompt:
+    """In place of `check_prompt.check_prompt`."""
+    return RenderedPrompt.of(tiny_tokenizer(), spec, shown)
+
+
+def load_tiny(name: str, device: str, precision: Precision = "float32", segment: object = None) -> LanguageModel:
     """In place of `loading.load`; a module's own function, so that workers can be told of it."""
     return tiny_model(precision, stops=False)
 
 
-def load_tiny_that_ends(name: str, device: str, precision: Precision = "float32") -> LanguageModel:
+def load_tiny_that_ends(
+    name: str, device: str, precision: Precision = "float32", segment: object = None
+) -> LanguageModel:
     """The same, with a token that ends a text: what is held to a grammar needs one."""
     return tiny_model(precision)

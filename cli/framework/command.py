@@ -26,30 +26,32 @@ from models_db.values.printable_text import is_storable, json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
 NOT_OF_FILES = (ConnectionError, TimeoutError)
-"""Errors of the operating system that concern a network, or a pipe that nobody reads any more (typer ends then)."""
+"""Errors of the operating system that concern a network, or a pipe whose reader has gone (typer then exits)."""
 
 JsonData = Mapping[str, object] | Sequence[object]
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command has to say: for programs, and for people."""
+    """The result of a command: data for programs (`--json`), tables and sentences for people."""
 
     data: JsonData
     renderables: Sequence[RenderableType] = ()
     exit_code: int = 0
+    paged: bool = False
+    """Whether a terminal shows it in a pager."""
 
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What every command is given: the home, and a way to speak while it works."""
+    """The context of a running command: the project home, and a way to print progress."""
 
     home: ProjectHome
     as_json: bool
     console: Console = field(default_factory=lambda: make_console(stderr=True))
 
     def print_progress(self, *what: RenderableType) -> None:
-        """Show something on the way; silent under --json."""
+        """Print to stderr while the command works; print nothing under --json."""
         if not self.as_json:
             print_renderables(self.console, what)
 
@@ -80,7 +82,7 @@ def command(
 def execute(
     function: Callable[..., CommandResult], home: Path | None, as_json: bool, parameters: Mapping[str, Any]
 ) -> int:
-    """Run a command and print its answer or its refusal; returns the exit code."""
+    """Run a command, print its result or its error, and return the exit code."""
     gc.enable()  # the console script turns it off while modules are imported
     try:
         located = ProjectHome.locate(home)
@@ -89,10 +91,10 @@ def execute(
         require_storable(parameters)
         return _answered(function, CommandContext(located, as_json), parameters)
     except AlmonerError as problem:
-        _print_problem(problem, as_json)
+        print_problem(problem, as_json=as_json)
         return problem.exit_code
     except KeyboardInterrupt:
-        print_renderables(make_console(stderr=True), ["Interrupted; nothing was left half done."])
+        print_renderables(make_console(stderr=True), ["Interrupted; no step was left half done."])
         return 130
 
 
@@ -100,8 +102,8 @@ def require_storable(parameters: Mapping[str, object]) -> None:
     """Check that the ledger can store every argument: texts and paths in UTF-8 without NUL, integers of 18 digits.
 
     Raises:
-        UnreadableArgument: a text or path is something else.
-        IntegerTooLarge: an integer is larger.
+        UnreadableArgument: a text or path is not UTF-8, or holds a NUL.
+        IntegerTooLarge: an integer has more than 18 digits.
     """
     for name, value in parameters.items():
         for each in value if isinstance(value, list | tuple) else (value,):
@@ -133,6 +135,13 @@ class IntegerTooLarge(UsageError):
         )
 
 
+class CommandInvalid(UsageError):
+    """A command line that cannot be read: an unknown command, option or value."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "`almoner COMMAND --help` lists the arguments and options of a command.")
+
+
 class FileInaccessible(EnvironmentProblem):
     """The operating system refuses access to a file or folder."""
 
@@ -146,12 +155,12 @@ class FileInaccessible(EnvironmentProblem):
 
 
 def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
-    """Run a command and print its answer; what failed because rows were altered says so, whatever it failed at.
+    """Run a command and print its result; report altered rows of the ledger as the cause of any failure they explain.
 
     Raises:
-        LedgerAltered: the ledger is not what its audit log tells.
+        LedgerAltered: rows of the ledger differ from its audit log.
         FileInaccessible: the operating system refused access to a path.
-        and whatever the command raises.
+        The errors of the command itself also pass through.
     """
     try:
         answer = function(context, **parameters)
@@ -170,13 +179,13 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Where text goes: as wide as the terminal, or wide enough for tables where there is none."""
+    """Return a console as wide as the terminal, or wide enough for tables if there is no terminal."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
 def print_renderables(console: Console, what: Sequence[RenderableType]) -> None:
-    """Print tables as they are and sentences as plain text: nothing in a name or reason is ever markup."""
+    """Print tables as they are and sentences as plain text, so that names and reasons are never parsed as markup."""
     for each in what:
         if isinstance(each, str):
             console.print(each, markup=False, soft_wrap=True)
@@ -188,10 +197,16 @@ def _print_result(answer: CommandResult, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json_text(answer.data, indent=2) + "\n")
         return
-    print_renderables(make_console(), answer.renderables)
+    console = make_console()
+    if answer.paged and console.is_terminal:
+        with console.pager():
+            print_renderables(console, answer.renderables)
+        return
+    print_renderables(console, answer.renderables)
 
 
-def _print_problem(problem: AlmonerError, as_json: bool) -> None:
+def print_problem(problem: AlmonerError, *, as_json: bool) -> None:
+    """Print an error: to stderr for people, to stdout as JSON for programs."""
     if as_json:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
         sys.stdout.write(json_text(body, indent=2, default=str) + "\n")

@@ -6,19 +6,19 @@ from migrations.database_roles import RoleChanges
 
 
 def describe_grants(rights: RoleChanges) -> Sequence[str]:
-    """Lines for people; none where nothing was to be done."""
+    """Return the grants as lines for people; no lines if there was nothing to grant."""
     sentences = []
     if rights.applied:
         sentences.append("Done in the database:\n" + _indented(rights.applied))
     if rights.pending:
         sentences.append(
-            "This session may not do the rest. A database administrator types:\n" + _indented(rights.pending)
+            "This session may not do the rest. A database administrator must run:\n" + _indented(rights.pending)
         )
     return sentences
 
 
 def grants_to_json(rights: RoleChanges) -> dict[str, object]:
-    """The same for programs."""
+    """Return the grants as JSON for programs."""
     return {"done": list(rights.applied), "todo": list(rights.pending)}
 
 

@@ -22,14 +22,14 @@ from cli.framework.command import CommandContext
 from tasks.common import progress
 
 SECONDS_BETWEEN_LINES = 60.0
-"""Without a terminal: seldom enough for the journal of a service, often enough to see that something is going on."""
+"""Without a terminal: rare enough for the journal of a service, frequent enough to show that work goes on."""
 
 
 @contextmanager
 def progress_bar(context: CommandContext) -> Iterator[None]:
-    """Show what the work inside the block reports and tells.
+    """Show the progress and the messages of the work inside the block.
 
-    On a terminal the time runs from the first moment on, also while libraries and models are loaded.
+    On a terminal the clock starts at once, so it also counts the loading of libraries and models.
     """
     if context.as_json or not context.console.is_terminal:
         with progress_lines(context):
@@ -52,25 +52,25 @@ def progress_bar(context: CommandContext) -> Iterator[None]:
 
 @contextmanager
 def progress_lines(context: CommandContext) -> Iterator[None]:
-    """As `progress_bar` does without a terminal, with or without one: for what works now and then, for days."""
+    """Show progress as lines, also on a terminal: for services that run for days and work now and then."""
     reporter = _ignore_progress if context.as_json else ProgressLines(context.print_progress)
     with progress.listening(reporter, context.print_progress):
         yield
 
 
 def _ignore_progress(what: str, done: int, total: int) -> None:
-    """Nobody is told."""
+    """Discard a progress report."""
 
 
 class _StepsColumn(ProgressColumn):
-    """How many of how many steps; nothing where nobody knows how many there will be."""
+    """Column with the finished and total steps; empty if the total is unknown."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.total is None else f"{int(task.completed)}/{int(task.total)}")
 
 
 class _TimeColumn(ProgressColumn):
-    """The time that is left; what has passed, where nobody knows how long it will take."""
+    """Column with the remaining time, or with the elapsed time if the total is unknown."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,9 +82,9 @@ class _TimeColumn(ProgressColumn):
 
 @dataclass
 class ProgressLines:
-    """Says a line when a minute has passed since the last, so that short work says none.
+    """Prints at most one line a minute, so that short work prints none.
 
-    In hundredths and not in steps: such lines end up in logs, and how many documents a corpus has belongs in none.
+    Progress is in percent, not in steps: such lines end up in logs, and the number of documents in a corpus is private.
     """
 
     print_line: Callable[[RenderableType], None]
@@ -95,7 +95,7 @@ class ProgressLines:
         self.last = self.now()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """So far is `what`."""
+        """Report that `done` of `total` steps of `what` are finished."""
         if (now := self.now()) - self.last >= SECONDS_BETWEEN_LINES:
             self.last = now
             self.print_line(f"{what}: {100 * done // max(total, 1)} %")

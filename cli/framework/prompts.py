@@ -15,15 +15,15 @@ LONGEST_ANSWER = 1000
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked: standard input is a terminal."""
+    """Return whether standard input is a terminal, so that questions can be answered."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def read_passphrase() -> str:
-    """The passphrase of a key file, without showing it.
+    """Read the passphrase of a key file from the terminal, without echo.
 
     Raises:
-        PassphraseMissing: there is no terminal to ask at.
+        PassphraseMissing: standard input is no terminal.
     """
     if not is_interactive():
         raise PassphraseMissing
@@ -33,16 +33,16 @@ def read_passphrase() -> str:
         raise PassphraseMissing from None
 
 
-def confirm(name: str, question: str, given: str | None = None) -> None:
-    """Compare a typed name with `name`, always: the option `--confirm`, else a line of standard input.
+def confirm(name: str, question: str, option: str | None = None) -> None:
+    """Require the typed confirmation `name`: from the option `--confirm`, else from a line of standard input.
 
-    Where standard input is a terminal and no option was given, `question` is put there first.
+    `question` is printed first if standard input is a terminal and the option is absent.
 
     Raises:
-        ConfirmationMissing: nothing was typed, piped or given.
-        ConfirmationWrong: something else was.
+        ConfirmationMissing: there is no option, no typed line and no piped line.
+        ConfirmationWrong: the confirmation differs from `name`.
     """
-    typed = _read_line(question) if given is None else given
+    typed = _read_line(question) if option is None else option
     if not typed.strip():
         raise ConfirmationMissing(name)
     if len(typed) > LONGEST_ANSWER or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
@@ -50,7 +50,7 @@ def confirm(name: str, question: str, given: str | None = None) -> None:
 
 
 def _read_line(question: str) -> str:
-    """One line of standard input; at most one character more than the longest one that is compared."""
+    """Read one line of standard input, at most one character more than the longest valid confirmation."""
     if is_interactive():
         sys.stderr.write(f"{question}: ")
         sys.stderr.flush()
@@ -63,17 +63,17 @@ def _read_line(question: str) -> str:
 
 
 class PassphraseMissing(UsageError):
-    """A key file is encrypted and nobody can be asked for its passphrase."""
+    """A key file is encrypted and there is no terminal at which to ask for its passphrase."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The key file has a passphrase, and there is no terminal to ask for it.",
+            "The key file has a passphrase, and there is no terminal at which to ask for it.",
             "Run `almoner init --key FILE` at a terminal; the passphrase is asked for once, when the key is imported.",
         )
 
 
 class ConfirmationMissing(UsageError):
-    """A decision that needs the dataset's name, and nobody typed it."""
+    """A decision needs the dataset's name as confirmation, and none was typed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -84,10 +84,10 @@ class ConfirmationMissing(UsageError):
 
 
 class ConfirmationWrong(Refused):
-    """The name that was typed is not the dataset's."""
+    """The typed confirmation is not the dataset's name."""
 
     def __init__(self) -> None:
         super().__init__(
-            "What was typed is not the name of the dataset that is decided on; nothing was recorded.",
-            "Look again at what is shown: its first line names the dataset.",
+            "The typed name is not the name of the dataset under decision; nothing was recorded.",
+            "Read the review again: its first line names the dataset.",
         )

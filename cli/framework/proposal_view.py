@@ -2,36 +2,39 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
 from cli.framework.tables import table
-from flows.approvals.propose_change import ProposalRow
 from models_db.database.base import utc_now
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 
+if TYPE_CHECKING:
+    from flows.approvals.propose_change import ProposalRow
+
 
 def approve_hint(number: int) -> str:
-    """What a steward types next."""
+    """Return the command with which a steward decides a proposal."""
     return f'A steward decides: `almoner approve {number} --gate proposal --reason "..."`, or `almoner reject`.'
 
 
 def waiting_sentence(number: int | None, needed: int) -> list[RenderableType]:
-    """What a proposal says in the end; nothing was proposed without a number."""
+    """Return the closing sentence of a proposal; without a number it was a dry run."""
     people = "1 steward" if needed == 1 else f"{needed} different stewards"
     if number is None:
-        return [f"It would need the approval of {people}. Dry run: nothing was proposed."]
-    return [f"Proposed as proposal {number}; it takes effect when {people} approved.", approve_hint(number)]
+        return [f"It would need the approval of {people}. Dry run: no proposal was recorded."]
+    return [f"Proposed as proposal {number}; it takes effect when {people} have approved it.", approve_hint(number)]
 
 
-def proposal_table(proposals: Sequence[ProposalRow]) -> RenderableType:
-    """Proposals, one a line."""
+def proposal_table(proposals: Sequence["ProposalRow"]) -> RenderableType:
+    """Return a table of proposals, one in each row."""
     columns = ("proposal", "dataset", "kind", "what", "state", "approvals", "proposer", "expires")
-    return table(columns, [_line(proposal) for proposal in proposals])
+    return table(columns, [_row(proposal) for proposal in proposals])
 
 
-def _line(proposal: ProposalRow) -> tuple[object, ...]:
+def _row(proposal: "ProposalRow") -> tuple[object, ...]:
     approvals = f"{proposal.given} of {proposal.needed}" if proposal.state == "open" else ""
     ends = proposal.expires_at[:10] if proposal.expires_at > utc_now() and proposal.state == "open" else ""
     return (
@@ -46,8 +49,8 @@ def _line(proposal: ProposalRow) -> tuple[object, ...]:
     )
 
 
-def as_data(proposal: ProposalRow) -> dict[str, Json]:
-    """A proposal as programs read it; what its kind has not is left out."""
+def as_data(proposal: "ProposalRow") -> dict[str, Json]:
+    """Return a proposal as JSON for programs, without the fields that its kind lacks."""
     plain = {
         name: value for name, value in asdict(proposal).items() if value is not None and name not in ("rho", "number")
     }

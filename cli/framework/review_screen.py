@@ -4,32 +4,44 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from cli.framework.tables import fact_list, plain_text, table
-from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Table, Warnings
+from cli.framework.tables import fact_list, plain_text, table, warning_panel
+from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Summary, Table, Warnings
 
-UNSIGNED_NOTE = " (as the ledger says; your signature does not cover it)"
+UNSIGNED_NOTE = " (from the ledger; your signature does not cover it)"
 
 
-def render_review(review: Review, *, elsewhere: bool = False) -> list[RenderableType]:
-    """A matter, section by section.
+DETAILS_NOTE = "Left out: {}. `--details` shows them."
+
+
+def render_review(review: Review, *, elsewhere: bool = False, details: bool = True) -> list[RenderableType]:
+    """Render the review of a request or proposal, section by section.
 
     Args:
-        elsewhere: it comes out of a file, so what the file only reports is told apart from what is signed.
+        elsewhere: the review comes from a file, so sections that the signature does not cover are marked.
+        details: whether to show the sections that are details; otherwise their titles alone are listed.
     """
     parts: list[RenderableType] = [_render_heading(review.title, "bold")]
+    left_out = [] if details else [one.title for one in review.sections if _is_detail(one)]
     for section in review.sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
-        parts += _render_section(section, f"\n{section.title}{note}")
+        if details or not _is_detail(section):
+            parts += _render_section(section, f"\n{section.title}{note}")
+    if left_out:
+        parts.append(plain_text("\n" + DETAILS_NOTE.format("; ".join(left_out))))
     parts.append(Text(f"\nAn approval binds to sha256 {review.subject_digest}"))
     return parts
+
+
+def _is_detail(section: ReviewSection) -> bool:
+    return isinstance(section, FieldList | Table) and section.detail
 
 
 def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:
     match section:
         case Warnings(lines=lines):
-            text = plain_text("\n".join(f"! {line}" for line in lines))
-            text.stylize("bold yellow")
-            return [Panel(text, title=plain_text(title.strip()), title_align="left", border_style="yellow")]
+            return [warning_panel(lines, title.strip())]
+        case Summary(lines=lines):
+            return [plain_text("\n" + "\n".join(lines))]
         case FieldList(rows=rows):
             return [_render_heading(title), fact_list(rows)]
         case Table(rows=(), empty=empty):

@@ -26,10 +26,11 @@ RunnerAddress = Annotated[
 def poller_settings(
     device: str, workers: int, runner: str, runner_address: str | None, *, approved: bool = False
 ) -> "PollerSettings":
-    """The options as flows read them.
+    """Return the options as the poller's settings.
 
     Raises:
-        RunnerUnknown, RunnerAddressUnfit.
+        RunnerUnknown: there is no such kind of workers.
+        RunnerAddressUnfit: the address does not fit the kind of workers.
     """
     from flows.schedules.poller import PollerSettings  # it loads Prefect
     from tasks.workers.backend_settings import WorkerBackend

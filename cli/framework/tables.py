@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -10,7 +11,7 @@ from models_db.values.printable_text import escape_controls
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
-    """Rows under headings, numbers to the right; without rows it says that there are none."""
+    """Return rows under headings, numbers right-aligned; without rows, a line that says that there are none."""
     kept = [list(row) for row in rows]
     none = None if kept else " none"
     rich_table = Table(
@@ -25,7 +26,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
 
 
 def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title: str | None = None) -> Table:
-    """Names and values, one a line."""
+    """Return names and values, one pair in each row."""
     grid = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -35,19 +36,26 @@ def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title:
 
 
 def groups_table(shown: Iterable[tuple[object, object]], title: str) -> Table:
-    """Public groups by id, each as the model is told of it."""
-    return table(("group", "as the model is told of it"), shown, title)
+    """Return public groups by id, each with its description in the prompt."""
+    return table(("group", "description in the prompt"), shown, title)
+
+
+def warning_panel(lines: Iterable[str], title: str = "Look twice") -> Panel:
+    """Return warnings in a frame, one on each line."""
+    text = plain_text("\n".join(f"! {line}" for line in lines))
+    text.stylize("bold yellow")
+    return Panel(text, title=plain_text(title), title_align="left", border_style="yellow")
 
 
 def _value_text(value: object) -> object:
-    """A value as a sentence has it: nothing is a dash, several things have commas between them."""
+    """Return a value as text for a table: None as a dash, several values separated by commas."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "-" if value is None else value
 
 
 def plain_text(value: object) -> Text:
-    """`value` as text that cannot steer a terminal: what moves the cursor or turns the order is spelt out."""
+    """Return `value` as text that cannot steer a terminal: control and bidirectional characters are spelt out."""
     return Text(escape_controls(value))
 
 

@@ -21,12 +21,12 @@ HOW_TO_MAKE_ONE = "Make one: `umask 077; openssl rand -hex 32 > FILE`."
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Where the dashboard listens.
+    """The address of the dashboard and the conditions of access to it.
 
     Attributes:
         names: the hosts that requests may name; any other is refused (DNS rebinding).
-        token: SHA-256 of the token; None lets everybody in who reaches the address.
-        certificate, key: files for TLS; both None without it.
+        token: SHA-256 of the token; None admits everybody who reaches the address.
+        certificate, key: files for TLS; both None without TLS.
     """
 
     address: str
@@ -38,12 +38,12 @@ class AccessPolicy:
 
     @property
     def is_secure(self) -> bool:
-        """Whether it speaks TLS."""
+        """Return whether the dashboard serves over TLS."""
         return self.certificate is not None
 
     @property
     def url(self) -> str:
-        """What to type into a browser."""
+        """Return the address for a browser."""
         name = next(
             (name for name in sorted(self.names) if not _is_address(name) and name != "localhost"), self.address
         )
@@ -51,14 +51,14 @@ class AccessPolicy:
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}/"
 
     def allows_host(self, host: str) -> bool:
-        """Whether a Host header names this door: one of its names, with its port or, on the usual ports, without."""
+        """Return whether a Host header names this dashboard: one of `names` with the port, optional on 80 and 443."""
         name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
         usual = 443 if self.is_secure else 80
         right_port = port == str(self.port) if port else self.port == usual
         return right_port and name.strip("[]").lower() in self.names
 
     def accepts_token(self, token: str) -> bool:
-        """Whether that is the token; in a time that tells nothing of where it differs."""
+        """Return whether `token` is the access token, compared in constant time."""
         token_digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         return self.token is not None and hmac.compare_digest(token_digest, self.token)
 
@@ -77,7 +77,7 @@ def _has_port(host: str) -> bool:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What was typed after `almoner dashboard`."""
+    """The options of `almoner dashboard`."""
 
     address: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -89,18 +89,18 @@ class AccessOptions:
 
 
 def access_policy(options: AccessOptions) -> AccessPolicy:
-    """The door that was asked for.
+    """Check the options and return the access policy.
 
     Raises:
-        InvalidListenAddress: it is no IP address, or stands for all and no name was given.
-        TokenRequired, TlsRequired: the address can be reached from other machines.
-        InvalidAccessToken: it is too short, or others can read its file.
-        IncompleteTls: a certificate without a key, or the other way round.
+        InvalidListenAddress: the address is no IP address, or it stands for all addresses and has no name.
+        TokenRequired, TlsRequired: other machines can reach the address.
+        InvalidAccessToken: the token is too short, or others can read its file.
+        IncompleteTls: there is a certificate without a key, or a key without a certificate.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if options.address == "localhost" else options.address)
     except ValueError:
-        raise InvalidListenAddress(options.address, "is no IP address") from None
+        raise InvalidListenAddress(options.address, "is not an IP address") from None
     if (options.certificate is None) != (options.key is None):
         raise IncompleteTls
     token = _read_token(options)
@@ -128,7 +128,7 @@ def _read_token(options: AccessOptions) -> bytes | None:
 
 
 def _read_private_file(path: Path) -> str:
-    """The content of a file that nobody else can read."""
+    """Read a file, and refuse it if others can read it too."""
     try:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
@@ -146,18 +146,18 @@ def _token_digest(written: str) -> bytes:
 
 
 class InvalidListenAddress(UsageError):
-    """An address that cannot be listened on."""
+    """The dashboard cannot listen on the address."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(
             f"{address!r} {why}.",
-            "Give an address of this machine, such as 127.0.0.1; and with --name, under which it is reached.",
+            "Give an address of this machine, such as 127.0.0.1, and with --name the host name that browsers use.",
             {"address": address},
         )
 
 
 class TokenRequired(UsageError):
-    """An address that other machines reach, without a token."""
+    """Other machines reach the address, and there is no token."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -168,11 +168,11 @@ class TokenRequired(UsageError):
 
 
 class TlsRequired(UsageError):
-    """An address that other machines reach, without TLS."""
+    """Other machines reach the address, and there is no TLS."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
-            f"Other machines reach {address}, so the dashboard speaks TLS only there.",
+            f"Other machines reach {address}, so the dashboard needs TLS there.",
             "Name a certificate and its key: --tls-cert FILE --tls-key FILE. Or listen on 127.0.0.1.",
             {"address": address},
         )
@@ -182,11 +182,11 @@ class IncompleteTls(UsageError):
     """A certificate without its key, or a key without its certificate."""
 
     def __init__(self) -> None:
-        super().__init__("TLS takes a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.")
+        super().__init__("TLS needs a certificate and its key.", "Give both: --tls-cert FILE --tls-key FILE.")
 
 
 class InvalidAccessToken(UsageError):
-    """A token that would not keep anybody out, or that others can read; it is never repeated."""
+    """The token is too weak, or others can read it; the message never repeats it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The token {why}.", HOW_TO_MAKE_ONE)

@@ -19,10 +19,10 @@ from models_db.home import ProjectHome
 
 
 def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | None = None) -> ASGIApp:
-    """The dashboard of a home behind a door, as an ASGI application.
+    """Build the dashboard of a home as an ASGI application.
 
     Args:
-        tell: what is done with an error that should not happen; by default its place is printed, and not what it says.
+        tell: reports unexpected errors; by default their place in the code is printed, without their text.
     """
     views, sessions, patience = (
         DashboardViews(home, ChainWatch(home), secured=access.token is not None),
@@ -60,17 +60,17 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
 
 
 def print_fault_location(problem: BaseException) -> None:
-    """On stderr: what kind of error it was and where; its text could hold what should not be in a log."""
+    """Print the type and place of an error to stderr, without its text, which could hold private data."""
     places = traceback.extract_tb(problem.__traceback__)[-1:]
     where = "".join(f" at {place.filename}:{place.lineno}" for place in places)
     sys.stderr.write(f"Fault: {type(problem).__name__}{where}\n")
 
 
 def serve_dashboard(home: ProjectHome, access: AccessPolicy) -> None:
-    """Answer until somebody interrupts it.
+    """Serve requests until interrupted.
 
     Raises:
-        OSError: the address cannot be listened on, or the certificate not be used.
+        OSError: the address is not available, or the certificate cannot be used.
     """
     import uvicorn
 

@@ -15,21 +15,21 @@ from models_db.services.audit.verify_chain import ChainReport
 from models_db.sessions.read_only import ReadOnlyDatabase
 
 WAIT_SECONDS = 2.0
-"""Seconds that a page waits for a walk; a short chain is walked by then."""
+"""Seconds that a page waits for a check of the chain; a short chain is checked by then."""
 
 PAUSE_FACTOR = 20
-"""After a walk there is no other for so many times as long as it took."""
+"""Pause after a check, as a multiple of the time that the check took."""
 
 
 @dataclass(frozen=True)
 class ChainState:
-    """What the last walk found.
+    """The result of the last check of the chain.
 
     Attributes:
-        verdict: `holds`, `broken`, `unread` (it could not be walked), or `walking`, if none has ended yet.
-        links: how many fit; `newer` how many came since.
-        told: one sentence.
-        at: when the walk ended; None before the first.
+        verdict: `holds`, `broken`, `unread` (the chain could not be read), or `walking`, if no check has ended yet.
+        links: the number of links that fit; `newer` is the number of links added since.
+        told: the result in one sentence.
+        at: the time at which the check ended; None before the first.
     """
 
     verdict: str
@@ -51,7 +51,7 @@ class _ChainCheck:
 
 
 class ChainWatch:
-    """The chain of a home, walked in a thread whenever somebody looks and something is new."""
+    """Checks the chain of a home in a thread whenever a page asks for its state and the chain has grown."""
 
     def __init__(self, home: ProjectHome, walk: Callable[[ReadOnlyWorkspace], ChainReport] | None = None) -> None:
         self._home = home
@@ -61,22 +61,22 @@ class ChainWatch:
         self._lock = threading.Lock()
 
     def is_bad(self) -> str:
-        """What the last walk objected to; empty if nothing, or none has ended. Asks nothing."""
+        """Return the objection of the last check; empty if there is none or no check has ended. Starts no check."""
         last = self._last
         return last.told if last is not None and last.verdict != "holds" else ""
 
     def state(self, head: int) -> ChainState:
-        """What is known of a chain whose newest link has the number `head`; walks it if that is new."""
+        """Return the state of the chain whose newest link has the number `head`; start a check if that link is new."""
         thread = self._start_check(head)
         if thread is not None:
             thread.join(WAIT_SECONDS)
         last = self._last
         if last is None:
-            return ChainState("walking", 0, head, "The chain is being walked for the first time.", None)
+            return ChainState("walking", 0, head, "The chain is being checked for the first time.", None)
         return ChainState(last.verdict, last.links, max(head - last.head, 0), last.told, last.at)
 
     def _start_check(self, head: int) -> threading.Thread | None:
-        """The walk that is going on, or begins now because the chain has grown; None if there is no need for one."""
+        """Return the running check, or start one if the chain has grown; None if there is no need for one."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return self._thread

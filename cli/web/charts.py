@@ -14,22 +14,22 @@ MOST_ROWS = 12
 """Rows of the table beside a burn-down."""
 
 MOST_LINES = 5
-"""Cohorts in one chart: as many as there are dashes to tell apart."""
+"""Largest number of cohorts in one chart: the number of distinct dash patterns."""
 
 NAME_WIDTH, NAME_SPACING = 130, 26
-"""Room for names to the right of lines, and between two of them."""
+"""Room for names to the right of lines, and between two names."""
 
 
 @dataclass(frozen=True)
 class BurnRow:
-    """What was left of each cohort of a chart at the end of a day; None before it was opened."""
+    """The remaining share of each cohort of a chart at the end of a day; None before the cohort was opened."""
 
     day: str
     left_percent: tuple[str | None, ...]
 
 
 def budget_bar(figures: BalanceFigures) -> Mapping[str, Any]:
-    """A lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
+    """Return a lifetime budget as one bar: spent, held by runs, kept in envelopes, left."""
     parts, at = [], 0.0
     for kind, share in (
         ("this", figures.spent_percent),
@@ -47,7 +47,7 @@ def budget_bar(figures: BalanceFigures) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class _Axes:
-    """Days from left to right, percent upwards."""
+    """The axes of a chart: days from left to right, percent upwards."""
 
     first: date
     last: date
@@ -55,26 +55,27 @@ class _Axes:
 
     @property
     def days(self) -> int:
-        """How many there are between the ends."""
+        """Return the number of days between the ends of the axis."""
         return max((self.last - self.first).days, 1)
 
     def x(self, day: date) -> float:
-        """Where a day is."""
+        """Return the horizontal position of a day."""
         return round(LEFT + (self.end - LEFT) * (day - self.first).days / self.days, 1)
 
     def y(self, percent: float) -> float:
-        """Where a share is."""
+        """Return the vertical position of a share in percent."""
         return round(TOP + (CHART_HEIGHT - BOTTOM - TOP) * (1 - percent / 100), 1)
 
     def line(self, points: Sequence[BurnPoint]) -> str:
-        """A path of steps: what was left stays left until something is spent."""
+        """Return the points as a step path: the remaining share is constant between two spendings."""
         at = [(self.x(date.fromisoformat(one.day)), self.y(float(one.left_percent))) for one in points]
         return f"M{at[0][0]} {at[0][1]} " + " ".join(f"H{x} V{y}" for x, y in at[1:])
 
 
 def burn_chart(burns: Sequence[BurnDown]) -> Mapping[str, Any]:
-    """What was left, day by day: of one cohort with an area below and, dashed, its pace of late; else a line for each.
+    """Return the chart of the remaining budget by day.
 
+    One cohort has an area below its line and a dashed line for its recent pace; several cohorts have one line each.
     Lines differ by dashes as well as by colour, and end at the name of their cohort.
     """
     shown = visible_series(burns)
@@ -106,18 +107,18 @@ def burn_chart(burns: Sequence[BurnDown]) -> Mapping[str, Any]:
 
 
 def visible_series(burns: Sequence[BurnDown]) -> Sequence[BurnDown]:
-    """The cohorts that a chart has lines for, and its table columns: the newest."""
+    """Return the newest cohorts, which have a line in the chart and a column in its table."""
     return burns[-MOST_LINES:]
 
 
 def _series_line(axes: _Axes, burn: BurnDown, today: date) -> Mapping[str, Any]:
-    """A cohort keeps its dashes when others are opened."""
+    """Return the line of a cohort; a cohort keeps its dash pattern when others are opened."""
     at = axes.y(float(burn.points[-1].left_percent))
     return {"path": axes.line(burn.points), "dashes": (burn.cohort - 1) % MOST_LINES, "x": axes.x(today), "y": at}
 
 
 def _series_names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[Mapping[str, Any]]:
-    """The names beside the ends of lines, in their order, moved apart where they would cover each other."""
+    """Return the names beside the ends of lines, in their order, moved apart where they would overlap."""
     ends = sorted((axes.y(float(one.points[-1].left_percent)), one.cohort) for one in shown)
     at, places = float(TOP - NAME_SPACING), list[float]()
     for y, _ in ends:
@@ -140,7 +141,7 @@ def _series_names(axes: _Axes, shown: Sequence[BurnDown], today: date) -> list[M
 
 
 def _axis_end(first: date, today: date, gone_on: str | None) -> date:
-    """Where the axis ends: the forecast's day, if it is not so far that the past would become a sliver."""
+    """Return the end of the axis: the forecast's day, unless it is so far away that the past would become a sliver."""
     if gone_on is None:
         return max(today, first + timedelta(days=1))
     most = today + 2 * max(today - first, timedelta(days=30))
@@ -150,9 +151,9 @@ def _axis_end(first: date, today: date, gone_on: str | None) -> date:
 def _forecast_line(burn: BurnDown, today: date, axes: _Axes) -> Mapping[str, Any] | None:
     if burn.gone_on is None or axes.last <= today:
         return None
-    gone, left = date.fromisoformat(burn.gone_on), float(burn.points[-1].left_percent)
-    at_last = left * (1 - (axes.last - today).days / max((gone - today).days, 1))
-    return {"x1": axes.x(today), "y1": axes.y(left), "x2": axes.x(axes.last), "y2": axes.y(max(at_last, 0.0))}
+    gone, percent = date.fromisoformat(burn.gone_on), float(burn.points[-1].left_percent)
+    at_last = percent * (1 - (axes.last - today).days / max((gone - today).days, 1))
+    return {"x1": axes.x(today), "y1": axes.y(percent), "x2": axes.x(axes.last), "y2": axes.y(max(at_last, 0.0))}
 
 
 def _series_description(burn: BurnDown) -> str:
@@ -164,7 +165,7 @@ def _series_description(burn: BurnDown) -> str:
 
 
 def burn_rows(burns: Sequence[BurnDown]) -> list[BurnRow]:
-    """The chart as a table, newest first: the days of all points, or the last ones of months, or of years."""
+    """Return the chart as a table, newest first: the days of all points, or the last days of months or of years."""
     shown = visible_series(burns)
     days = sorted({point.day for one in shown for point in one.points})
     for length in (10, 7, 4):

@@ -13,19 +13,19 @@ from cli.web.responses import error_response, html_response
 from cli.web.sessions import LoginThrottle, Sessions
 
 MOST_FORM_BYTES = 4096
-"""Bytes of the form."""
+"""Largest size of the form in bytes."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """The form and its answer."""
+    """The endpoint of the login form."""
 
     door: AccessPolicy
     sessions: Sessions
     throttle: LoginThrottle
 
     async def answer(self, request: Request) -> Response:
-        """The form, or with POST what comes of it."""
+        """Return the form or, after POST, a new session or an error."""
         if self.door.token is None:
             return Response(status_code=303, headers={"location": "/"})
         if request.method != "POST":
@@ -42,7 +42,7 @@ class Login:
         return self._start_session()
 
     def _is_cross_site(self, request: Request) -> bool:
-        """Browsers say where a form comes from; with our referrer policy, our own form's origin is `null` to them."""
+        """Return whether another site sent the form; under our referrer policy our own form's origin is `null`."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site is not None:
             return site not in ("same-origin", "none")
@@ -58,7 +58,7 @@ class Login:
 
 
 async def _token(request: Request) -> str:
-    """What the form says; nothing, if it is too large to be one."""
+    """Return the token from the form; an empty string if the body is too large."""
     body = b""
     async for chunk in request.stream():
         body += chunk

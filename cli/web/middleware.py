@@ -14,7 +14,7 @@ from cli.web.sessions import LoginThrottle, Sessions
 
 READ_METHODS = ("GET", "HEAD")
 PUBLIC_PATHS = ("/login", "/healthz", "/style.css", "/favicon.svg")
-"""What may be seen without the token; none of it tells anything about the home."""
+"""Paths that need no token; they reveal nothing about the home."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -32,13 +32,13 @@ SECURITY_HEADERS = {
 
 
 class SecurityMiddleware:
-    """ASGI middleware that lets in what may come in, and puts its headers on whatever goes out."""
+    """ASGI middleware that refuses requests without access, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, access: AccessPolicy, sessions: Sessions, throttle: LoginThrottle) -> None:
         self.app, self.door, self.sessions, self.patience = app, access, sessions, throttle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Refuse a request or pass it on."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -50,7 +50,7 @@ class SecurityMiddleware:
         await (turned_away or self.app)(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to whoever may not come in; None for everybody else."""
+        """Return the response to a request without access; None if the request may pass."""
         if not self._is_host_allowed(request.headers):
             return error_response(request, 421, "HostForeign", "The dashboard does not answer to that host name.",
                               "Use the address that was printed at its start, or start it with --name.")  # fmt: skip
@@ -98,7 +98,7 @@ class SecurityMiddleware:
 
 
 def throttled_response(request: Request, seconds: int) -> Response:
-    """The answer to too many wrong tokens."""
+    """Return the response to too many wrong tokens."""
     response = error_response(request, 429, "TooManyWrongTokens", "Too many wrong tokens came from your address.",
                        f"Wait {seconds} seconds.")  # fmt: skip
     response.headers["retry-after"] = str(seconds)
@@ -106,12 +106,12 @@ def throttled_response(request: Request, seconds: int) -> Response:
 
 
 def cookie_name(access: AccessPolicy) -> str:
-    """`__Host-` makes browsers keep it to this host, and to TLS."""
+    """Return the name of the session cookie; over TLS `__Host-` makes browsers bind it to this host."""
     return "__Host-almoner" if access.is_secure else "almoner"
 
 
 def client_address(request: Request) -> str:
-    """Where a request comes from; what proxies say of it is not asked."""
+    """Return the peer address of a request; headers of proxies are ignored."""
     return request.client.host if request.client else ""
 
 

@@ -27,7 +27,7 @@ FaultReporter = Callable[[BaseException], None]
 
 
 def load_templates() -> Environment:
-    """The dashboard's templates, with the style and the charts of reports."""
+    """Load the dashboard's templates, with the style and the charts of reports."""
     templates = environment("cli.web", "tasks.reporting")
     templates.globals |= {"dataset_path": dataset_path}
     templates.filters |= {
@@ -39,23 +39,23 @@ def load_templates() -> Environment:
 
 
 def dataset_path(name: str) -> str:
-    """The path of a dataset's page; names that a path cannot carry come as a parameter."""
+    """Return the path of a dataset's page; a name that a path cannot carry becomes a parameter."""
     if name in (".", "..") or name.endswith(".json"):
         return f"/datasets?name={quote(name, safe='')}"
     return f"/datasets/{quote(name, safe='')}"
 
 
 def wants_json(request: Request) -> bool:
-    """Whether a program asks: by the end of the path, or by what it accepts."""
+    """Return whether the client wants JSON: by the end of the path, or by the Accept header."""
     if request.url.path.endswith(".json"):
         return True
     accepted = [part.split(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
     return JSON_TYPE in accepted and "text/html" not in accepted
 
 
-def json_response(said: Any, status: int = 200) -> Response:
-    """JSON, with dataclasses as objects."""
-    plain = json_text(said, default=_json_default, indent=2) + "\n"
+def json_response(content: Any, status: int = 200) -> Response:
+    """Return a JSON response, with dataclasses as objects."""
+    plain = json_text(content, default=_json_default, indent=2) + "\n"
     return Response(plain, status, media_type=JSON_TYPE)
 
 
@@ -65,20 +65,20 @@ def _json_default(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
-def html_response(template: str, status: int = 200, **told: Any) -> HTMLResponse:
-    """A page of a template."""
-    return HTMLResponse(load_templates().get_template(template).render(**told), status)
+def html_response(template: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """Render a template as an HTML response."""
+    return HTMLResponse(load_templates().get_template(template).render(**context), status)
 
 
 def error_response(request: Request, status: int, name: str, message: str, advice: str = "") -> Response:
-    """An error by name, as a page or as JSON."""
+    """Return an error by its name, as a page or as JSON."""
     advice = advice if len(advice) <= LONGEST_ADVICE else f"{advice[:LONGEST_ADVICE]}..."
-    said: Mapping[str, Any] = {"error": name, "message": message, "advice": advice}
-    return json_response(said, status) if wants_json(request) else html_response("error.html", status, **said)
+    fields: Mapping[str, Any] = {"error": name, "message": message, "advice": advice}
+    return json_response(fields, status) if wants_json(request) else html_response("error.html", status, **fields)
 
 
 def status_of(problem: AlmonerError) -> int:
-    """The status that an error of ours has over HTTP."""
+    """Return the HTTP status of an error."""
     if isinstance(problem, DatasetUnknown | RequestUnknown):
         return 404
     if isinstance(problem, EnvironmentProblem):
@@ -87,9 +87,9 @@ def status_of(problem: AlmonerError) -> int:
 
 
 def with_error_pages(endpoint: Endpoint, tell: FaultReporter, home: ProjectHome) -> Endpoint:
-    """An endpoint whose errors become pages; whoever runs the server is told of what should not happen.
+    """Wrap an endpoint so that its errors become pages; unexpected errors are reported to the operator.
 
-    Where the ledger of the home was altered, that is the error.
+    If the ledger of the home was altered, the page reports that instead of the error.
     """
 
     @wraps(endpoint)
@@ -107,7 +107,7 @@ def with_error_pages(endpoint: Endpoint, tell: FaultReporter, home: ProjectHome)
 
 
 def with_error_pages_async(endpoint: Callable[[Request], Awaitable[Response]], tell: FaultReporter) -> Any:
-    """The same for one that waits for what is sent to it."""
+    """Wrap an asynchronous endpoint in the same way."""
 
     @wraps(endpoint)
     async def answered(request: Request) -> Response:
@@ -121,5 +121,5 @@ def with_error_pages_async(endpoint: Callable[[Request], Awaitable[Response]], t
 
 def _fault_response(request: Request, problem: BaseException, tell: FaultReporter) -> Response:
     tell(problem)
-    return error_response(request, 500, "Fault", "Something is wrong with almoner here.",
-                      "Whoever runs the dashboard finds more where it was started.")  # fmt: skip
+    return error_response(request, 500, "Fault", "almoner met an unexpected error here.",
+                      "The operator of the dashboard finds details in the output of its process.")  # fmt: skip

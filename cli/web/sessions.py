@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 SESSION_SECONDS = 8 * 3600.0
-"""Seconds after which the token is asked for again."""
+"""Lifetime of a session in seconds; after it the dashboard asks for the token again."""
 
 MOST_SESSIONS = 1000
 MOST_WRONG_TOKENS = 5
@@ -27,14 +27,14 @@ Clock = Callable[[], float]
 
 @dataclass
 class Sessions:
-    """The sessions that are open; the oldest one goes when there are too many."""
+    """The open sessions; when there are too many, the oldest is closed."""
 
     clock: Clock = time.monotonic
     _ends: "OrderedDict[bytes, float]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self) -> str:
-        """A new session: the value of its cookie."""
+        """Open a session and return the value of its cookie."""
         value = secrets.token_urlsafe(32)
         with self._lock:
             self._ends[_session_digest(value)] = self.clock() + SESSION_SECONDS
@@ -43,7 +43,7 @@ class Sessions:
         return value
 
     def is_open(self, value: str) -> bool:
-        """Whether a cookie's value is an open session."""
+        """Return whether a cookie's value names an open session."""
         with self._lock:
             ends = self._ends.get(_session_digest(value))
             if ends is not None and ends <= self.clock():
@@ -53,26 +53,26 @@ class Sessions:
 
 
 def _session_digest(value: str) -> bytes:
-    # A look-up by digest: how long it takes says nothing about the value.
+    # The look-up is by digest, so its duration reveals nothing about the value.
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass
 class LoginThrottle:
-    """How many wrong tokens came from where lately; a neighbourhood of IPv6 counts as one address."""
+    """Counts recent wrong tokens by address; an IPv6 network counts as one address."""
 
     clock: Clock = time.monotonic
     _wrong: "OrderedDict[str, list[float]]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def seconds_to_wait(self, address: str) -> int:
-        """Seconds until somebody from there may try again; 0 at once."""
+        """Return the seconds until this address may try again; 0 means now."""
         with self._lock:
             lately = self._recent_failures(_network_of(address))
             return 0 if len(lately) < MOST_WRONG_TOKENS else max(1, round(lately[0] + PAUSE_SECONDS - self.clock()))
 
     def record_failure(self, address: str) -> None:
-        """Remember a wrong token."""
+        """Count a wrong token against an address."""
         with self._lock:
             place = _network_of(address)
             self._wrong[place] = [*self._recent_failures(place), self.clock()][-MOST_WRONG_TOKENS:]

@@ -31,12 +31,12 @@ from tasks.reporting.html_report import page
 
 SEARCH_FIELDS = ("actor", "kind", "dataset", "request", "mechanism", "since", "until")
 LONGEST_PARAMETER = 300
-"""Characters of a parameter."""
+"""Largest number of characters of a parameter."""
 
 
 @dataclass(frozen=True)
 class DashboardViews:
-    """The pages of one home; every thread that answers has a look-out of its own."""
+    """The pages of one home; every worker thread has its own `Viewer`."""
 
     home: ProjectHome
     chain: ChainWatch
@@ -49,42 +49,42 @@ class DashboardViews:
         return cast("Viewer", self._own.lookout)
 
     def _render_view(self, request: Request, name: str, make: Callable[[View], Any], **more: Any) -> Response:
-        with self._viewer().open_view() as look:
-            content = make(look)
-            head = read_chain_head(look.session).seq if name == "audit" else 0
+        with self._viewer().open_view() as view:
+            content = make(view)
+            head = read_chain_head(view.session).seq if name == "audit" else 0
         chain = self.chain.state(head) if name == "audit" else None
-        viewer = {"name": look.actor.name, "roles": sorted(look.roles)}
+        viewer = {"name": view.actor.name, "roles": sorted(view.roles)}
         if wants_json(request):
             beside = {"chain": chain} if chain else {}
-            return json_response({"viewer": viewer, "doubt": look.doubt, name: content, **beside})
-        frame: dict[str, Any] = {name: content, "viewer": viewer, "doubt": look.doubt, "broken": self.chain.is_bad()}
-        return html_response(f"{name}.html", **frame, chain=chain, here=name, secured=self.secured, **more)
+            return json_response({"viewer": viewer, "doubt": view.doubt, name: content, **beside})
+        frame: dict[str, Any] = {name: content, "viewer": viewer, "doubt": view.doubt, "broken": self.chain.is_bad()}
+        return html_response(f"{name}.html", **frame, chain=chain, current_page=name, secured=self.secured, **more)
 
     def overview(self, request: Request) -> Response:
-        """Every dataset with its budget."""
+        """Show every dataset with its budget."""
         after, having = _text_parameter(request, "after"), _text_parameter(request, "q") or ""
-        return self._render_view(request, "overview", lambda look: overview_page(look, after, having), bar=budget_bar)
+        return self._render_view(request, "overview", lambda view: overview_page(view, after, having), bar=budget_bar)
 
     def dataset(self, request: Request) -> Response:
-        """One dataset."""
+        """Show one dataset."""
         written = request.path_params.get("name")
         name = _text_parameter(request, "name") if written is None else _without_suffix(request, written)
         if name is None:
             return RedirectResponse("/", 303)
         before = _number_parameter(request, "before")
         drawn = {"burn_chart": burn_chart, "burn_rows": burn_rows, "visible_series": visible_series}
-        return self._render_view(request, "dataset", lambda look: dataset_page(look, name, before), **drawn)
+        return self._render_view(request, "dataset", lambda view: dataset_page(view, name, before), **drawn)
 
     def approvals(self, request: Request) -> Response:
-        """What waits for stewards and others."""
+        """Show the requests and proposals that wait for a decision or a run."""
         after, proposals_after = (
             _number_parameter(request, "after") or 0,
             _number_parameter(request, "proposals_after") or 0,
         )
-        return self._render_view(request, "approvals", lambda look: queue_page(look, after, proposals_after))
+        return self._render_view(request, "approvals", lambda view: queue_page(view, after, proposals_after))
 
     def releases(self, request: Request) -> Response:
-        """All requests."""
+        """Show all requests."""
         before, name, state = (
             _number_parameter(request, "before"),
             _text_parameter(request, "dataset") or "",
@@ -93,21 +93,21 @@ class DashboardViews:
         if state and state not in REQUEST_STATES:
             raise RequestStateUnknown
 
-        def make(look: View) -> Any:
-            dataset_id = datasets.find_dataset(look.session, name).id if name else None
-            return request_list(look, before, dataset_id, (state,) if state else ())
+        def make(view: View) -> Any:
+            dataset_id = datasets.find_dataset(view.session, name).id if name else None
+            return request_list(view, before, dataset_id, (state,) if state else ())
 
         return self._render_view(
-            request, "releases", make, states=REQUEST_STATES, wanted={"dataset": name, "state": state}
+            request, "releases", make, states=REQUEST_STATES, filters={"dataset": name, "state": state}
         )
 
     def release(self, request: Request) -> Response:
-        """One request."""
+        """Show one request."""
         number = _release_number(request)
-        return self._render_view(request, "release", lambda look: release_page(look, number))
+        return self._render_view(request, "release", lambda view: release_page(view, number))
 
     def report(self, request: Request) -> Response:
-        """A report of a release, on a page that can do nothing."""
+        """Show a report of a release on a sandboxed page without scripts."""
         version = _text_parameter(request, "version") or "public"
         if version not in ("steward", "public", "internal"):
             raise ReportVersionUnknown
@@ -118,7 +118,7 @@ class DashboardViews:
         return HTMLResponse(drawn, headers={"content-security-policy": report_policy(drawn)})
 
     def card(self, request: Request) -> Response:
-        """The card of a release, as the text it is."""
+        """Show the card of a release as plain text."""
         number = _release_number(request)
         card = load_card(self._viewer(), number)
         if wants_json(request):
@@ -126,15 +126,15 @@ class DashboardViews:
         return PlainTextResponse(card, headers={"content-security-policy": "sandbox; default-src 'none'"})
 
     def audit(self, request: Request) -> Response:
-        """Page of the audit log, searched."""
+        """Show a page of the audit log, filtered by the search parameters."""
         search = {name: value for name in SEARCH_FIELDS if (value := _text_parameter(request, name))}
         before = _number_parameter(request, "before")
         return self._render_view(
-            request, "audit", lambda look: audit_page(look, search, before), searched=SEARCH_FIELDS
+            request, "audit", lambda view: audit_page(view, search, before), searched=SEARCH_FIELDS
         )
 
     def health(self, request: Request) -> Response:
-        """Whether the ledger can be read; tells nobody anything else."""
+        """Report whether the ledger can be read, and nothing else."""
         try:
             with self._viewer().open_view():
                 return json_response({"ok": True})
@@ -142,21 +142,21 @@ class DashboardViews:
             return json_response({"ok": False}, 503)
 
     def style(self, request: Request) -> Response:
-        """The style of reports, and what the dashboard has besides."""
+        """Return the style sheet of reports with the additions of the dashboard."""
         sheets = (load_templates().get_template(name).render() for name in ("style.css", "dashboard.css"))
         return Response("\n".join(sheets), media_type="text/css")
 
     def icon(self, request: Request) -> Response:
-        """The picture beside the title."""
+        """Return the icon of the pages."""
         return Response(load_templates().get_template("favicon.svg").render(), media_type="image/svg+xml")
 
     def missing(self, request: Request, problem: Exception) -> Response:
-        """No page there."""
+        """Answer a path that has no page."""
         return error_response(request, 404, "NoPage", "There is no such page.", "Begin at /.")
 
 
 def report_policy(drawn: str) -> str:
-    """What a report may do: show itself in its own style, and nothing else, wherever its texts come from."""
+    """Return the content security policy of a report: its own style sheet and nothing else."""
     style = drawn.partition("<style>")[2].partition("</style>")[0]
     style_digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
@@ -196,28 +196,28 @@ def _parse_number(written: str) -> int:
 
 
 class InvalidNumber(UsageError):
-    """A number was needed."""
+    """A parameter of the page is not a number."""
 
     def __init__(self, written: str) -> None:
-        super().__init__(f"{written[:LONGEST_PARAMETER]!r} is no number.", "Follow the links of the pages.")
+        super().__init__(f"{written[:LONGEST_PARAMETER]!r} is not a number.", "Follow the links of the pages.")
 
 
 class InvalidParameter(UsageError):
-    """A parameter that nothing could be."""
+    """A parameter is too long, or not text."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"The parameter {name} is too long, or no text.", "Follow the links of the pages.")
+        super().__init__(f"The parameter {name} is too long, or not text.", "Follow the links of the pages.")
 
 
 class RequestStateUnknown(UsageError):
-    """No state of requests."""
+    """There is no such state of requests."""
 
     def __init__(self) -> None:
         super().__init__("There is no such state of a request.", f"There are: {', '.join(REQUEST_STATES)}.")
 
 
 class ReportVersionUnknown(UsageError):
-    """No version of a report."""
+    """There is no such version of a report."""
 
     def __init__(self) -> None:
         super().__init__("There is no such version of a report.", "There are: steward, public, internal.")

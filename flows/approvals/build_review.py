@@ -4,6 +4,7 @@ A further kind of review needs a function here and its sections; showing, confir
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,6 +22,7 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
+from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
@@ -34,7 +36,7 @@ INSIGHTS_SHOWN = 60
 def build_review(
     gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Draft | None, viewer: str | None
 ) -> Review:
-    """Build what waits at a gate, ready to be shown and signed.
+    """Build the review of a request or proposal at a gate, ready to be shown and signed.
 
     Args:
         viewer: the public key of the person who reads it.
@@ -71,7 +73,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
     """Build the review of the draft in `folder` before any of it is published.
 
     Raises:
-        ArtifactChanged: the folder is not, byte for byte, what `files` says.
+        ArtifactChanged: the folder differs from the sizes and digests in `files`.
         DraftOfAnotherRequest: the draft belongs to another request.
     """
     rehash(folder, files)  # what is shown is what the approval binds to
@@ -80,7 +82,9 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
         raise DraftOfAnotherRequest(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
     shown = (
-        shown_insights(list(read_insights(folder))) if record.kind == ReleaseKind.INSIGHTS else shown_samples(folder)
+        shown_insights(list(read_insights(folder)), count_deviation_of(record))
+        if record.kind == ReleaseKind.INSIGHTS
+        else shown_samples(folder)
     )
     return Review(
         number=inputs.number,
@@ -103,17 +107,21 @@ def shown_samples(folder: Path) -> Samples:
     return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
 
 
-def shown_insights(nodes: Sequence[Insight]) -> Table:
-    """Return the first insights of a draft, groups before their members, without their descriptions."""
-    rows = tuple(map(_insight_row, nodes[:INSIGHTS_SHOWN]))
+def shown_insights(nodes: Sequence[Insight], deviation: Decimal | None = None) -> Table:
+    """Return the first insights of a draft, groups before their members, without their descriptions.
+
+    Args:
+        deviation: of the noise in a keyword's count in one cluster.
+    """
+    rows = tuple(_insight_row(node, deviation) for node in nodes[:INSIGHTS_SHOWN])
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
     return Table(title, ("id", "name", "size", "keywords"), rows, empty="There are none: no cluster was large enough.")
 
 
-def _insight_row(node: Insight) -> tuple[str, ...]:
+def _insight_row(node: Insight, deviation: Decimal | None) -> tuple[str, ...]:
     size = "not measured" if node.size is None else str(node.size)
-    return str(node.number), node.topic.name, size, ", ".join(node.keywords)
+    return str(node.number), node.topic.name, size, "; ".join(keywords_with_notes(node, deviation))
 
 
 class GateMismatch(ValueError):
@@ -126,6 +134,6 @@ class DraftOfAnotherRequest(Refused):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"The files are not those of request {number}.",
-            "Nothing was signed. Export the question again: `almoner approve ID --gate publish --export FILE`.",
+            "Nothing was signed. Export the review again: `almoner approve ID --gate publish --export FILE`.",
             {"request": number},
         )

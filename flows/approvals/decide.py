@@ -25,6 +25,7 @@ from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.lifecycle.gate_status import find_decidable
 from models_db.services.lifecycle.gates import GateDecision, withdrawal_statement
 from models_db.values.gates import Gate
+from models_db.values.request_state import RequestState
 from tasks.common.files import FileUnfit
 from tasks.evaluation.bound_override import NothingToOverride, override_reason
 from tasks.evaluation.policy_bounds import OutsideBounds
@@ -32,23 +33,34 @@ from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
 
 _NO_SIGNATURE = "unsigned"
-"""Signature of a decision that is only rehearsed."""
+"""Placeholder signature of a rehearsed decision."""
 
 
 def load_review(workspace: Workspace, number: int, gate: Gate) -> Review:
-    """Return what waits at a gate.
+    """Return the review of a request or proposal that waits at a gate.
 
     Raises:
-        RequestUnknown, ProposalUnknown, WrongState: nothing waits there.
+        RequestUnknown, ProposalUnknown, WrongState: nothing of that number waits at the gate.
     """
     return _load_with_inputs(workspace, number, Gate(gate))[0]  # the Python API is called with names, too
 
 
-def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path) -> Review:
-    """Write what waits at a gate to the new file `path`, for a steward to sign on another machine.
+def gate_of_request(workspace: Workspace, number: int) -> Gate:
+    """Return the gate at which a request waits: the publish gate once it is produced, the spend gate before.
 
     Raises:
-        RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing waits there.
+        RequestUnknown: the ledger has no such request.
+    """
+    with workspace.database.read() as session:
+        state = requests.state_of(session, requests.find_request(session, number).id)
+    return Gate.PUBLISH if state == RequestState.PRODUCED else Gate.SPEND
+
+
+def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path) -> Review:
+    """Write a waiting request or proposal to the new file `path`, for a steward to sign on another machine.
+
+    Raises:
+        RequestUnknown, ProposalUnknown, WrongState, ProposalDecided: nothing of that number waits at the gate.
         FileUnwritable, ReviewTooLarge: the file cannot be written.
     """
     review, inputs, draft = _load_with_inputs(workspace, number, Gate(gate))
@@ -79,11 +91,11 @@ def _find_draft(workspace: Workspace, session: Session, inputs: ReviewInput) -> 
 
 
 def require_waiting(review: Review) -> None:
-    """Check that an approval is still possible, before a steward reads it and types.
+    """Check that an approval is still possible, before a steward reads the review and types.
 
     Raises:
-        WrongState, ProposalDecided: it is not.
-        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+        WrongState, ProposalDecided: the request or proposal no longer waits.
+        AmountsDiffer, AuthorisationDiffers: the request or proposal can only be rejected.
     """
     gates.require_waiting(review.gate, review.number, review.state)
     review.require_approvable()
@@ -113,10 +125,10 @@ def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_b
 def rehearse_decision(
     workspace: Workspace, review: Review, verdict: str, reason: str, on_behalf_of: str | None = None
 ) -> None:
-    """Let the ledger refuse a decision before a steward reads and types; nothing is signed or recorded.
+    """Check a decision against the ledger before a steward reads and types; nothing is signed or recorded.
 
     Raises:
-        OutsideBounds, RoleDenied, RuleViolated: what `decide` would raise.
+        OutsideBounds, RoleDenied, RuleViolated: `decide` would raise the same error.
     """
     with workspace.database.rehearse() as session:
         _require_bounds_or_override(session, review, verdict, reason)
@@ -125,9 +137,9 @@ def rehearse_decision(
 
 
 def _require_bounds_or_override(session: Session, review: Review, verdict: str, reason: str) -> None:
-    """Check that an approval rests on derived amounts, and that the reason overrides all bounds that are missed.
+    """Check that an approval rests on derived amounts, and that the reason overrides all missed bounds.
 
-    The ledger is asked again, whatever the screen has shown; a rejection is always allowed.
+    The check reads the ledger again and ignores the screen; a rejection is always allowed.
     """
     if verdict == "approve":
         review.require_approvable()
@@ -137,11 +149,11 @@ def _require_bounds_or_override(session: Session, review: Review, verdict: str, 
 
 
 def require_derived_amounts(session: Session, review: Review) -> None:
-    """Check the amounts that an approval rests on, as the ledger has them.
+    """Check the ledger's amounts on which an approval rests.
 
     Raises:
-        AmountsDiffer, AuthorisationDiffers: they do not follow from what people read.
-        PlanAltered: the ledger would hold the run to another plan than the one that is shown.
+        AmountsDiffer, AuthorisationDiffers: they do not follow from the text that people read.
+        PlanAltered: the ledger would hold the run to another plan than the shown one.
     """
     if review.gate is Gate.PROPOSAL:
         proposal = proposals.find_proposal(session, review.number)
@@ -171,7 +183,7 @@ def require_steward(review: Review, key: SigningKey) -> str:
     """Return the name of the steward who owns `key`.
 
     Raises:
-        SignerUnknown: no steward owns it.
+        SignerUnknown: no steward owns the key.
     """
     name = names_by_key(review.stewards).get(key.public_key)
     if name is None:
@@ -180,11 +192,11 @@ def require_steward(review: Review, key: SigningKey) -> str:
 
 
 def sign_offline(key: SigningKey, review: Review, reason: str, on_behalf_of: str | None = None) -> SignedApproval:
-    """Sign an approval that is recorded later, where the ledger is.
+    """Sign an approval that is recorded later, on the machine with the ledger.
 
     Raises:
-        SignerUnknown: the question names no steward who owns `key`.
-        AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+        SignerUnknown: the review names no steward who owns `key`.
+        AmountsDiffer, AuthorisationDiffers: the request or proposal can only be rejected.
     """
     review.require_approvable()
     name = require_steward(review, key)
@@ -208,7 +220,7 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
     """Record an approval that was signed elsewhere; return the new state of the request or proposal.
 
     Raises:
-        ApprovalUnusable: it is for something else, forged, expired or used.
+        ApprovalUnusable: the approval is for another subject, forged, expired or used.
         SignerUnknown: its key belongs to no steward.
     """
     check_signed_approval(review, signed)
@@ -229,7 +241,7 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
 
 
 def _recorded_signatures(session: Session, review: Review) -> set[str]:
-    """Return the signatures of all decisions ever recorded on it, so that no withdrawn approval is recorded again."""
+    """Return the signatures of all decisions ever recorded on a subject; no withdrawn approval is recorded again."""
     return {approval.signature for approval, _ in gates.decisions_on(session, review.number, review.gate)}
 
 
@@ -248,16 +260,16 @@ def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
 
 
 def check_signed_approval(review: Review, signed: SignedApproval) -> None:
-    """Check a signed approval against what waits here.
+    """Check a signed approval against the waiting request or proposal.
 
     Raises:
-        ApprovalUnusable: it is for something else, forged or expired.
+        ApprovalUnusable: the approval is for another subject, forged or expired.
         SignerUnknown: its key belongs to no steward.
     """
     if (signed.number, signed.gate) != (review.number, review.gate):
         raise ApprovalUnusable(f"is for number {signed.number} at the {signed.gate} gate")
     if signed.subject_sha256 != review.subject_digest:
-        raise ApprovalUnusable("is for another content than what waits here now")
+        raise ApprovalUnusable("is for another content than the one that waits here now")
     if names_by_key(review.stewards).get(signed.public_key) != signed.approver:
         raise SignerUnknown(signed.public_key)
     if not signed.is_authentic:
@@ -266,7 +278,7 @@ def check_signed_approval(review: Review, signed: SignedApproval) -> None:
     if not utc_now() < signed.expires_at <= _approval_expiry(days + 1):  # another machine's clock may be a little ahead
         raise ApprovalUnusable(f"has expired, or is for longer than the {days} days of the policy")
     if not _check_attestation(review, signed):
-        raise ApprovalUnusable("does not carry its signer's attestation of what waits here")
+        raise ApprovalUnusable("lacks its signer's attestation of the waiting release")
 
 
 def _check_attestation(review: Review, signed: SignedApproval) -> bool:
@@ -292,13 +304,13 @@ def _sign_attestation(key: SigningKey, review: Review, verdict: str) -> str | No
 
 
 def _approval_expiry(days: int) -> str:
-    """Return the end of a day: approvals are published with a release, which does not disclose when it was made."""
+    """Return the expiry as the end of a day: approvals are published, and must not disclose the time of the release."""
     last = datetime.now(UTC).date() + timedelta(days=days)
     return utc_now(datetime.combine(last, time(23, 59, 59), UTC))
 
 
 class ProposalUnreadable(Refused):
-    """A proposal whose row does not follow its format; almoner has not recorded it."""
+    """The row of a proposal does not follow the format of proposals, so almoner did not record it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -309,22 +321,22 @@ class ProposalUnreadable(Refused):
 
 
 class ApprovalUnusable(Refused):
-    """A signed approval that cannot be recorded at this gate."""
+    """A signed approval cannot be recorded at this gate."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The signed approval {reason}; nothing was recorded.",
-            "Export the question again with `almoner approve ID --gate GATE --export FILE`, and sign the new file.",
+            "Export the review again with `almoner approve ID --gate GATE --export FILE`, and sign the new file.",
             {"reason": reason},
         )
 
 
 class SignerUnknown(Refused):
-    """A key that belongs to no steward."""
+    """The key belongs to no steward."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
             f"The key {fingerprint(key)} ({key}) belongs to no steward of this ledger, under that name.",
-            "An admin enrols a steward by the public key; then export the question again.",
+            "An admin enrols a steward by the public key; then export the review again.",
             {"key": key},
         )

@@ -1,6 +1,6 @@
 """Review inputs of requests and proposals, collected from the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -14,25 +14,30 @@ from flows.approvals.request_review import (
     RequestReviewInput,
     ViewsInput,
 )
+from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.workspace.policy_file import read_policy_version
-from models_db.services.audit.stored_text import configuration_of, request_body
+from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
 from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
 from models_db.services.lifecycle import gates, ledger, proposals
 from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.gates import Gate
-from models_db.values.request_state import UNRUN_STATES
+from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.release.record import Person
 
+REQUESTS_COMPARED = 100
+"""Earlier requests of a dataset that a review compares with the one it shows."""
+GIVEN_UP = (RequestState.REJECTED, RequestState.WITHDRAWN, RequestState.DISCARDED, RequestState.RETRACTED)
+
 
 def load_review_input(session: Session, number: int, gate: Gate) -> RequestReviewInput | ProposalReviewInput:
-    """Collect what is shown of a request or a proposal at a gate.
+    """Collect the review input of a request or a proposal at a gate.
 
     Raises:
-        RequestUnknown, ProposalUnknown: there is none.
+        RequestUnknown, ProposalUnknown: there is no such request or proposal.
         ValidationError: a proposal's row does not follow its format.
     """
     return (
@@ -41,7 +46,7 @@ def load_review_input(session: Session, number: int, gate: Gate) -> RequestRevie
 
 
 def load_request_review(session: Session, request_id: int, gate: Gate) -> RequestReviewInput:
-    """Collect what is shown of a request at one of its gates.
+    """Collect the review input of a request at one of its gates.
 
     Raises:
         RequestUnknown: there is no such request.
@@ -56,13 +61,18 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "requester": _person_of(session.get_one(Principal, request.requester_id)),
             "expires_at": request.expires_at,
             "previous": _previous_release(session, request),
-            "notices": tuple(_drift_warnings(session, dataset, body)) if subject.state in UNRUN_STATES else (),
+            "rehearsals": recorded_rehearsals(session, body),
+            "notices": (
+                (*_drift_warnings(session, dataset, body), *_repetitions(session, request, body))
+                if subject.state in UNRUN_STATES
+                else ()
+            ),
         }
     )
 
 
 def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
-    """Collect what is shown of a proposal.
+    """Collect the review input of a proposal.
 
     Raises:
         ProposalUnknown: there is no such proposal.
@@ -74,6 +84,7 @@ def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
             **_common_fields(session, subject, dataset, None),
             "proposal": proposals.content_of(proposal, dataset.name),
             "configuration": configuration_of(proposal) if proposal.configuration else None,
+            "choices": choices_of(proposal),
             "proposer": _person_of(session.get_one(Principal, proposal.proposer_id)),
             "release": _retracted_release(session, proposal),
         }
@@ -83,7 +94,7 @@ def load_proposal_review(session: Session, number: int) -> ProposalReviewInput:
 def _common_fields(
     session: Session, subject: Decidable, dataset: Dataset, blocks: Sequence[int] | None
 ) -> dict[str, Any]:
-    """Collect the fields of `ReviewInput`; `blocks` are those that would be charged, None for all."""
+    """Collect the fields of `ReviewInput`; `blocks` are the blocks to be charged, None for all."""
     status, claim = GateStatus.load(session, [subject]), datasets.lifetime_claim(session, dataset)
     counting = {one.id for one in status.counting(subject)}
     return {
@@ -139,10 +150,29 @@ def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
     return None if views is None else ViewsInput(since=views.since, people=views.people)
 
 
+def _repetitions(session: Session, request: Request, body: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each earlier request of the same content that waits, runs or has been run."""
+    earlier = session.scalars(
+        select(Request)
+        .where(Request.dataset_id == request.dataset_id, Request.id < request.id, Request.standing_id.is_(None))
+        .order_by(Request.id.desc())
+        .limit(REQUESTS_COMPARED)
+    )
+    content = _content(body)
+    for other in earlier:
+        if _content(request_body(other)) == content and (state := requests.state_of(session, other.id)) not in GIVEN_UP:
+            yield f"Request {other.id} ({state}) asks for exactly this; each of the two is charged."
+
+
+def _content(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request without what differs when the same file is submitted again."""
+    return {name: value for name, value in body.items() if name not in ("nonce", "code")}
+
+
 def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:
     """List differences between the request and the present code, policy and data; a run compares them again."""
     policy, version = policies.policy_in_force(session), body["dataset"]["version"]
-    left = [one.number for one in erasures.remaining_versions(session, dataset)]
+    remaining = [one.number for one in erasures.remaining_versions(session, dataset)]
     return [
         text
         for differs, text in (
@@ -152,10 +182,10 @@ def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) ->
                 "Another policy is in force than at the time of the request.",
             ),
             (
-                any(number > version for number in left),
+                any(number > version for number in remaining),
                 "The dataset has a newer version than the requested one.",
             ),
-            (version not in left, "The requested version of the data was erased: nothing can be run."),
+            (version not in remaining, "The requested version of the data was erased: nothing can be run."),
         )
         if differs
     ]

@@ -38,7 +38,7 @@ FileModel = TypeVar("FileModel", bound=Strict)
 
 
 class OfflineReview(Strict):
-    """`ask.json`: the question, and at the publish gate the produced files by name."""
+    """`ask.json`: the review input, and at the publish gate the produced files by name."""
 
     format: Literal["almoner-ask/1"]
     gate: Annotated[Gate, Field(strict=False)]
@@ -49,7 +49,7 @@ class OfflineReview(Strict):
 
     @property
     def contents(self) -> dict[str, bytes] | None:
-        """All files by name; None for a question without files.
+        """Return all files by name; None for a review without files.
 
         Raises:
             ValueError: a binary file is not in base64.
@@ -61,7 +61,7 @@ class OfflineReview(Strict):
 
 
 class SignedApproval(Strict):
-    """`signed.json`: one approval, with everything that is needed to check its signature."""
+    """`signed.json`: one approval, with all fields that a check of its signature needs."""
 
     format: Literal["almoner-approval/1"] = "almoner-approval/1"
     number: Annotated[int, Field(ge=1)]
@@ -78,7 +78,7 @@ class SignedApproval(Strict):
 
     @property
     def stated(self) -> GateDecision:
-        """The decision as the ledger stores it."""
+        """Return the decision as the ledger stores it."""
         return GateDecision(
             self.number,
             self.gate,
@@ -91,12 +91,12 @@ class SignedApproval(Strict):
 
     @property
     def is_authentic(self) -> bool:
-        """Whether the key in it signed exactly this."""
+        """Return whether the approval's own key signed exactly these fields."""
         return ed25519.verify(self.public_key, self.signature, self.stated.statement(self.approver))
 
     @property
     def expires(self) -> datetime:
-        """The moment at which it expires.
+        """Return the time at which the approval expires.
 
         Raises:
             ValueError: the text names no day.
@@ -105,11 +105,11 @@ class SignedApproval(Strict):
 
 
 def export_review(path: Path, gate: Gate, inputs: RequestReviewInput | ProposalReviewInput, draft: Path | None) -> None:
-    """Write the new file `path` (0600) with a question and the files of its draft.
+    """Write the new file `path` (0600) with a review input and the files of its draft.
 
     Raises:
         FileUnwritable: the file exists, or cannot be written.
-        ReviewTooLarge: the draft does not fit a file that can be read back.
+        ReviewTooLarge: the file would exceed the size that almoner reads back.
     """
     files, packed = (None, None) if draft is None else _pack_draft(draft)
     ask = OfflineReview.model_validate(
@@ -126,7 +126,7 @@ def import_review(path: Path, viewer: str, scratch: Path) -> Review:
 
     Args:
         viewer: the reader's public key.
-        scratch: a private folder, where the files of a draft are laid out while they are read.
+        scratch: a private folder for the files of a draft while they are read.
 
     Raises:
         FileUnreadable, InvalidApprovalFile: the file is missing, or not in the format.
@@ -137,15 +137,15 @@ def import_review(path: Path, viewer: str, scratch: Path) -> Review:
         with _unpack_draft(ask, scratch) as draft:
             return build_review(ask.gate, ask.question, draft, viewer)
     except GateMismatch:
-        raise InvalidApprovalFile(path, "holds a question or files of another gate") from None
+        raise InvalidApprovalFile(path, "holds a review or files of another gate") from None
     except (ValidationError, KeyError, TypeError, ValueError) as unfit:
-        raise InvalidApprovalFile(path, f"has an invalid question ({type(unfit).__name__})") from None
+        raise InvalidApprovalFile(path, f"has an invalid review ({type(unfit).__name__})") from None
     except FileUnfit as unfit:
         raise InvalidApprovalFile(path, f"holds a {unfit.message}") from None
 
 
 def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files of a draft: texts as they are, and binary files in base64."""
+    """Return the files of a draft: text files as they are, and binary files in base64."""
     record = read_document(draft / RECORD)
     contents = {name: read_document(draft / name) for name in drafted_files(stated_kind(record))}
     packed = {name: b64encode(contents.pop(name)).decode() for name in (PARQUET,)}
@@ -154,10 +154,10 @@ def _pack_draft(draft: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 @contextmanager
 def _unpack_draft(ask: OfflineReview, scratch: Path) -> Iterator[Draft | None]:
-    """Write the draft of an `ask.json` to a folder for as long as it is read; None for a question without a draft.
+    """Write the draft of an `ask.json` to a temporary folder; yield None for a review without a draft.
 
     Raises:
-        GateMismatch: the files are not those of a draft.
+        GateMismatch: the files do not form a draft.
     """
     if ask.files is None and ask.packed is None:
         yield None
@@ -213,23 +213,23 @@ def _read_model(model: type[FileModel], path: Path, largest: int) -> FileModel:
 
 
 class InvalidApprovalFile(UsageError):
-    """A file that does not hold a question or a signed approval."""
+    """The file holds neither a review nor a signed approval."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
             f"{path} {reason}.",
-            "Nothing was signed or recorded. `almoner approve ID --gate GATE --export FILE` writes a question,"
+            "Nothing was signed or recorded. `almoner approve ID --gate GATE --export FILE` writes a review,"
             " `almoner approve --from FILE --reason TEXT --export FILE` signs it; do not edit either file.",
             {"path": str(path), "reason": reason},
         )
 
 
 class ReviewTooLarge(UsageError):
-    """A draft too large for one file."""
+    """The draft is too large for one file."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"The question would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
-            "Decide on the machine that has the files, in a home of the steward's own.",
+            f"The review would have {size:,} bytes; at most {MOST_REVIEW_BYTES:,} can be read again.",
+            "Decide on the machine that has the files, in the steward's own home.",
             {"bytes": size, "largest": MOST_REVIEW_BYTES},
         )

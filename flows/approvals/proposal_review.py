@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from flows.approvals.request_diff import flatten_fields
 from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review import FieldList, Review, ReviewSection, Table, Warnings
-from flows.approvals.review_sections import decision_rows, mechanism_rows
+from flows.approvals.review_sections import CHOSEN_TITLE, decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused
 from models_db.services.catalogue.datasets import LifetimeClaim
@@ -17,9 +17,9 @@ from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.gates import Gate
 from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_epsilon, require_derived
+from tasks.common.number_format import format_small
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.release.record import Person, planned_events
-from tasks.reporting.number_format import format_small
 
 
 class ProposalContent(Strict):
@@ -42,23 +42,25 @@ class ProposalContent(Strict):
 
     @property
     def amount(self) -> Amount:
-        """The new cap, or the most that one run may cost."""
+        """Return the new cap, or the most that one run may cost."""
         return Amount(int(self.rho or 0), int(self.delta_fail or 0))
 
     @property
     def claim(self) -> LifetimeClaim:
-        """The lifetime claim that a cap asks for."""
+        """Return the proposed lifetime claim."""
         return LifetimeClaim(str(self.epsilon), str(self.delta), int(self.delta_conversion or 0), self.amount)
 
 
 class ProposalReviewInput(ReviewInput):
-    """A proposal at its gate; `proposal` is what is signed."""
+    """A proposal at its gate; the signature covers `proposal`."""
 
     proposal: dict[str, Any]
     configuration: dict[str, Any] | None
+    choices: dict[str, str] = Field(default_factory=dict)
+    """Parameters of the configuration that almoner chose, each with its reason."""
     proposer: Person
     release: PreviousRelease | None
-    """The release that would be retracted."""
+    """The release to be retracted."""
 
     @model_validator(mode="after")
     def _has_its_configuration(self) -> "ProposalReviewInput":
@@ -69,12 +71,12 @@ class ProposalReviewInput(ReviewInput):
 
     @property
     def events(self) -> list[PrivacyEvent]:
-        """The mechanisms of one run under a standing authorisation."""
+        """Return the mechanisms of one run under a standing authorisation."""
         return planned_events(self.configuration) if self.configuration is not None else []
 
     @property
     def content(self) -> ProposalContent:
-        """The proposal in its closed format.
+        """Parse the proposal into its closed format.
 
         Raises:
             ValidationError: it is in another format.
@@ -106,7 +108,7 @@ def build_proposal_review(inputs: ProposalReviewInput, viewer: str | None) -> Re
 
 
 def _reason_not_approvable(inputs: ProposalReviewInput) -> Refused | None:
-    """Return why it can only be rejected: amounts, its own or those of the claim in force, differ from their text."""
+    """Return why a proposal can only be rejected: its amounts, or those of the claim in force, differ from the text."""
     content = inputs.content
     try:
         if content.proposal == "cap":
@@ -125,7 +127,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
         for holds, text in (
             (viewer == inputs.proposer.public_key, "You made this proposal yourself."),
             (any(one.decision == "reject" for one in inputs.given), "A steward has rejected it."),
-            (_raises_cap(inputs), "It RAISES what the dataset may ever lose; every later card discloses that."),
+            (_raises_cap(inputs), "It RAISES the most the dataset may ever lose; every later card discloses that."),
             (inputs.content.proposal == "cap", _growth_in_words(inputs)),
             (refusal is not None, f"It can only be rejected: {refusal.name}. {refusal.message}" if refusal else ""),
         )
@@ -137,7 +139,7 @@ def _proposal_warnings(inputs: ProposalReviewInput, viewer: str | None) -> Itera
 
 
 def _growth_in_words(inputs: ProposalReviewInput) -> str:
-    """Return by what factor a cap would change the budget, in words."""
+    """Return the factor by which a cap would change the budget, in words."""
     content = inputs.content
     return growth_in_words(inputs.budget.facts.claim, content.claim) if content.proposal == "cap" else ""
 
@@ -157,7 +159,7 @@ def _cap_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iter
         ("failure delta", format_small(budget.cap.delta_text), format_small(content.amount.delta_text)),
         ("epsilon spent so far", budget.epsilon_spent, spent_then),
     )
-    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, says the ledger", "with this proposal"), rows)
+    yield Table(f"Lifetime claim of {content.dataset}", ("", "now, in the ledger", "with this proposal"), rows)
 
 
 def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
@@ -178,13 +180,22 @@ def _standing_sections(inputs: ProposalReviewInput, content: ProposalContent) ->
     title = f"Lifetime budget of {content.dataset}, all releases together at delta {format_small(budget.claim.delta)}"
     yield Table(title, ("", "epsilon", "rho"), rows, signed=False)
     yield FieldList("The one configuration that may be run", tuple(flatten_fields(inputs.configuration or {})))
+    yield from _choice_sections(inputs)
     yield mechanism_rows(inputs.events)
+
+
+def _choice_sections(inputs: ProposalReviewInput) -> Iterator[Table]:
+    """Yield the parameters that almoner chose, because the proposal's author left them out; the values are signed."""
+    parameters = (inputs.configuration or {}).get("parameters", {})
+    rows = tuple((name, str(parameters.get(name, "-")), reason) for name, reason in inputs.choices.items())
+    if rows:
+        yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows, signed=False)
 
 
 def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) -> Iterator[ReviewSection]:
     release = inputs.release
     yield FieldList(
-        "What is called back",
+        "Release to be retracted",
         (
             ("publication", str(content.publication)),
             ("consequence", "later bundles name it as revoked; what it spent stays spent"),

@@ -56,18 +56,18 @@ class CapProposal(ProposedChange):
 
     @property
     def raises(self) -> bool:
-        """Whether the dataset could lose more than before."""
+        """Return whether the dataset could lose more than before."""
         return not self.after.cap.fits(self.before.cap)
 
     @property
     def growth(self) -> str:
-        """The factor by which the budget would grow or shrink, in words."""
+        """Return the factor by which the budget would grow or shrink, in words."""
         return growth_in_words(self.before, self.after)
 
 
 @dataclass(frozen=True)
 class StandingProposal(ProposedChange):
-    """Runs without a decision each time; `affordable_runs` of them fit into what is left now."""
+    """A standing authorisation to be proposed, with the cost of one run and the number of affordable runs."""
 
     quote: Quote
     with_balance: bool
@@ -75,14 +75,14 @@ class StandingProposal(ProposedChange):
 
     @property
     def affordable_runs(self) -> int:
-        """The number of runs that fit into what is left now."""
-        left, runs = self.quote.dataset.left, self.terms.runs
-        return min(runs, left.rho // self.terms.rho if self.terms.rho else runs)
+        """Return the number of runs that fit into the remaining budget."""
+        remaining, runs = self.quote.dataset.left, self.terms.runs
+        return min(runs, remaining.rho // self.terms.rho if self.terms.rho else runs)
 
 
 @dataclass(frozen=True)
 class RetractionProposal(ProposedChange):
-    """A release to be retracted; what it spent stays spent."""
+    """A release to be retracted; its spending stays."""
 
     dataset: str
     request_id: int
@@ -92,11 +92,11 @@ class RetractionProposal(ProposedChange):
 def propose_cap(
     workspace: Workspace, name: str, epsilon: str, delta: str, reason: str, *, dry_run: bool = False
 ) -> CapProposal:
-    """Ask the stewards for another lifetime claim of a dataset's account.
+    """Propose another lifetime claim for a dataset's account.
 
     Raises:
         ProposalReasonMissing, InvalidTarget, CapUnchanged: the proposal is incomplete, invalid or without effect.
-        CapTooLow: below what is spent or reserved.
+        CapTooLow: the cap is below the spent and reserved amounts.
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
     require_reason(reason)
@@ -125,7 +125,7 @@ def _record_cap_proposal(workspace: Workspace, name: str, claim: LifetimeClaim, 
 def propose_standing(
     workspace: Workspace, written: dict[str, object], runs: int, until: str, reason: str, *, dry_run: bool = False
 ) -> StandingProposal:
-    """Ask the stewards to let requests like this one run repeatedly without a decision each time.
+    """Propose that requests like this one run repeatedly without a decision for each.
 
     Raises:
         ProposalReasonMissing, InvalidEndDate, UsageError: the proposal is incomplete or invalid.
@@ -143,7 +143,8 @@ def propose_standing(
     with redact_refusals(workspace):
         priced.require_affordable()
     loss = priced.plan.loss
-    terms = AuthorisationTerms(requests.configuration(priced.body), loss.rho, loss.delta, runs, utc_now(ends))
+    configuration = requests.configuration(priced.body)
+    terms = AuthorisationTerms(configuration, loss.rho, loss.delta, runs, utc_now(ends), priced.choices)
     name = priced.dataset.name
     with workspace.database.read() as session:
         together = datasets_on_account(session, datasets.find_dataset(session, name))
@@ -152,14 +153,14 @@ def propose_standing(
 
 
 def _record_standing_proposal(
-    workspace: Workspace, name: str, wanted: AuthorisationTerms, reason: str, ends: datetime
+    workspace: Workspace, name: str, terms: AuthorisationTerms, reason: str, ends: datetime
 ) -> int:
     # Open for as long as it would be in force, because a proposal that has expired takes no decision, and a steward's
     # later rejection is what ends an authorisation.
     valid = max(_approval_period(workspace), ends - datetime.now(UTC))
     with workspace.database.write() as session:
         dataset, policy = datasets.find_dataset(session, name), version_for_request(session, workspace)
-        return proposals.propose_standing(session, workspace.actor, dataset, policy, wanted, reason, valid).id
+        return proposals.propose_standing(session, workspace.actor, dataset, policy, terms, reason, valid).id
 
 
 def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
@@ -180,11 +181,11 @@ def revoke_authorisation(workspace: Workspace, number: int, reason: str) -> str:
 
 
 def propose_retraction(workspace: Workspace, request_id: int, reason: str) -> RetractionProposal:
-    """Ask the stewards to retract a published release.
+    """Propose to retract a published release.
 
     Raises:
         ProposalReasonMissing: there is no reason.
-        NotPublished: nothing of it was published.
+        NotPublished: the release was not published.
         RetractionPending: its retraction is proposed already.
         PolicyDiffers, RoleDenied: it may not be proposed from here.
     """
@@ -220,7 +221,7 @@ def _approval_period(workspace: Workspace) -> timedelta:
 
 
 def _approvals_needed(workspace: Workspace, together: tuple[str, ...]) -> int:
-    """Return how many stewards must approve: the most that the policy asks for any dataset of the account."""
+    """Return the number of approvals needed: the policy's largest number for any dataset of the account."""
     return max(workspace.policy.rules_for(name).proposal for name in together)
 
 
@@ -243,7 +244,7 @@ def end_of_day(until: str) -> datetime:
     try:
         ends = datetime.combine(date.fromisoformat(until), time(23, 59, 59), UTC)
     except ValueError:
-        raise InvalidEndDate(until, "is no date") from None
+        raise InvalidEndDate(until, "is not a date") from None
     if ends <= datetime.now(UTC):
         raise InvalidEndDate(until, "is over")
     return ends
@@ -254,10 +255,10 @@ class ProposalRow:
     """A proposal as lists show it.
 
     Attributes:
-        given, needed: approvals that count now, and how many are needed.
-        used: runs drawn, of a standing authorisation.
-        request_id: of a retraction.
-        problem: the name of the error, and what differs, where its amounts do not follow from what it says.
+        given, needed: the number of approvals that count now, and the number needed.
+        used: the runs drawn from a standing authorisation.
+        request_id: the request whose release would be retracted.
+        problem: the error's name and the difference, if the amounts do not follow from the proposal's text.
     """
 
     number: int
@@ -281,7 +282,7 @@ class ProposalRow:
 
     @property
     def content(self) -> str:
-        """What is proposed, in a few words."""
+        """Return the terms of the proposal in a few words."""
         if self.problem:
             return self.problem
         return describe_terms(self.kind, self.epsilon, self.delta, self.used, self.runs, self.until, self.request_id)
@@ -296,7 +297,7 @@ def describe_terms(
     until: str | None,
     request_id: int | None,
 ) -> str:
-    """Say in a few words what a proposal asks for; arguments as in `ProposalRow`."""
+    """Return the terms of a proposal in a few words; arguments as in `ProposalRow`."""
     match kind:
         case "cap":
             return f"lifetime epsilon {epsilon} at delta {delta}"
@@ -334,7 +335,7 @@ def proposal_row(session: Session, proposal: Proposal) -> ProposalRow:
 
 
 def _amount_problem(proposal: Proposal) -> str | None:
-    """Return why its amounts are refused, for lists, which show it; showing or deciding it alone is refused."""
+    """Return why a proposal's amounts are refused. Lists show the reason; reviews and decisions raise it."""
     try:
         require_proposal_amounts(proposal)
     except Refused as differs:
@@ -351,34 +352,34 @@ def list_proposals(workspace: Workspace, kind: str | None = None) -> list[Propos
 
 
 class ProposalReasonMissing(UsageError):
-    """A proposal without a reason."""
+    """The proposal has no reason."""
 
     def __init__(self) -> None:
         super().__init__("A proposal needs a reason.", 'Give one: --reason "...".')
 
 
 class CapUnchanged(UsageError):
-    """A proposed claim that is in force already."""
+    """The proposed claim is already in force."""
 
     def __init__(self, dataset: str, claim: LifetimeClaim) -> None:
         super().__init__(
-            f"The lifetime claim of {dataset!r} already is epsilon {claim.epsilon} at delta {claim.delta}.",
+            f"The lifetime claim of {dataset!r} is already epsilon {claim.epsilon} at delta {claim.delta}.",
             f"See it with `almoner budget show {dataset}`.",
             {"dataset": dataset},
         )
 
 
 class InvalidEndDate(UsageError):
-    """A last day that is no date, or over."""
+    """The last day is not a date, or is over."""
 
     def __init__(self, until: str, reason: str) -> None:
         super().__init__(
-            f"The last day {until!r} {reason}.", "Write a day to come, such as 2027-06-30.", {"until": until}
+            f"The last day {until!r} {reason}.", "Give a future day, such as 2027-06-30.", {"until": until}
         )
 
 
 class AuthorisationNotInForce(Refused):
-    """A proposal that is no standing authorisation in force."""
+    """The proposal is not a standing authorisation in force."""
 
     def __init__(self, number: int, kind: str, state: str) -> None:
         obstacle = f"is {state}" if kind == "standing" else f"is a {kind} proposal"

@@ -5,10 +5,10 @@ from typing import Any
 
 ABSENT_VALUE = "-"
 IGNORED_FIELDS = ("format", "nonce", "dataset.uid", "plan.invocations")
-"""Random by design, or shown in a table of their own."""
+"""Fields that are random by design, or shown in their own table."""
 
 ADAPTER, OF_THE_ADAPTER = "parameters.adapter.sha256", "parameters.adapter.meta."
-"""Fields that the digest of an adapter covers: they are left out where the digest itself differs."""
+"""Fields that an adapter's digest covers: they are left out if the digest itself differs."""
 
 
 def request_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
+from flows.rehearsals.stored_results import RecordedRehearsal
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
@@ -44,7 +45,7 @@ class BudgetInput(Strict):
 
     @classmethod
     def of(cls, budget: BudgetFacts) -> "BudgetInput":
-        """Write a budget."""
+        """Convert a budget."""
         claim, balance = budget.claim, budget.balance
         return cls(
             epsilon_cap=claim.epsilon,
@@ -60,19 +61,19 @@ class BudgetInput(Strict):
 
     @property
     def facts(self) -> BudgetFacts:
-        """The budget itself, without what envelopes keep."""
+        """Return the budget as `BudgetFacts`, without the amounts in envelopes."""
         cap = Amount(int(self.rho_cap), int(self.delta_fail_cap))
         spent, held = (
             Amount(int(rho), int(delta))
             for rho, delta in ((self.rho_spent, self.delta_spent), (self.rho_held, self.delta_held))
         )
         taken = spent + held
-        left = Amount(max(cap.rho - taken.rho, 0), max(cap.delta - taken.delta, 0))
+        remaining = Amount(max(cap.rho - taken.rho, 0), max(cap.delta - taken.delta, 0))
         claim = LifetimeClaim(self.epsilon_cap, self.delta_cap, int(self.delta_conversion), cap)
-        return BudgetFacts(claim, Balance(cap, spent, held, left))
+        return BudgetFacts(claim, Balance(cap, spent, held, remaining))
 
     def refusal(self, dataset: str) -> Refused | None:
-        """Return why nothing may be approved on this budget: its amounts do not follow from its claim."""
+        """Return why no approval may rest on this budget; None if its amounts follow from its claim."""
         try:
             require_derived(f"The lifetime claim of dataset {dataset!r}", self.facts.claim)
         except AmountsDiffer as differs:
@@ -81,29 +82,29 @@ class BudgetInput(Strict):
 
 
 class ViewsInput(Strict):
-    """Unprotected figures of the account that were seen: since which day, and by whom."""
+    """The first day on which unprotected figures of the account were seen, and by whom."""
 
     since: Name
     people: tuple[Name, ...]
 
     @property
     def sentence(self) -> str:
-        """The consequence, in words."""
+        """Return the consequence in words."""
         return ViewingRecord(self.since, self.people).sentence
 
 
 class RecordedDecision(Strict):
-    """A decision that is recorded already."""
+    """A recorded decision."""
 
     by: Name
     decision: str
     reason: str
     counts: bool
-    """Whether it still counts: unexpired, not withdrawn, and for the present subject."""
+    """Whether the decision still counts: unexpired, not withdrawn, and on the present subject."""
 
 
 class PreviousRelease(Strict):
-    """The last release of the same dataset that was published, and its canonical request."""
+    """The last published release of the same dataset, and its canonical request."""
 
     number: int
     state: Name
@@ -119,9 +120,9 @@ class ReviewInput(Strict):
     stewards: tuple[Person, ...]
     given: tuple[RecordedDecision, ...]
     counted: Annotated[int, Field(ge=0)]
-    """Approvals that count now, as the database counts them."""
+    """Number of approvals that count now, according to the database."""
     needed: Annotated[int, Field(ge=1)]
-    """Approvals that the gate needs: the most for any dataset of the account."""
+    """Number of approvals that the gate needs: the largest for any dataset of the account."""
     budget: BudgetInput
     views: ViewsInput | None = None
 
@@ -134,7 +135,9 @@ class RequestReviewInput(ReviewInput):
     expires_at: Name
     previous: PreviousRelease | None
     notices: tuple[str, ...]
-    """Differences that the ledger's machine found between the request and its present software, policy and data."""
+    """Differences between the request and the present software, policy and data of the ledger's machine."""
+    rehearsals: tuple[RecordedRehearsal, ...] = ()
+    """Rehearsals of exactly this request on public data."""
 
     @model_validator(mode="after")
     def _names_its_policy(self) -> "RequestReviewInput":
@@ -144,7 +147,7 @@ class RequestReviewInput(ReviewInput):
 
     @property
     def approved_request(self) -> ApprovedRequest:
-        """The canonical request, in its closed format.
+        """Parse the canonical request into its closed format.
 
         Raises:
             ValidationError: it is in another format.
@@ -153,22 +156,22 @@ class RequestReviewInput(ReviewInput):
 
     @property
     def dataset(self) -> str:
-        """The name of the dataset that pays."""
+        """Return the name of the dataset whose budget is charged."""
         return self.approved_request.dataset.name
 
     @property
     def events(self) -> list[PrivacyEvent]:
-        """The mechanisms that would be invoked."""
+        """Return the planned mechanisms."""
         return planned_events(self.request)
 
     @property
     def loss(self) -> Amount:
-        """Their cost for every block that they may read."""
+        """Return their cost for every block that they may read."""
         return total_amount([event.loss for event in self.events])
 
     @property
     def claim(self) -> Claim | None:
-        """The claim that the release would make; None without protection (public data only).
+        """Return the claim of the release; None without protection (public data only).
 
         Raises:
             ClaimTooSmall: the mechanisms cost more than the request claims.
@@ -177,5 +180,5 @@ class RequestReviewInput(ReviewInput):
 
     @property
     def expired(self) -> bool:
-        """Whether the request has expired."""
+        """Return whether the request has expired."""
         return self.expires_at <= utc_now()

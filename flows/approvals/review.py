@@ -15,27 +15,39 @@ from tasks.release.record import Person
 
 
 @dataclass(frozen=True)
+class Summary:
+    """What the decision is about, in a few sentences; it repeats what the other sections say exactly."""
+
+    lines: tuple[str, ...]
+    title: str = "Summary"
+    signed: bool = False
+
+
+@dataclass(frozen=True)
 class FieldList:
     """Names and values, one on each line.
 
     Attributes:
         signed: whether the signature covers it; False for content of the ledger alone (balances, people, history).
+        detail: whether a screen may leave it out until its reader asks for details.
     """
 
     title: str
     rows: tuple[tuple[str, str], ...]
     signed: bool = True
+    detail: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; `empty` is shown in place of no rows."""
+    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     signed: bool = True
     empty: str = ""
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Warnings:
     signed: bool = True
 
 
-ReviewSection: TypeAlias = FieldList | Table | Samples | Warnings
+ReviewSection: TypeAlias = Summary | FieldList | Table | Samples | Warnings
 
 
 @dataclass(frozen=True)
@@ -65,16 +77,16 @@ class Review:
     """One decision to take.
 
     Attributes:
-        number: of the request, or of the proposal.
+        number: the number of the request or proposal.
         gate: the gate at which it waits.
         dataset: the dataset of the budget or release; a steward types its name.
-        state: where the request or proposal is now.
-        subject_digest: what an approval binds to, computed from the content that is shown.
-        policy: the policy it was made under.
-        sections: everything to read first.
-        stewards: who may sign, by name and key.
-        payload: at the publish gate, the statement that is signed besides.
-        missed_bounds: at the publish gate, the bounds of the policy that the release does not keep.
+        state: the state of the request or proposal now.
+        subject_digest: the digest that an approval signs, computed from the shown content.
+        policy: the policy of the request or proposal.
+        sections: the sections to read before a decision.
+        stewards: the people who may sign, by name and key.
+        payload: at the publish gate, the additional statement to sign.
+        missed_bounds: at the publish gate, the bounds of the policy that the release misses.
         refusal: why it can only be rejected: amounts in it, or in the claim it rests on, do not follow from their text.
     """
 
@@ -91,15 +103,15 @@ class Review:
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:
-        """Check that it may be approved.
+        """Check that the request or proposal may be approved.
 
         Raises:
-            AmountsDiffer, AuthorisationDiffers: it can only be rejected.
+            AmountsDiffer, AuthorisationDiffers: the request or proposal can only be rejected.
         """
         if self.refusal is not None:
             raise self.refusal
 
     @property
     def title(self) -> str:
-        """The heading of the review."""
+        """Return the heading of the review."""
         return f"Dataset {self.dataset} - {self.gate.subject.capitalize()} {self.number}, {self.gate} gate"

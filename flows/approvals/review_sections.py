@@ -1,36 +1,53 @@
-"""Sections of the review of a request, in this order: warnings, cost, budget, content, change, policy."""
+"""Sections of the review of a request: warnings, summary, cost, budget, content, change, policy, details."""
 
 from collections.abc import Iterable, Iterator
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_FLOOR, Decimal
 
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
-from flows.approvals.review import FieldList, ReviewSection, Table, Warnings
+from flows.approvals.review import FieldList, ReviewSection, Summary, Table, Warnings
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
+from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.budget_facts import BudgetFacts
-from tasks.common.strict_model import figure
+from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
+from tasks.pricing.influence import LEAST_REFERENCES, influence_of_request
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Person, ReleaseRecord
-from tasks.reporting.number_format import format_small, round_up
 from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
+SMALL_INFLUENCE = ("weakly", "hardly", "noise")
+"""Levels of influence (`tasks.pricing.influence`) at which a release is hardly worth its cost."""
+CHOSEN_TITLE = "Chosen by almoner: the author left these out"
+DETAIL_FACTS = (
+    "batches per block",
+    "clipping",
+    "draws per instalment",
+    "reference tokens",
+    "rho per draw",
+    "temperature",
+    "top k",
+)
+"""Facts of a plan that a screen may leave out; it shows every other one, so that nothing new is hidden by default."""
 
 
 def spend_sections(inputs: RequestReviewInput, viewer: str | None) -> tuple[ReviewSection, ...]:
     """Return the sections at the spend gate; `viewer` is the reader's public key."""
     return (
         *_warning_section(_request_warnings(inputs, viewer)),
+        Summary(tuple(_spend_summary(inputs))),
         *_cost_section(inputs),
         *_content_section(inputs),
         *_background_sections(inputs),
+        *_detail_sections(inputs),
     )
 
 
@@ -42,24 +59,48 @@ def publish_sections(
     released: ReviewSection,
     files: dict[str, dict[str, str | int]],
 ) -> tuple[ReviewSection, ...]:
-    """Return the sections at the publish gate: the files come first, because their price is paid.
+    """Return the sections at the publish gate: the texts come first, because their price is paid; digests come last.
 
     Args:
-        released: some of the texts, or the insights.
+        released: the section with samples of the texts, or with the insights.
     """
     doubts = [*_request_warnings(inputs, viewer), *_runner_warnings(record, viewer), *_bound_warnings(inputs, metrics)]
     return (
         *_warning_section(doubts),
-        Table("What would leave", ("file", "bytes", "sha256"), _file_rows(files)),
-        _metric_rows(metrics),
+        Summary(tuple(_publish_summary(inputs))),
         released,
+        _metric_rows(metrics),
         FieldList(
-            "Report", (("all of this as one page, with plots", f"almoner report {inputs.number}"),), signed=False
+            "Report", (("this review as one page, with plots", f"almoner report {inputs.number}"),), signed=False
         ),
         *_cost_section(inputs),
         *_content_section(inputs),
         *_background_sections(inputs),
+        *_detail_sections(inputs),
+        Table("Files to publish", ("file", "bytes", "sha256"), _file_rows(files), detail=True),
     )
+
+
+def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
+    request, facts = inputs.approved_request, inputs.approved_request.plan.facts
+    number = f": {facts['samples']} texts" if "samples" in facts else ""
+    yield _state_sentence(inputs, Gate.SPEND)
+    yield f"It would make a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
+    if inputs.state in UNRUN_STATES:
+        cost, share = inputs.budget.facts.share_of_cap(inputs.loss), _spent_share_after(inputs)
+        left = format_share(max(1 - share, Decimal(0)), ROUND_FLOOR)
+        yield f"It costs {format_share(cost)} of the lifetime budget; {left} is left afterwards. No refunds."
+    yield from (rehearsal.sentence for rehearsal in inputs.rehearsals)
+
+
+def _publish_summary(inputs: RequestReviewInput) -> Iterator[str]:
+    yield _state_sentence(inputs, Gate.PUBLISH)
+    yield "Its cost is paid. After approval its files may leave this home, and copies cannot be called back."
+
+
+def _state_sentence(inputs: RequestReviewInput, gate: Gate) -> str:
+    noun = "approval" if inputs.needed == 1 else "approvals"
+    return f"Request {inputs.number} is {inputs.state}: {inputs.counted} of {inputs.needed} {noun} at the {gate} gate."
 
 
 def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
@@ -69,6 +110,9 @@ def _warning_section(doubts: Iterable[str]) -> Iterator[Warnings]:
 
 
 def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
+    if inputs.claim is not None:
+        yield from release_weaknesses(inputs.claim.epsilon, inputs.claim.delta, inputs.approved_request.population)
+    yield from _setting_warnings(inputs)
     yield from _viewer_warnings(inputs, viewer)
     if any(one.decision == "reject" and one.counts for one in inputs.given):
         yield "A steward has rejected it."
@@ -85,6 +129,15 @@ def _request_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterato
     yield from _plan_warnings(inputs)
 
 
+def _setting_warnings(inputs: RequestReviewInput) -> Iterator[str]:
+    facts = inputs.approved_request.plan.facts
+    references, influence = facts.get("references B"), influence_of_request(inputs.request)
+    if references is not None and Decimal(references) < LEAST_REFERENCES:
+        yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
+    if influence is not None and influence.level.name in SMALL_INFLUENCE:
+        yield influence.sentence
+
+
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:
     if viewer == inputs.requester.public_key:
         yield "You requested this release yourself."
@@ -99,7 +152,7 @@ def _budget_warnings(inputs: RequestReviewInput) -> Iterator[str]:
     if not _is_affordable(inputs):
         yield "The dataset cannot pay for this now: the run would be refused."
     if share > NEARLY_SPENT:
-        yield f"With it, {_percent_text(share)} of the lifetime budget is gone; it never comes back."
+        yield f"With it, {format_share(share)} of the lifetime budget is used up; it is never refilled."
 
 
 def _plan_warnings(inputs: RequestReviewInput) -> Iterator[str]:
@@ -126,9 +179,9 @@ def _bound_warnings(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...
         return
     overridable = inputs.policy.rules_for(inputs.dataset).overrides
     choice = (
-        "It can be rejected or, on the record and named in what is published, approved all the same: --override."
+        "It can be rejected, or approved with --override, which is recorded and published with the release."
         if overridable
-        else "It can only be rejected: the policy lets nobody override its bounds."
+        else "It can only be rejected: the policy forbids overrides of its bounds."
     )
     yield f"{OutsideBounds(inputs.number, outside).message} {choice}"
 
@@ -136,9 +189,8 @@ def _bound_warnings(inputs: RequestReviewInput, metrics: tuple[MetricResult, ...
 def _cost_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
     claim = inputs.claim
     return (
-        FieldList("What it costs" if claim else "What it claims", tuple(_claim_rows(inputs, claim))),
+        FieldList("Privacy cost" if claim else "Privacy claim", tuple(_claim_rows(inputs, claim))),
         _lifetime_section(inputs),
-        mechanism_rows(inputs.events),
     )
 
 
@@ -151,17 +203,14 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
     yield "privacy unit", f"{request.unit}: all records with one {request.unit} count as one"
     yield "relation", f"one unit more or less ({request.relation})"
-    yield (
-        "replace one",
-        f"epsilon {round_up(other.epsilon)} at delta {format_small(other.delta)}, one unit exchanged for another",
-    )
+    yield "replace one", f"{describe_replace_one(other)}, one unit exchanged for another"
     if inputs.loss != Amount():
         _, right = claim.guessing_bounds
-        yield "at worst", f"a guess whether a unit is in the data is right in at most {figure(right)} % of cases"
+        yield "at worst", f"a guess whether a unit is in the data is right {describe_guesses(right)}"
     if request.scope is not None:
         yield "envelope", f"it draws on {request.scope!r}, which is reserved for such requests"
     yield "blocks", f"{_blocks_read(request)} may be read, and each is charged"
-    yield "no refund", "what is spent stays spent, whatever becomes of the texts"
+    yield "no refund", "spent budget stays spent, even if the texts are rejected"
 
 
 def _blocks_read(request: ApprovedRequest) -> str:
@@ -172,7 +221,7 @@ def _blocks_read(request: ApprovedRequest) -> str:
 
 
 def _lifetime_section(inputs: RequestReviewInput) -> Table:
-    budget, after, share = inputs.budget.facts, _claim_after_release(inputs), _percent_text(_spent_share_after(inputs))
+    budget, after, share = inputs.budget.facts, _claim_after_release(inputs), format_share(_spent_share_after(inputs))
     rows = [_balance_row("after" if inputs.state in UNRUN_STATES else "spent", budget, after)]
     if inputs.state in UNRUN_STATES:
         rows.insert(0, _balance_row("before", budget, budget.spent))
@@ -197,7 +246,7 @@ def _balance_row(name: str, budget: BudgetFacts, amount: Amount) -> tuple[str, .
 
 
 def mechanism_rows(events: list[PrivacyEvent]) -> Table:
-    """Return what is charged, how often, with which parameters."""
+    """Return the charged mechanisms, their counts and their parameters."""
     rows = tuple(
         (
             event.mechanism,
@@ -207,7 +256,8 @@ def mechanism_rows(events: list[PrivacyEvent]) -> Table:
         )
         for event in events
     )
-    return Table("Mechanisms", ("mechanism", "times", "rho", "parameters"), rows, empty="None: nothing is charged.")
+    columns = ("mechanism", "times", "rho", "parameters")
+    return Table("Mechanisms", columns, rows, empty="None: nothing is charged.", detail=True)
 
 
 def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
@@ -215,21 +265,56 @@ def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
     rows = (
         ("kind", f"{request.kind}, by {request.mechanism}"),
         ("dataset", f"{dataset.name}, version {dataset.version}" + ("" if request.governed else " (marked public)")),
-        ("model", f"{request.model.name} ({request.model.licence}), revision {request.model.revision}"),
+        ("model", str(request.model)),
         ("prompt", request.prompt.description),
-        *((f"prompt: {name}", text) for name, text in request.prompt.templates.items()),
+        *((f"prompt: {name}", text) for name, text in request.prompt.wording.items()),
         *((f"declared: {name}", _field_value(value)) for name, value in (request.public_metadata or {}).items()),
         ("evaluation", ", ".join(request.evaluation) or "none"),
-        *((name, value) for name, value in request.plan.facts.items()),
+        *((("embedder of metrics", str(embedder)),) if (embedder := request.evaluation_embedder) else ()),
+        *((name, value) for name, value in request.plan.facts.items() if name not in DETAIL_FACTS),
+        *((("influence", influence.sentence),) if (influence := influence_of_request(inputs.request)) else ()),
     )
-    return FieldList("What is made", rows), *_group_sections(inputs), _difference_section(inputs)
+    return (
+        FieldList("Content of the release", rows),
+        *_choice_sections(request),
+        *_group_sections(inputs),
+        *_rehearsal_sections(inputs),
+        _difference_section(inputs),
+    )
+
+
+def _rehearsal_sections(inputs: RequestReviewInput) -> Iterator[Table]:
+    """Yield the figures of each rehearsal on public data."""
+    for one in inputs.rehearsals:
+        rows = tuple((m.name, m.public_only, m.request, m.non_private, m.way) for m in one.result.metrics)
+        title = f"Rehearsal on {one.result.twin.name}, public: {one.result.extent}"
+        columns = ("metric", "public model", "this request", "no privacy", "share of the way")
+        yield Table(title, columns, rows, signed=False, empty="Nothing could be measured.")
+
+
+def _choice_sections(request: ApprovedRequest) -> Iterator[Table]:
+    """Yield the parameters that almoner chose, because the request's author left them out."""
+    if request.choices:
+        rows = tuple((name, str(request.parameters[name]), reason) for name, reason in request.choices.items())
+        yield Table(CHOSEN_TITLE, ("parameter", "value", "reason"), rows)
+
+
+def _detail_sections(inputs: RequestReviewInput) -> Iterator[ReviewSection]:
+    request = inputs.approved_request
+    rows = (
+        *((name, value) for name, value in request.plan.facts.items() if name in DETAIL_FACTS),
+        *((("prompt: SHA-256 of its token ids", request.prompt_sha256),) if request.prompt_sha256 else ()),
+        ("policy: SHA-256", inputs.request["policy"]),
+    )
+    yield mechanism_rows(inputs.events)
+    yield FieldList("Content of the release, in detail", rows, detail=True)
 
 
 def _group_sections(inputs: RequestReviewInput) -> Iterator[Table]:
-    """Yield the groups of a request for summaries: each gets a text, and the model sees these words about it."""
+    """Yield the groups of a request for summaries, one text each, with the description of the group in the prompt."""
     if groups := inputs.approved_request.groups:
         rows = tuple((group.id, group.shown) for group in groups)
-        yield Table("What is summarised: one text for each group", ("group", "as the model is told of it"), rows)
+        yield Table("Groups to summarise: one text for each group", ("group", "description in the prompt"), rows)
 
 
 def _field_value(value: object) -> str:
@@ -245,21 +330,20 @@ def _difference_section(inputs: RequestReviewInput) -> Table:
         columns,
         request_differences(previous.request, inputs.request),
         signed=False,
-        empty="It asks for exactly the same.",
+        empty="The two requests are the same.",
     )
 
 
 def _background_sections(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
     policy, rules = inputs.policy, inputs.policy.rules_for(inputs.dataset)
     rows = (
-        ("separate roles", "no: one person may ask, approve and run" if policy.several_roles else
-         "yes: nobody approves what they asked for or ran"),
+        ("separate roles", "no: one person may request, approve and run" if policy.several_roles else
+         "yes: nobody approves a release that they requested or ran"),
         ("approvals needed", f"{rules.spend} to spend, {rules.publish} to publish"),
         *_policy_limits(rules),
-        ("digest", inputs.request["policy"]),
     )  # fmt: skip
     return (
-        FieldList("Policy it was asked under", rows),
+        FieldList("Policy of the request", rows),
         FieldList("Who", tuple(_people_section(inputs)), signed=False),
     )
 
@@ -282,7 +366,7 @@ def _policy_limits(rules: EffectiveRules) -> Iterator[tuple[str, str]]:
 
 
 def _people_section(inputs: RequestReviewInput) -> Iterator[tuple[str, str]]:
-    yield "asked for by", inputs.requester.name
+    yield "requested by", inputs.requester.name
     yield from decision_rows(inputs)
 
 
@@ -315,7 +399,7 @@ def _is_affordable(inputs: RequestReviewInput) -> bool:
 
 
 def _spent_share_after(inputs: RequestReviewInput) -> Decimal:
-    """Return how much of the cap is spent afterwards."""
+    """Return the spent share of the cap after the request."""
     return inputs.budget.facts.share_of_cap(_claim_after_release(inputs))
 
 
@@ -326,10 +410,6 @@ def _at_least_one_over_population(inputs: RequestReviewInput) -> bool:
         and request.delta is not None
         and Decimal(request.delta) * request.population >= 1
     )
-
-
-def _percent_text(share: Decimal) -> str:
-    return f"{(share * 100).quantize(Decimal('0.1'), ROUND_CEILING)} %"
 
 
 def names_by_key(people: tuple[Person, ...]) -> dict[str, str]:

@@ -41,13 +41,13 @@ from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.values.release_kinds import ReleaseKind
 
 REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
-"""What is attacked: the request's configuration, the reference without protection, and the corpus itself."""
+"""The attacked releases: the request's configuration, the reference without protection, and the corpus itself."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
-"""The request's model, in a precision."""
+"""Loads the request's model in a precision."""
 
-IGNORED_FIELDS = ("evaluation", "scope", "public_metadata", "rotate_over", "cohorts")
-"""Fields of a request that have no part in an attack."""
+IGNORED_FIELDS = ("evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts")
+"""Fields of a request that an attack ignores."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class TwinAttackRequest:
     """Attacks to run on a public twin, and their settings.
 
     Attributes:
-        request: a request's number, or a request as it is written in a file.
-        twin: the public dataset; the request's own unless told.
-        members: how many units are in; as many as the request's batches hold unless told, at most half.
-        canaries, copies: how many secrets are planted, and how often each is said.
-        restart: forget what an earlier attack has left.
+        request: a request's number, or the content of a request file.
+        twin: the public dataset; by default the request's own.
+        members: the number of member units, at most half of all; by default as many as the request's batches hold.
+        canaries, copies: the number of planted secrets, and the number of repetitions of each.
+        restart: whether to discard the partial results of an earlier attack.
     """
 
     request: int | Mapping[str, object]
@@ -71,18 +71,19 @@ class TwinAttackRequest:
 
 
 def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") -> dict[str, Any]:
-    """Make the releases, attack each, and keep what was found; what an interrupted attack has left is gone on from.
+    """Generate the releases, attack each, and store the results; an interrupted attack continues where it stopped.
 
     Returns:
-        the result as it is stored (`flows.attacks.result_store`), with `finished` true.
+        The result as stored (`flows.attacks.result_store`), with `finished` true.
 
     Raises:
         SummariesNotAttacked: the request is for summaries.
-        ExternalModelNotAttacked: it names an external model.
+        ExternalModelNotAttacked: the request names an external model.
         TwinNotPublic: the dataset is not marked public.
-        TwinTooSmall, CanariesInvalid: it cannot be cut in two like that.
-        AttackUnwritable, AttackUnreadable.
-        whatever pricing the request, or making it, raises.
+        TwinTooSmall, CanariesInvalid: the twin cannot be split into members and non-members with these settings.
+        AttackUnwritable: the home cannot store the results.
+        AttackUnreadable: a stored result is damaged.
+        The errors of pricing and generation also pass through.
     """
     workspace = open_workspace(ProjectHome.locate(home))
     request = _twin_request(workspace, attack)
@@ -96,13 +97,15 @@ def attack_on_twin(home: Path, attack: TwinAttackRequest, device: str = "auto") 
     _clear_outdated(folder, attack)
     stage = _twin_split(workspace, folder, priced, attack)
     result = _result_head(attack, priced, stage)
-    # One model serves everything, read once; only where the request's is of another precision it makes room for it.
+    # One model, loaded once, serves all releases; it is replaced only if the request's model has another precision.
     model_in: ModelLoader = lru_cache(maxsize=1)(partial(load, priced.request.model, device))
     releases = _make_releases(workspace, folder, priced, stage, model_in)
     tools = tools_at_hand(model_in("float32"))
     for what, texts in releases.items():
-        found = attack_release(stage, texts, what, tools)
-        result["runs"].append({"name": what, "texts": len(texts), "results": [each.to_json() for each in found]})
+        attack_results = attack_release(stage, texts, what, tools)
+        result["runs"].append(
+            {"name": what, "texts": len(texts), "results": [each.to_json() for each in attack_results]}
+        )
         folder.write_result(result)
     result["finished"] = True
     folder.write_result(result)
@@ -136,7 +139,7 @@ def _quote_request(workspace: Workspace, request: ReleaseRequest, facts: Dataset
 
 
 def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
-    """What other code has made says nothing about this one; and whoever asks for other canaries wants another stage."""
+    """Remove stored results of other code, which say nothing about this code, and a split with other settings."""
     if attack.restart:
         folder.clear()
     stage, result = folder.read_split(), folder.read_result()
@@ -168,20 +171,20 @@ def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attac
 def _make_releases(
     workspace: Workspace, folder: AttackFolder, priced: Quote, stage: TwinSplit, model_in: ModelLoader
 ) -> dict[str, list[str]]:
-    """Every release by its name; those that are finished already are not made again."""
+    """Return every release by its name; finished releases are read, not generated again."""
     labels = labels_of(priced.parameters)
     size = len(stage.members) + len(stage.canaries.planted)
     facts = replace(priced.dataset, population=size if priced.dataset.population else None)
     quotes = {REQUEST: _quote_request(workspace, priced.request, facts)}
     if priced.system.name != NON_PRIVATE:
-        # One text for each unit and label: the reference reads one document for each text, and must read them all.
+        # One text for each unit and label: the reference reads one document for each text, and must read all documents.
         parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
         unprotected = priced.request.model_copy(
             update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
         )
         quotes[NON_PRIVATE] = _quote_request(workspace, unprotected, facts)
     texts_by_release: dict[str, list[str]] = {}
-    with copied(workspace.home, stage, labels) as corpus:
+    with copied(workspace.home, stage.corpus(labels), labels) as corpus:
         for what, quoted in quotes.items():
             texts = folder.read_texts(what)
             if texts is None:
@@ -210,7 +213,7 @@ def _result_head(attack: TwinAttackRequest, priced: Quote, stage: TwinSplit) -> 
 
 
 def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
-    """That it was attacked, and the digest of what was found, go on record."""
+    """Record the attack and the digest of its result in the audit log."""
     with workspace.database.write() as session:
         attack = TwinAttack(
             dataset=result["twin"]["name"],
@@ -225,34 +228,34 @@ def _record_attack(workspace: Workspace, result: Mapping[str, Any]) -> None:
 
 
 class SummariesNotAttacked(Refused):
-    """An attack on texts about groups."""
+    """The request is for summaries, which this version cannot attack."""
 
     def __init__(self) -> None:
         super().__init__(
             "Summaries cannot be attacked on a twin in this version: members are drawn from a corpus and canaries"
-            " planted in it without regard to groups, so most of them would be read for no summary.",
+            " planted in it without regard to groups, so no summary would read most of them.",
             "The mechanisms are audited by `almoner audit mechanism noisy_mean`, or `token_draw`; see docs/attacks.md.",
         )
 
 
 class ExternalModelNotAttacked(Refused):
-    """A request whose texts a model behind an API writes."""
+    """The request uses a model behind an API, which this version cannot attack."""
 
     def __init__(self, model: str) -> None:
         super().__init__(
             f"{model!r} is behind an API; in this version requests with such a model are not attacked.",
-            "Attack the same request with a model of this machine: what is protected are the values it is told.",
+            "Attack the same request with a model of this machine: the protection is in the values that it receives.",
             {"model": model},
         )
 
 
 class TwinNotPublic(Refused):
-    """An attack on data that people are protected in."""
+    """The twin is a governed dataset, whose people are protected."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"The dataset {name!r} is governed: an attack on it would tell who is in it, and a publish decision that"
-            " has seen that is not differentially private.",
+            f"The dataset {name!r} is governed: an attack on it would reveal who is in it, and a publish decision based"
+            " on that is not differentially private.",
             "Attack the same request on a public corpus of the same kind: `almoner dataset register NAME --public ...`,"
             " ingest it, and name it with --on NAME. After the publish decision, `almoner evaluate ID --internal`"
             " compares the release with its own corpus.",

@@ -19,7 +19,7 @@ FORMAT: Final = "almoner-chain-head/1"
 
 
 class ChainHead(Strict):
-    """File of `audit checkpoint`: unlike a bundle's checkpoint it is not public, so it states number and time."""
+    """File of `audit checkpoint`; unlike a bundle's checkpoint it is private, so it states number and time."""
 
     format: Literal["almoner-chain-head/1"] = FORMAT
     seq: int
@@ -36,17 +36,17 @@ class ChainHead(Strict):
 
     @property
     def is_authentic(self) -> bool:
-        """Whether its key signed exactly this head."""
+        """Return whether its key signed exactly this head."""
         return ed25519.verify(self.public_key, self.signature, _head_statement(self.seq, self.hash, self.at))
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return encode_json(self.model_dump())
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """An anchor as it was found: in which file, and whether its signature fits."""
+    """An anchor with the file that holds it, and whether its signature fits."""
 
     path: Place
     anchor: ChainAnchor
@@ -54,19 +54,19 @@ class Anchor:
 
     @property
     def fingerprint(self) -> str:
-        """The short name of the key that signed it."""
+        """Return the fingerprint of the key that signed it."""
         return ed25519.fingerprint(self.anchor.public_key)
 
 
 def read_anchor(path: Place, home: ProjectHome | None = None) -> Anchor:
-    """Read a bundle (one in a store, by its checkpoint alone), its checkpoint.json, or a file of `audit checkpoint`.
+    """Read a bundle (in a store, only its checkpoint), its checkpoint.json, or a file of `audit checkpoint`.
 
     Args:
-        home: says how stores are reached.
+        home: the home whose settings say how to reach stores.
 
     Raises:
-        FileUnfit: it is none of them.
-        NoBundle, StoreUnreachable, StoreDenied, BucketMissing: there is nothing, or no way to it.
+        FileUnfit: the file is none of these.
+        NoBundle, StoreUnreachable, StoreDenied, BucketMissing: there is no bundle, or the store cannot be read.
     """
     if isinstance(path, Address):
         data = read_stored_document(home or ProjectHome.locate(), path, CHECKPOINT)

@@ -21,11 +21,11 @@ from tasks.common.progress import report
 
 CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "body", "prev_hash", "row_hash")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
-"""Beginnings that a spreadsheet may take for a formula, and the sign that tells it not to."""
+"""First characters that a spreadsheet may take for a formula, and the quote that prevents it."""
 MOST_NUMBERS_SHOWN = 20
-"""Unreadable links that an export names."""
+"""Largest number of unreadable links that an export names."""
 PROGRESS_STEP = 1000
-"""Links between two reports of progress."""
+"""Number of links between two progress reports."""
 
 
 class ExportFormat(StrEnum):
@@ -57,13 +57,13 @@ class UnreadableLinks:
 
 
 def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: ExportFormat, to: Path) -> ExportSummary:
-    """Write what fits to a new file, oldest first, in constant memory; of a failed export nothing is left.
+    """Write the matching links to a new file, oldest first, in constant memory; a failed export leaves no file.
 
     Returns:
-        how many links, or OpenLineage events, were written, and which links no reader can parse.
+        The number of written links or OpenLineage events, and the links that no reader can parse.
 
     Raises:
-        FileUnwritable: the file is there already or cannot be written.
+        FileUnwritable: the file exists, or cannot be written.
     """
     count, damaged = 0, UnreadableLinks()
     with _new_complete_file(to) as out, workspace.database.read() as session:
@@ -76,7 +76,7 @@ def export_links(workspace: ReadOnlyWorkspace, log_filter: LogFilter, form: Expo
 
 
 def link_to_json(link: LoggedLink) -> dict[str, object]:
-    """A link as programs read it; `body` is null where it is unreadable, and `unreadable_body_text` says so."""
+    """Return a link as JSON for programs; an unreadable `body` is null, explained by `unreadable_body_text`."""
     body = parse_body(link.body)
     return {
         "seq": link.seq,
@@ -98,9 +98,9 @@ def unreadable_body_text(link: LoggedLink) -> str:
 
 
 def link_to_cells(link: LoggedLink) -> tuple[str, ...]:
-    """A link as the row of a table that a spreadsheet may open: text that looks like a formula gets a quote before it.
+    """Return a link as a row for spreadsheets: text that looks like a formula gets a quote before it.
 
-    A text that begins with a quote gets one more, so that whoever takes one away has the text again.
+    A text that begins with a quote gets one more, so that removing one quote always restores the text.
     """
     body = unreadable_body_text(link) if parse_body(link.body) is None else link.body
     cells = (link.seq, link.at, link.actor, link.kind, link.dataset, link.request_id, body)
@@ -140,7 +140,7 @@ def _csv_row(cells: Iterable[str]) -> bytes:
 
 
 def _report_progress(session: Session, links: Iterable[LoggedLink]) -> Iterator[LoggedLink]:
-    """The same links; how far along the chain they are is reported on the way."""
+    """Yield the same links and report the progress along the chain."""
     end = chain.read_chain_head(session).seq
     for number, link in enumerate(links):
         if number % PROGRESS_STEP == 0:

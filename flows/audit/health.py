@@ -15,19 +15,20 @@ from models_db.services.catalogue import database_access, datasets, policies
 from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
-from tasks.inference.catalogue.registry import list_models
+from tasks.inference.catalogue.registry import WrongKind, list_models
+from tasks.inference.loading.check_model import check_model
 
 CheckedItem = TypeVar("CheckedItem")
 HealthCheck = Callable[[Workspace], Iterator[Finding]]
 
 
 def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: HealthCheck) -> list[Finding]:
-    """All checks in order; one that cannot even be made is a failed finding.
+    """Run all checks in order; a check that raises an error becomes a failed finding.
 
     Args:
         structure: compares the ledger's constraints and triggers with the migrations (the caller knows them).
-        stored_versions: compares what the home holds of the data with the ledger
-        (`flows.datasets.erase.stored_versions`).
+        stored_versions: compares the home's copies of the data with the ledger
+            (`flows.datasets.erase.stored_versions`).
     """
     try:
         workspace = open_workspace(home)
@@ -60,11 +61,11 @@ def _check_ledger(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _check_amounts(workspace: Workspace) -> Iterator[Finding]:
-    """Every claim, cap and authorisation has the amounts that follow from what people read."""
+    """Check that the amounts of every claim, cap and authorisation follow from the text that people read."""
     with workspace.database.read() as session:
         wrong = [*_refusals_of(datasets.list_all(session), lambda one: claims_of(session, one)),
                  *_refusals_of(proposals.list_all(session), require_proposal_amounts)]  # fmt: skip
-    detail = "; ".join(wrong) or "those of every claim and proposal follow from their text"
+    detail = "; ".join(wrong) or "the amounts of every claim and proposal follow from their text"
     yield Finding("amounts", ok=not wrong, detail=detail)
 
 
@@ -77,7 +78,7 @@ def _refusals_of(every: Iterable[CheckedItem], check: Callable[[CheckedItem], ob
 
 
 def _check_policies(workspace: Workspace) -> Iterator[Finding]:
-    """The ledger enforces what the texts of its policies say."""
+    """Check that the ledger enforces its policies as their texts say."""
     wrong = []
     with workspace.database.read() as session:
         for version in policies.list_all(session):
@@ -85,11 +86,11 @@ def _check_policies(workspace: Workspace) -> Iterator[Finding]:
                 read_policy_version(session, version)
             except PolicyAltered:
                 wrong.append(version.digest[:12])
-    yield Finding("policies", ok=not wrong, detail=f"not as their text says: {', '.join(wrong)}" if wrong else "")
+    yield Finding("policies", ok=not wrong, detail=f"differ from their text: {', '.join(wrong)}" if wrong else "")
 
 
 def _check_access(workspace: Workspace) -> Iterator[Finding]:
-    """On PostgreSQL: who may write, call and add, and whether the ledger knows them."""
+    """Check, on PostgreSQL, that the ledger knows every role with rights to write, call and add."""
     with workspace.database.read() as session:
         yield from database_access.check_access(session)
 
@@ -106,7 +107,7 @@ def _check_permissions(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _check_package_names(_: Workspace) -> Iterator[Finding]:
-    """No other distribution may own one of our five top-level names."""
+    """Check that no other distribution owns one of our five top-level names."""
     owners = packages_distributions()
     foreign = sorted({o for room in ROOMS for o in owners.get(room, ()) if o != "almoner"})
     yield Finding(
@@ -118,5 +119,12 @@ def _check_package_names(_: Workspace) -> Iterator[Finding]:
 
 def _check_models(_: Workspace) -> Iterator[Finding]:
     for model in list_models():
-        detail = "installed" if model.installed else f"not installed; `almoner models pull {model.name}` when needed"
-        yield Finding(f"model {model.name}", ok=True, detail=detail)
+        if not model.installed:
+            yield Finding(f"model {model.name}", True, f"not installed; `almoner models pull {model.name}` when needed")
+            continue
+        try:
+            check = check_model(model.name)
+        except WrongKind:  # an embedder
+            yield Finding(f"model {model.name}", ok=True, detail="installed")
+        else:
+            yield Finding(f"model {model.name}", ok=check.usable, detail=f"installed, {check.verdict}")

@@ -22,10 +22,10 @@ from tasks.accounting.lifetime_claims import AmountsDiffer, lifetime_claim, requ
 
 
 def claims_of(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]:
-    """Every lifetime claim of the dataset's account, the one in force last, with the amounts that follow from each.
+    """Return every lifetime claim of the dataset's account, the one in force last, with the amounts derived from it.
 
     Raises:
-        AmountsDiffer: the amounts of a claim, or the caps of the account or of a block, are others.
+        AmountsDiffer: the stored amounts of a claim, or the caps of the account or of a block, differ from these.
     """
     what = f"The lifetime claim of dataset {dataset.name!r}"
     stored = datasets.list_claims(session, dataset)
@@ -45,7 +45,7 @@ def _checked_claim(what: str, first: LifetimeClaim) -> LifetimeClaim:
 
 
 def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
-    """The lifetime claim of the dataset's account, as it is now.
+    """Return the lifetime claim in force of the dataset's account.
 
     Raises:
         AmountsDiffer: see `claims_of`.
@@ -54,11 +54,11 @@ def lifetime_of(session: Session, dataset: Dataset) -> LifetimeClaim:
 
 
 def require_proposal_amounts(proposal: Proposal) -> None:
-    """Check that a proposal's amounts follow from what it says; a retraction has none.
+    """Check that a proposal's amounts follow from its text; a retraction has none.
 
     Raises:
-        AmountsDiffer: those of a cap are not what its epsilon and delta give.
-        AuthorisationDiffers: those of a standing authorisation are not what its configuration costs.
+        AmountsDiffer: the amounts of a cap do not follow from its epsilon and delta.
+        AuthorisationDiffers: the amounts of a standing authorisation differ from the cost of its configuration.
     """
     if proposal.kind == "cap":
         require_derived(f"Proposal {proposal.id}", datasets.claim_of(proposal))
@@ -68,10 +68,10 @@ def require_proposal_amounts(proposal: Proposal) -> None:
 
 
 def require_authorisation(number: int, most: Amount, configuration: Mapping[str, Any]) -> None:
-    """Check that a standing authorisation allows a run what its configuration costs, and no more than it claims.
+    """Check that a standing authorisation allows each run the cost of its configuration, and no more than it claims.
 
     Raises:
-        AuthorisationDiffers: it does not.
+        AuthorisationDiffers: the allowed amount differs, or the stored cost is wrong.
     """
     from tasks.mechanisms.registry import recompute  # loads OpenDP
     from tasks.release.record import claim_of_plan, planned_events
@@ -95,7 +95,7 @@ def require_authorisation(number: int, most: Amount, configuration: Mapping[str,
 
 
 def growth_in_words(before: LifetimeClaim, after: LifetimeClaim) -> str:
-    """By what factor a lifetime claim grows or shrinks, in words."""
+    """Return the factors by which a lifetime claim grows or shrinks, in words."""
     parts = (
         ("epsilon", Decimal(before.epsilon), Decimal(after.epsilon)),
         ("rho", Decimal(before.cap.rho), Decimal(after.cap.rho)),

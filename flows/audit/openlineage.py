@@ -20,6 +20,7 @@ from openlineage.client.serde import Serde
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from models_db.services.audit import chain
 from models_db.services.audit.link_body import parse_body, whole_number
 from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
 from models_db.services.audit.stored_text import request_body
@@ -61,11 +62,11 @@ def run_events(
     session: Session,
     log_filter: LogFilter,
     unreadable: Callable[[LoggedLink], None] = lambda link: None,
-    told: Callable[[Iterable[LoggedLink]], Iterable[LoggedLink]] = iter,
+    observe: Callable[[Iterable[LoggedLink]], Iterable[LoggedLink]] = iter,
 ) -> Iterator[str]:
-    """The events of the attempts whose links fit, as JSON, oldest first; `told` may look at the links on the way.
+    """Yield the events of the attempts with matching links, as JSON, oldest first; `observe` may observe the links.
 
-    A link that says no attempt, or no time, makes no event; `unreadable` is called with it.
+    A link without an attempt or a time makes no event; `unreadable` is called with it.
     """
     runs = LogFilter(
         log_filter.dataset,
@@ -77,7 +78,7 @@ def run_events(
         log_filter.until,
     )
     ledger = _ledger_namespace(session)
-    for link in told(stream_links(session, runs)):
+    for link in observe(stream_links(session, runs)):
         if link.kind not in RUN_STATES or link.request_id is None:
             continue
         body = parse_body(link.body) or {}
@@ -122,7 +123,7 @@ def _budget_facet(session: Session, link: LoggedLink, attempt: int) -> DpBudgetR
 
 
 def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _RecordedSpending:
-    """Only links up to this one count: an event says what was known when it happened."""
+    """Return the spending up to this link: an event states the facts at its time."""
     of_request = select(AuditLink.kind, AuditLink.body).where(
         AuditLink.request_id == link.request_id, AuditLink.seq <= link.seq
     )
@@ -142,21 +143,20 @@ def _recorded_spending(session: Session, link: LoggedLink, attempt: int) -> _Rec
 
 
 def _amount_field(body: Mapping[str, Any], name: str) -> int | None:
-    """An amount as links have it, in digits or as a number; None where there is none."""
+    """Return an amount of a link's body, stored as digits or as a number; None if there is none."""
     value = body.get(name)
     number = parse_digits(value) if isinstance(value, str) else whole_number(body, name)
     return number if number is not None and number >= 0 else None
 
 
 def _planned_mechanisms(asked: dict[str, Any]) -> list[str]:
-    """The mechanisms of the approved plan: at its start, an attempt has held nothing yet."""
+    """Return the mechanisms of the approved plan, because an attempt has no holds yet at its start."""
     return [invocation["event"]["mechanism"] for invocation in asked.get("plan", {}).get("invocations", [])]
 
 
 def _ledger_namespace(session: Session) -> str:
-    """The namespace: a ledger is named by its first link, wherever it lies."""
-    first = session.scalar(select(AuditLink.row_hash).where(AuditLink.seq == 1))
-    return f"urn:almoner:ledger:{first}"
+    """Return the namespace of a ledger: its first link names it, on any machine."""
+    return f"urn:almoner:ledger:{chain.ledger_id(session)}"
 
 
 @cache

@@ -20,17 +20,17 @@ from tasks.object_storage.address import Place
 
 @dataclass(frozen=True)
 class AuditVerification:
-    """Result of a walk along the chain: each anchor's place on it, and the objections of the home."""
+    """Result of a verification of the chain: the place of each anchor on it, and the objections of the home."""
 
     chain: ChainReport
     anchors: tuple[tuple[Anchor, AnchorPlacement], ...]
     warning: str
     differences: tuple[str, ...] = ()
-    """What the tables and the chain do not agree on."""
+    """Differences between the tables and the chain."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is no objection."""
+        """Return whether there is no objection."""
         agree = self.chain.sound and not self.warning and not self.differences
         return agree and all(anchor.is_genuine for anchor, _ in self.anchors)
 
@@ -54,9 +54,9 @@ def verify_record(workspace: ReadOnlyWorkspace, against: Sequence[Place] = ()) -
 
 
 def ledger_altered(home: ProjectHome) -> LedgerAltered | None:
-    """Return how the ledger of a home differs from its audit log; None if it does not, or if that is unknown.
+    """Return how the ledger of a home differs from its audit log; None if it agrees, or if that is unknown.
 
-    Asked when something failed that nobody foresaw: a reader that was given what almoner cannot have written.
+    Called after an unexpected error, which may come from rows that almoner cannot have written.
     """
     try:
         with open_read_only(home).database.read() as session:
@@ -70,7 +70,7 @@ def sign_checkpoint(workspace: Workspace, to: Path) -> ChainHead:
     """Sign the head of the chain, record it and write it to a new file.
 
     Raises:
-        FileUnwritable: the file is there already or cannot be written.
+        FileUnwritable: the file exists, or cannot be written.
     """
     with workspace.database.write() as session:
         signed = ChainHead.signed(read_chain_head(session), utc_now(), workspace.key)

@@ -44,9 +44,9 @@ class Manifest(Strict):
     """Content of a backup: its files and their digests.
 
     Attributes:
-        ledger: where the ledger lies; one on PostgreSQL is not in the archive.
-        database: its schema's revision.
-        almoner: the version that made the archive.
+        ledger: the place of the ledger; a ledger on PostgreSQL is not in the archive.
+        database: the revision of its schema.
+        almoner: the version that wrote the archive.
     """
 
     format: Literal["almoner-backup/1"] = FORMAT
@@ -59,7 +59,7 @@ class Manifest(Strict):
 
 
 class ArchiveWriter:
-    """Puts files into an archive and keeps their digests."""
+    """Writes files into an archive and records their digests."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
@@ -69,7 +69,7 @@ class ArchiveWriter:
         """Put a plain file into the archive.
 
         Raises:
-            HomeChanged: it is gone, no plain file, or became shorter meanwhile.
+            HomeChanged: the file is gone, is no plain file, or became shorter meanwhile.
         """
         try:
             with open_regular_file(path) as file:
@@ -85,7 +85,7 @@ class ArchiveWriter:
         self.files[name] = ArchiveMember(sha256=reading.hash.hexdigest(), bytes=info.size)
 
     def close(self, manifest: Manifest) -> None:
-        """Put the manifest last."""
+        """Write the manifest as the last member."""
         data = encode_json(manifest.model_dump())
         self._archive.addfile(_member_info(MANIFEST_FILE, len(data)), _BytesReader(data))
 
@@ -98,27 +98,27 @@ class _HashingReader:
         self.hash = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         data = self._file.read(size)
         self.hash.update(data)
         return data
 
 
 class _BytesReader:
-    """Bytes as something to be read once."""
+    """Bytes as a stream to be read once."""
 
     def __init__(self, data: bytes) -> None:
         self._left = data
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         size = len(self._left) if size < 0 else size
         chunk, self._left = self._left[:size], self._left[size:]
         return chunk
 
 
 def _member_info(name: str, size: int) -> tarfile.TarInfo:
-    """A member without owner and time: the archive tells nothing of the machine."""
+    """Return a member without owner and time, so that the archive reveals nothing about the machine."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = size, 0o600
     return member
@@ -126,10 +126,10 @@ def _member_info(name: str, size: int) -> tarfile.TarInfo:
 
 @contextmanager
 def new_archive(to: Path) -> Iterator[ArchiveWriter]:
-    """A new archive, 0600, which gets its name when it is whole and on disk.
+    """Open a new archive, 0600, which gets its name when it is complete and on disk.
 
     Raises:
-        FileUnwritable: the file is there already, or cannot be written.
+        FileUnwritable: the file exists, or cannot be written.
     """
     if not to.name:
         raise FileUnwritable(to, "it is a folder")
@@ -156,12 +156,12 @@ def unpack_archive(archive: Path, into: Path, only: Sequence[str] = ()) -> Manif
     """Write the members of an archive below a new, empty folder, and check every one against the manifest.
 
     Args:
-        only: names to write; all of them, if empty. All are checked.
+        only: the names to write; empty means all. All members are checked.
 
     Raises:
         FileUnreadable: the archive cannot be read.
-        BackupDamaged: it is no archive of ours, or not as it was written.
-        HomeUnwritable: the disk is full, or refuses.
+        BackupDamaged: the file is not an archive of almoner, or was altered.
+        HomeUnwritable: the disk is full, or refuses the write.
     """
     members: dict[str, ArchiveMember] = {}
     manifest: Manifest | None = None
@@ -215,10 +215,10 @@ def _unpack_member(archive: tarfile.TarFile, info: tarfile.TarInfo, into: Path |
 
 
 def _write_member(into: Path, name: PurePosixPath, reading: _HashingReader) -> None:
-    """Write what is read to a new file below `into`.
+    """Copy the reader's content to a new file below `into`.
 
     Raises:
-        HomeUnwritable: the disk is full, or refuses.
+        HomeUnwritable: the disk is full, or refuses the write.
     """
     try:
         with _new_member_file(into, name) as out:
@@ -231,7 +231,7 @@ def _write_member(into: Path, name: PurePosixPath, reading: _HashingReader) -> N
 
 
 def _new_member_file(into: Path, name: PurePosixPath) -> IO[bytes]:
-    """A new file, 0600, in folders that are 0700."""
+    """Open a new file, 0600, in folders that are 0700."""
     folder = into
     for part in name.parts[:-1]:
         folder /= part
@@ -253,18 +253,18 @@ class HomeChanged(EnvironmentProblem):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"{name} in the project home {reason}; no backup was made.",
-            "If something worked in the home meanwhile, take the backup again. A home has no links: put files in place"
+            "If a process changed the home meanwhile, take the backup again. A home has no links: put files in place"
             " of them.",
             {"file": name, "reason": reason},
         )
 
 
 class BackupDamaged(Refused):
-    """An archive that is not, byte for byte, what was written."""
+    """The archive differs from the written one."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"This is no whole backup: {reason}. Nothing was restored.",
-            "Take another copy of it, or an earlier backup.",
+            f"The backup is damaged: {reason}. Nothing was restored.",
+            "Use another copy of it, or an earlier backup.",
             {"reason": reason},
         )

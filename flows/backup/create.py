@@ -27,15 +27,15 @@ from models_db.sessions.database import Database
 from models_db.tables import DatasetVersion
 
 EXCLUDED_NAMES = ("almoner.db", "almoner.db-wal", "almoner.db-shm", "seen.json", "scratch", "derived")
-"""The ledger is copied whole; what is remembered of it is in the manifest; the rest can be worked out again."""
+"""Left out: the ledger is copied separately, the manifest holds the remembered heads, the rest can be recomputed."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup that was written.
+    """A finished backup.
 
     Attributes:
-        seq: the newest link of the ledger in it, or, on PostgreSQL, that the home had seen.
+        seq: the newest link of the ledger in it or, on PostgreSQL, the newest link that the home had seen.
     """
 
     file: Path
@@ -59,18 +59,18 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
     """Write the home, and the ledger if it is a file, into a new archive.
 
     Raises:
-        FileUnwritable: the archive is there already, or cannot be written.
-        HomeChanged: a file went away while it was copied, or is a link.
+        FileUnwritable: the archive exists, or cannot be written.
+        HomeChanged: a file vanished during the copy, or is a link.
     """
     at = utc_now()
     with TemporaryDirectory(prefix="backup-", dir=workspace.home.scratch) as scratch, new_archive(to) as out:
         copied = _copy_ledger(workspace.database, Path(scratch) / LEDGER_FILE)
         with (copied or workspace.database).read() as session:
-            known = _ledger_facts(session, workspace.home)
+            facts = _ledger_facts(session, workspace.home)
         if copied is not None:
             copied.dispose()
             out.add(LEDGER_FILE, Path(scratch) / LEDGER_FILE)
-        for path in sorted(_files_to_save(workspace.home.root, known)):
+        for path in sorted(_files_to_save(workspace.home.root, facts)):
             out.add(path.relative_to(workspace.home.root).as_posix(), path)
         ledger: Literal["sqlite", "postgresql"] = "postgresql" if copied is None else "sqlite"
         out.close(
@@ -78,16 +78,16 @@ def create_backup(workspace: Workspace, to: Path) -> Backup:
                 at=at,
                 almoner=version("almoner"),
                 ledger=ledger,
-                database=known.schema,
-                seen=known.seen,
+                database=facts.schema,
+                seen=facts.seen,
                 files=out.files,
             )
         )
-        return Backup(to, at, ledger, known.seen.seq, len(out.files))
+        return Backup(to, at, ledger, facts.seen.seq, len(out.files))
 
 
 def _copy_ledger(database: Database, to: Path) -> Database | None:
-    """A whole copy of a ledger that is a file, while others may write in it; None if it is not one."""
+    """Copy a ledger that is a file, while others may write to it; return None for a ledger on a server."""
     if not database.is_sqlite:
         return None
     with closing(sqlite3.connect(database.engine.url.database or "")) as source, closing(sqlite3.connect(to)) as copy:
@@ -110,7 +110,7 @@ def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:
 
 
 def _files_to_save(root: Path, facts: _LedgerFacts) -> Iterator[Path]:
-    """The files of a home that go into a backup; links are among them, so that they are refused."""
+    """Yield the files of a home for a backup, including links, which the archive then refuses."""
     for top in root.iterdir():
         if top.name in EXCLUDED_NAMES or top.name.startswith("."):
             continue

@@ -31,7 +31,7 @@ from tasks.object_storage.address import Place
 
 @dataclass(frozen=True)
 class RestoredHome:
-    """A home that was put back; `head` is the ledger's newest link now."""
+    """A restored home; `head` is the ledger's newest link now."""
 
     home: Path
     taken_at: str
@@ -42,29 +42,29 @@ class RestoredHome:
 def restore_home(
     archive: Path, home: ProjectHome, reason: str, against: Sequence[Place] = (), old_home: Path | None = None
 ) -> RestoredHome:
-    """Put a backup into a home that is not there yet, if it is whole and nothing shows that it is outdated.
+    """Restore a backup into an empty home, if it is whole and no anchor shows that it is outdated.
 
     Args:
         against: bundles and files of `almoner audit checkpoint`; each must lie on the ledger's chain. Stores are
             reached as the backup's `stores.yaml` says.
-        old_home: the home as it was left: what it has seen must be in the ledger.
+        old_home: the lost home: the links that it has seen must be in the ledger.
 
     Raises:
-        HomeNotEmpty: there is something in the home.
-        LedgerLocationMismatch: ALMONER_DATABASE_URL says otherwise than the backup where the ledger lies.
+        HomeNotEmpty: the home is not empty.
+        LedgerLocationMismatch: ALMONER_DATABASE_URL and the backup name different places of the ledger.
         BackupDamaged, FileUnreadable: the archive is not whole.
-        BackupOfAnotherVersion: its ledger needs another almoner.
-        BackupOutdated: something was done in the ledger after it, or, on PostgreSQL, the ledger is older than it.
+        BackupOfAnotherVersion: its ledger needs another version of almoner.
+        BackupOutdated: the ledger went on after the backup or, on PostgreSQL, is older than the backup.
     """
     _require_free(home)
     with _StagedHome(home) as staged:
         manifest = unpack_archive(archive, staged.root)
         _require_ledger_place(manifest)
         staged.create()
-        seen = rollback_guard.SeenHeads(manifest.seen.first, ChainPosition(manifest.seen.seq, manifest.seen.hash))
+        heads = rollback_guard.SeenHeads(manifest.seen.first, ChainPosition(manifest.seen.seq, manifest.seen.hash))
         _require_sound(staged, manifest)
-        _require_newest(staged, seen, against, old_home)
-        rollback_guard.save_head(staged, seen, durable=True)
+        _require_newest(staged, heads, against, old_home)
+        rollback_guard.save_head(staged, heads, durable=True)
         workspace = open_workspace(staged)
         head = _record_restoration(workspace, manifest, reason)
         workspace.database.dispose()  # so that the ledger's file is whole when it is moved
@@ -73,7 +73,7 @@ def restore_home(
 
 
 def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
-    """Put only the ledger of a backup into an empty home, to be read: without keys nothing can be done with it.
+    """Restore only the ledger of a backup into an empty home, for reading: without keys nothing can be changed.
 
     Raises:
         HomeNotEmpty, LedgerLocationMismatch, BackupDamaged, FileUnreadable: see `restore_home`.
@@ -89,7 +89,7 @@ def restore_ledger(archive: Path, home: ProjectHome) -> RestoredHome:
 
 
 class _StagedHome:
-    """A home beside the one to be, which is gone at the end unless it was moved there."""
+    """A temporary home beside the final one; it is removed at the end unless it was moved there."""
 
     def __init__(self, home: ProjectHome) -> None:
         self._home = ProjectHome(home.root.with_name(f".{home.root.name}.{secrets.token_hex(8)}"))
@@ -121,14 +121,14 @@ def _require_free(home: ProjectHome) -> None:
 
 
 def _require_ledger_place(manifest: Manifest) -> None:
-    """The ledger is in the backup and nowhere else, or on a server and not in the backup."""
+    """Check that the ledger is either only in the backup, or on a server and not in the backup."""
     url = os.environ.get("ALMONER_DATABASE_URL", "")
     if (manifest.ledger == "sqlite") == bool(url) or url.startswith("sqlite"):
         raise LedgerLocationMismatch(manifest.ledger)
 
 
 def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
-    """The ledger in the backup is as healthy as `almoner doctor` demands, and is the one that the manifest names."""
+    """Check that the ledger passes `almoner doctor`, and that the manifest names it."""
     if manifest.ledger != "sqlite":
         return
     database = Database(staged.database_url)
@@ -147,14 +147,14 @@ def _require_sound(staged: ProjectHome, manifest: Manifest) -> None:
 
 
 def _require_newest(
-    staged: ProjectHome, seen: rollback_guard.SeenHeads, against: Sequence[Place], old_home: Path | None
+    staged: ProjectHome, heads: rollback_guard.SeenHeads, against: Sequence[Place], old_home: Path | None
 ) -> None:
-    """Check that no anchor elsewhere knows more links than the ledger."""
+    """Check that no anchor names a link that the ledger lacks."""
     remembered = rollback_guard.load_head(ProjectHome(old_home)) if old_home is not None else None
     record = open_read_only(staged)
     with record.database.read() as session:
-        for what, known in (("this backup", seen), (f"the home {old_home}", remembered)):
-            if known is not None and (how := rollback_guard.missing_links(session, known)):
+        for what, known_heads in (("this backup", heads), (f"the home {old_home}", remembered)):
+            if known_heads is not None and (how := rollback_guard.missing_links(session, known_heads)):
                 raise BackupOutdated(what, how)
     verification = verify_record(record, against)
     for anchor, placed in verification.anchors:
@@ -175,31 +175,31 @@ def _record_restoration(workspace: Workspace, manifest: Manifest, reason: str) -
 
 
 class HomeNotEmpty(UsageError):
-    """A backup is put into an empty home only."""
+    """The home of a restoration is not empty."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(
-            f"{root} is not empty; a backup is put into an empty home only.",
-            "Move it aside (do not remove it) and name it with --old-home: what it has seen of the ledger is compared.",
+            f"{root} is not empty; a backup is restored only into an empty home.",
+            "Move it aside (do not remove it) and name it with --old-home: the links that it has seen are compared.",
             {"home": str(root)},
         )
 
 
 class LedgerLocationMismatch(UsageError):
-    """The backup's ledger and ALMONER_DATABASE_URL do not fit."""
+    """The backup and ALMONER_DATABASE_URL name different places of the ledger."""
 
     def __init__(self, ledger: str) -> None:
         where = "in the backup" if ledger == "sqlite" else "on PostgreSQL and not in the backup"
         advice = "Unset ALMONER_DATABASE_URL" if ledger == "sqlite" else "Restore the ledger, set ALMONER_DATABASE_URL"
         super().__init__(
             f"The ledger of this backup lies {where}. Nothing was restored.",
-            f"{advice}, and give the command again (docs/backup.md).",
+            f"{advice}, and run the command again (docs/backup.md).",
             {"ledger": ledger},
         )
 
 
 class BackupOfAnotherVersion(EnvironmentProblem):
-    """The ledger in a backup has another schema than this almoner works with."""
+    """The ledger in the backup has another schema version than this version of almoner."""
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(
@@ -210,12 +210,12 @@ class BackupOfAnotherVersion(EnvironmentProblem):
 
 
 class BackupOutdated(Refused):
-    """Something was done in the ledger that a restored one would not know."""
+    """The ledger has later links than the backup, which a restoration would lose."""
 
     def __init__(self, what: str, how: str) -> None:
         super().__init__(
-            f"This would put an older ledger in place: {what} knows more of it ({how}). Nothing was restored.",
-            "An older copy forgets what was spent. Take the newest backup, or the newest dump of the ledger;"
-            " docs/backup.md says what can be done if there is none.",
+            f"The backup holds an older ledger: {what} shows a later state ({how}). Nothing was restored.",
+            "An older copy lacks later spending. Use the newest backup, or the newest dump of the ledger;"
+            " docs/backup.md says what to do if there is none.",
             {"witness": what, "finding": how},
         )

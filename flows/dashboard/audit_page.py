@@ -18,12 +18,12 @@ from models_db.values.printable_text import escape_controls
 
 LINKS_PER_PAGE = 50
 LONGEST_DETAIL = 60
-"""Characters of a detail that a list shows; the JSON has all of it."""
+"""Number of characters of a detail in a list; the JSON has the whole detail."""
 
 
 @dataclass(frozen=True)
 class LinkLine:
-    """One link of the chain; `details` are the fields of its body that say something."""
+    """One link of the chain; `details` are the non-empty fields of its body."""
 
     seq: int
     at: str
@@ -37,20 +37,20 @@ class LinkLine:
 
 @dataclass(frozen=True)
 class AuditPage:
-    """A page of links, newest first, the search that found them, and where the older ones begin."""
+    """A page of links, newest first, the search that found them, and the number at which older ones begin."""
 
     wanted: Mapping[str, str]
     links: tuple[LinkLine, ...]
     next_before: int | None
 
 
-def parse_search(given: Mapping[str, str]) -> LogFilter:
-    """A search from what was typed; empty fields leave it open.
+def parse_search(query: Mapping[str, str]) -> LogFilter:
+    """Parse a search from the typed fields; an empty field does not filter.
 
     Raises:
-        InvalidSearch: a number or a time is none.
+        InvalidSearch: a number or a time is malformed.
     """
-    fields_given = {name: value.strip() for name, value in given.items() if value.strip()}
+    fields_given = {name: value.strip() for name, value in query.items() if value.strip()}
     text: dict[str, Any] = {
         each.name: fields_given.get(each.name) for each in fields(LogFilter) if each.name in fields_given
     }
@@ -58,8 +58,8 @@ def parse_search(given: Mapping[str, str]) -> LogFilter:
     return replace(search, since=_parse_time(fields_given.get("since")), until=_parse_time(fields_given.get("until")))
 
 
-def _parse_number(said: Mapping[str, str]) -> int | None:
-    written = said.get("request")
+def _parse_number(fields: Mapping[str, str]) -> int | None:
+    written = fields.get("request")
     if written is None:
         return None
     number = parse_digits(written)
@@ -69,7 +69,7 @@ def _parse_number(said: Mapping[str, str]) -> int | None:
 
 
 def _parse_time(written: str | None) -> str | None:
-    """A time as the record writes it; a day is its first moment."""
+    """Return a time in the format of the audit log; a day becomes its first moment."""
     if written is None:
         return None
     try:
@@ -79,15 +79,15 @@ def _parse_time(written: str | None) -> str | None:
         raise InvalidSearch(written, "is not a time", "Write it as 2026-11-21 or 2026-11-21T08:30.") from None
 
 
-def audit_page(view: View, wanted: Mapping[str, str], before: int | None = None) -> AuditPage:
-    """The newest links that fit, or the newest of those with a number below `before`.
+def audit_page(view: View, query: Mapping[str, str], before: int | None = None) -> AuditPage:
+    """Return the newest matching links, or the newest of those with a number below `before`.
 
     Raises:
-        InvalidSearch: a number or a time is none.
+        InvalidSearch: a number or a time is malformed.
     """
-    links = log.read_page(view.session, parse_search(wanted), LINKS_PER_PAGE, before)
+    links = log.read_page(view.session, parse_search(query), LINKS_PER_PAGE, before)
     lines = tuple(_link_line(link) for link in reversed(links.links))
-    return AuditPage(dict(wanted), lines, links.next_before)
+    return AuditPage(dict(query), lines, links.next_before)
 
 
 def _link_line(link: LoggedLink) -> LinkLine:
@@ -113,7 +113,7 @@ def _link_details(link: LoggedLink) -> Iterator[tuple[str, str]]:
 
 
 class InvalidSearch(UsageError):
-    """A search field has a value that cannot be searched for."""
+    """A search field has a malformed value."""
 
     def __init__(self, written: str, what: str, advice: str) -> None:
         super().__init__(f"{written[:LONGEST_DETAIL]!r} {what}.", advice)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 
 from tasks.accounting.budget_facts import BudgetFacts
-from tasks.reporting.number_format import format_percent, format_small
+from tasks.common.number_format import format_percent, format_small
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,22 @@ class BalanceFigures:
 
 
 def figures_of(budget: BudgetFacts) -> BalanceFigures:
-    """A budget in figures; what is spent is rounded up, what is left down."""
+    """Return a budget in figures; spent amounts are rounded up, remaining amounts down."""
     balance = budget.balance
-    cap, spent, held, left, reserved = balance.cap, balance.spent, balance.held, balance.remaining, balance.reserved
+    cap, spent, held = balance.cap, balance.spent, balance.held
+    remaining, reserved = balance.remaining, balance.reserved
     return BalanceFigures(
         rho_cap=cap.rho_text,
         rho_spent=spent.rho_text,
         rho_held=held.rho_text,
         rho_in_envelopes=reserved.rho_text,
-        rho_left=left.rho_text,
+        rho_left=remaining.rho_text,
         spent_percent=format_percent(spent.rho, cap.rho),
         held_percent=format_percent(held.rho, cap.rho),
         envelopes_percent=format_percent(reserved.rho, cap.rho),
-        left_percent=format_percent(left.rho, cap.rho, ROUND_FLOOR),
+        left_percent=format_percent(remaining.rho, cap.rho, ROUND_FLOOR),
         epsilon_spent=budget.epsilon_spent,
         delta_fail_cap=format_small(cap.delta_text),
         delta_fail_spent=format_small(spent.delta_text),
-        delta_fail_left=format_small(left.delta_text),
+        delta_fail_left=format_small(remaining.delta_text),
     )

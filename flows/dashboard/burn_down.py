@@ -10,16 +10,16 @@ from sqlalchemy.orm import Session
 
 from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.queries import history
-from tasks.reporting.number_format import format_percent
+from tasks.common.number_format import format_percent
 
 RECENT_PERIOD = timedelta(days=90)
-"""The days whose pace the forecast goes on with, today among them."""
+"""Number of days whose pace the forecast extends, including today."""
 
 FAR_HORIZON = timedelta(days=3650)
-"""Beyond this a forecast names no day."""
+"""Longest forecast: beyond it no day is named."""
 
 SHORTEST_HISTORY = timedelta(days=14)
-"""Of a shorter past no forecast is made."""
+"""Shortest history from which a forecast is made."""
 
 Outlook = Literal["early", "far", "near", "gone"]
 
@@ -37,12 +37,12 @@ class BurnDown:
     """The history of the block of a cohort that has spent most.
 
     Attributes:
-        cohort: its number; that of a dataset without further ones is 1.
-        points: the day before its budget began, every day on which something was spent, and today.
-        block: which block it is.
-        recent_percent: of the cap, what was spent in the last `recent_days` days.
-        gone_on: the day on which nothing would be left at that pace, if the outlook is `near`.
-        outlook: `early` to tell, `far` off or never, `near`, or already `gone`.
+        cohort: the number of the cohort; 1 for a dataset with a single cohort.
+        points: the day before its budget began, every day with spending, and today.
+        block: the number of the block.
+        recent_percent: the spending of the last `recent_days` days in percent of the cap.
+        gone_on: the day on which the budget would be used up at that pace, if the outlook is `near`.
+        outlook: `early` (the history is too short), `far` (far off or never), `near`, or `gone` (used up).
     """
 
     cohort: int
@@ -55,10 +55,10 @@ class BurnDown:
 
 
 def burn_downs(session: Session, account_id: int, opened: Mapping[int, str]) -> tuple[BurnDown, ...]:
-    """The burn-downs of the cohorts of a root account, in order.
+    """Return the burn-downs of the cohorts of a root account, in order.
 
     Args:
-        opened: when the ones after the first were opened, by number.
+        opened: the opening times of the cohorts after the first, by number.
     """
     blocks = history.most_spent_blocks(session, account_id)
     spent = history.spent_by_day(session, [block.account_id for block in blocks.values()])
@@ -79,7 +79,7 @@ def most_spent(burns: Sequence[BurnDown]) -> BurnDown | None:
 def burn_down_of(
     spent: Sequence[tuple[str, int]], cap: int, block: int, since: str, today: date, cohort: int = FIRST_COHORT
 ) -> BurnDown:
-    """A burn-down from what was spent each day.
+    """Compute a burn-down from the spending of each day.
 
     Args:
         spent: UTC days, oldest first, with units of rho.
@@ -108,11 +108,11 @@ def _left_percent(cap: int, gone: int) -> str:
     return format_percent(max(cap - gone, 0), cap, ROUND_FLOOR)
 
 
-def _forecast_outlook(left: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:
-    """Only a day for planning, so whole days will do."""
-    if left <= 0:
+def _forecast_outlook(remaining: int, recent: int, days: int, today: date) -> tuple[str | None, Outlook]:
+    """Return the forecast day and the outlook; whole days suffice for planning."""
+    if remaining <= 0:
         return None, "gone"
     if days < SHORTEST_HISTORY.days:
         return None, "early"
-    ahead = left * days // recent if recent else FAR_HORIZON.days + 1
+    ahead = remaining * days // recent if recent else FAR_HORIZON.days + 1
     return ((today + timedelta(days=ahead)).isoformat(), "near") if ahead <= FAR_HORIZON.days else (None, "far")

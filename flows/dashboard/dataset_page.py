@@ -19,17 +19,17 @@ from models_db.services.catalogue.cohorts import FIRST_COHORT
 from models_db.services.catalogue.datasets import LifetimeClaim
 from models_db.tables import Dataset
 from models_db.values.amounts import Envelope
-from tasks.reporting.number_format import format_percent, format_small
+from tasks.common.number_format import format_percent, format_small
 
 FORECAST_DELTA = "1e-7"
-"""Of the releases that the forecast counts in, as `almoner budget forecast` has it."""
+"""Delta of the releases in the forecast, the default of `almoner budget forecast`."""
 
 MOST_SCHEDULES = 20
 
 
 @dataclass(frozen=True)
 class ClaimLine:
-    """A lifetime claim that was, or is, in force."""
+    """A past lifetime claim, or the one in force."""
 
     epsilon: str
     delta: str
@@ -49,7 +49,7 @@ class EnvelopeLine:
 
 @dataclass(frozen=True)
 class WindowLine:
-    """The window of time in which something would be reserved now; days, None before it is opened."""
+    """The pacing window of a reservation made now; its days are None before it is opened."""
 
     period: str
     opens: str | None
@@ -65,9 +65,9 @@ class CohortFigures:
     """Spent and remaining budget of one cohort, and the requests that have read it.
 
     Attributes:
-        opened: None for the first one, which was there from the beginning.
-        blocks: by number, '2 to 3'.
-        requests: how many have armed a step on it, also those that failed; the newest by number.
+        opened: the day of its opening; None for the first cohort, which exists from the beginning.
+        blocks: the numbers of its blocks, such as '2 to 3'.
+        requests: the number of requests that have armed an amount on it, including failed ones; and the newest one.
     """
 
     number: int
@@ -81,7 +81,7 @@ class CohortFigures:
 
 @dataclass(frozen=True)
 class ForecastLine:
-    """Releases of one epsilon that fit: ever, and in the window; `after` is the lifetime epsilon after one."""
+    """Numbers of affordable releases of one epsilon: in total and in the window; `after` is the epsilon after one."""
 
     epsilon: str
     rho: str
@@ -92,7 +92,7 @@ class ForecastLine:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Releases that still fit and read these cohorts."""
+    """Numbers of affordable releases that read these cohorts."""
 
     cohorts: tuple[int, ...]
     ladder: tuple[ForecastLine, ...]
@@ -100,13 +100,13 @@ class Forecast:
 
 @dataclass(frozen=True)
 class BudgetPanel:
-    """All figures of the remaining budget; withheld as a whole where the policy demands it.
+    """All figures of the remaining budget; withheld as a whole if the policy demands it.
 
     Attributes:
-        figures: over all cohorts, as a release that reads all of them finds them.
-        burn: that of the fullest cohort.
-        cohorts: each, if there are several.
-        forecasts: of releases that read all cohorts; and, if there are several, of those that read the newest alone.
+        figures: the balance for a release that reads all cohorts.
+        burn: the burn-down of the fullest cohort.
+        cohorts: the figures of each cohort, if there are several.
+        forecasts: for releases that read all cohorts and, if there are several, for those that read only the newest.
     """
 
     figures: BalanceFigures
@@ -120,14 +120,14 @@ class BudgetPanel:
 
 @dataclass(frozen=True)
 class DatasetPage:
-    """One dataset.
+    """The page of one dataset.
 
     Attributes:
-        sharing: the datasets that draw on its budget, itself among them.
-        blocks: of each cohort.
-        versions: how often data was taken in.
-        claims: every lifetime claim it has had, the one in force last.
-        budget: None where the policy keeps the figures from the viewer.
+        sharing: the datasets that draw on its budget, itself included.
+        blocks: the number of blocks of each cohort.
+        versions: the number of ingested versions.
+        claims: all its lifetime claims so far, the one in force last.
+        budget: the figures of its budget; None if the policy hides them from the viewer.
         schedules: the newest ones, at most SCHEDULES.
     """
 
@@ -147,14 +147,14 @@ class DatasetPage:
     schedules: tuple[ScheduleRow, ...]
     requests: RequestList
     unprotected_figures: str | None
-    """Since when unprotected figures of the account were seen, by whom, and what follows; None where nobody has."""
+    """First view of unprotected figures of the account, the viewers and the consequence; None if there was none."""
 
 
 def dataset_page(view: View, name: str, before: int | None = None) -> DatasetPage:
-    """A dataset by name, with a page of its requests.
+    """Return the page of a dataset, with a part of its requests.
 
     Raises:
-        DatasetUnknown: there is none.
+        DatasetUnknown: there is no such dataset.
     """
     session = view.session
     dataset = datasets.find_dataset(session, name)

@@ -26,15 +26,15 @@ MOST_CARD_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ReleaseDocuments:
-    """The versions of a report that may be read, the first one by default; and whether the card may."""
+    """The readable versions of a report, the default first, and whether the card is readable."""
 
     reports: tuple[Version, ...]
     card: bool
 
 
-def readable_documents(view: View, state: str, made: Artifact | None, dataset: Dataset) -> ReleaseDocuments:
+def readable_documents(view: View, state: str, artifact: Artifact | None, dataset: Dataset) -> ReleaseDocuments:
     """Return the documents of a request's artifact that the viewer may read."""
-    if made is None:
+    if artifact is None:
         return ReleaseDocuments((), card=False)
     reports = tuple(_report_versions(view, state, dataset))
     return ReleaseDocuments(reports, card=bool(reports))
@@ -55,29 +55,29 @@ def _has_seen(view: View, dataset: Dataset) -> bool:
 
 
 def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, Any]:
-    """The content of a report, as `tasks.reporting.html_report.page` draws it.
+    """Return the content of a report for `tasks.reporting.html_report.page`.
 
     Raises:
         RequestUnknown: there is no such request.
         DocumentWithheld: the viewer may not read it.
-        ArtifactChanged, FileUnfit: the files are not here, or not those that were produced.
+        ArtifactChanged, FileUnfit: the files are missing here, or differ from the produced ones.
     """
     with viewer.open_view() as view:
         if version not in _documents_of_request(view, number).reports:
             raise DocumentWithheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
 
-    # Without the map of texts: an embedder is more than whoever waits for requests should load.
-    return contents(version, report_facts(viewer.workspace(), number, version, drawn=False, seen=True))
+    # Without the map of texts, because a web server should not load an embedder.
+    return contents(version, report_facts(viewer.workspace(), number, version, drawn=False, viewer_recorded=True))
 
 
 def load_card(viewer: Viewer, number: int) -> str:
-    """The card of a release as it lies in quarantine, Markdown.
+    """Return the card of a release in quarantine, as Markdown.
 
     Raises:
         RequestUnknown: there is no such request.
         DocumentWithheld: the viewer may not read it.
-        FileUnfit: the file is not here, or not the one that was produced.
+        FileUnfit: the file is missing here, or differs from the produced one.
     """
     with viewer.open_view() as view:
         artifact = artifacts.artifact_of(view.session, number)
@@ -85,7 +85,7 @@ def load_card(viewer: Viewer, number: int) -> str:
             raise DocumentWithheld(number, "the card")
     path = viewer.home.path_inside("quarantine", artifact.folder, CARD)
     if measure(path) != files_of(artifact).get(CARD):
-        raise FileUnfit(CARD, "is not the one that was produced")
+        raise FileUnfit(CARD, "differs from the produced one")
     with open_regular_file(path) as file:
         return file.read(MOST_CARD_BYTES).decode()
 
@@ -97,12 +97,12 @@ def _documents_of_request(view: View, number: int) -> ReleaseDocuments:
 
 
 class DocumentWithheld(Refused):
-    """Somebody asked for a paper of a release that they may not read."""
+    """The viewer may not read this document of a release."""
 
     def __init__(self, number: int, what: str) -> None:
         super().__init__(
-            f"Of request {number}, {what} is not shown to you now.",
-            "Stewards see what a run produced; everybody else its public report while the release is out. Unprotected"
-            " figures are shown by `almoner report ID --internal`, which records who sees them.",
+            f"You may not read {what} of request {number} now.",
+            "Stewards see the output of a run; everybody else sees its public report while the release is published."
+            " `almoner report ID --internal` shows unprotected figures, and records who sees them.",
             {"request": number},
         )

@@ -19,22 +19,22 @@ from models_db.tables import Account, Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.accounting.budget_facts import BudgetFacts
+from tasks.common.number_format import format_small
 from tasks.planning.block_rotation import affords
 from tasks.planning.block_selection import describe_cohorts
-from tasks.reporting.number_format import format_small
 
 DATASETS_PER_PAGE = 50
 
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """Number of further releases like the newest request that fit: at its price, within the budget it may use.
+    """Number of further releases like the newest request that its budget affords, at its price.
 
     Attributes:
-        runs: None where they cost nothing.
-        cohorts: which it reads, of a dataset that had several when it was asked for.
-        groups: over how many groups of blocks they take turns; 1 if each reads them all.
-        enveloped: whether they draw on an envelope.
+        runs: the number of releases; None if they cost nothing.
+        cohorts: the cohorts that the request reads, if the dataset had several at its time.
+        groups: the number of groups of blocks over which the releases rotate; 1 if each reads all blocks.
+        enveloped: whether the releases draw on an envelope.
     """
 
     request: int
@@ -57,11 +57,11 @@ class DatasetLine:
     """A dataset in the list.
 
     Attributes:
-        figures: over all cohorts; None where the policy keeps them from the viewer.
-        newest: what the newest cohort has, if there are several; None as `figures`.
-        like: None without figures, or without a request that has a price.
-        waiting, running: requests that wait for stewards, or are being run.
-        alerts: what somebody should look at, as sentences.
+        figures: the balance over all cohorts; None if the policy hides it from the viewer.
+        newest: the balance of the newest cohort, if there are several; None if `figures` is None.
+        like: the affordable repetitions of the newest request; None without figures or without a priced request.
+        waiting, running: the numbers of requests that wait for stewards, and of running ones.
+        alerts: sentences that call for attention.
     """
 
     name: str
@@ -92,19 +92,19 @@ class _LedgerFacts:
 
     budgets: Mapping[int, BudgetFacts]
     cohorts: Mapping[int, Mapping[int, Balance]]
-    """Of accounts with several."""
+    """Cohorts of accounts that have several."""
     blocks: Mapping[int, int]
     left: Mapping[int, Sequence[Amount]]
-    """By block, of accounts whose newest request does not read them all."""
+    """Budgets by block, of accounts whose newest request does not read all blocks."""
     envelopes: Mapping[int, Account]
-    """The open ones, by their own id."""
+    """The open envelopes by id."""
     windows: Mapping[int, Account]
     newest: Mapping[int, Request]
     states: Mapping[tuple[int, str], int]
 
 
 def overview_page(view: View, after: str | None = None, having: str = "") -> Overview:
-    """Return one page of datasets in order of name, after one name and with `having` in theirs."""
+    """Return one page of datasets in order of name: names after `after` that contain `having`."""
     rows = lists.dataset_page(view.session, DATASETS_PER_PAGE + 1, after, having)
     shown = rows[:DATASETS_PER_PAGE]
     facts = _ledger_facts(view, shown)
@@ -160,7 +160,7 @@ def _newest_cohort(cohorts: Mapping[int, Balance], claim: LifetimeClaim) -> Newe
 
 
 def _reads_a_part(newest: Request | None, cohorts: int) -> bool:
-    """Whether a request reads only some blocks, so that the remaining budget counts block by block."""
+    """Return whether a request reads only some blocks, so that the remaining budget counts block by block."""
     body = {} if newest is None else request_body(newest)
     return "rotate_over" in body or len(cohorts_in(body) or (FIRST_COHORT,)) < cohorts
 
@@ -194,7 +194,7 @@ def _dataset_alerts(
     if like is not None and like.runs == 0 and len(gone) < len(cohorts):
         yield f"Another release like request {like.request} does not fit."
     if window is not None and window.rho_held + window.rho_spent >= window.rho_cap:
-        yield f"The window of time is used up; the next one opens on {str(window.closes_at)[:10]}."
+        yield f"The pacing window is used up; the next one opens on {str(window.closes_at)[:10]}."
 
 
 def _spent_share(balance: Balance) -> Decimal:

@@ -17,8 +17,8 @@ from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount
 from models_db.values.gates import Gate
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, RequestState
+from tasks.common.number_format import format_small
 from tasks.planning.block_selection import describe_cohorts
-from tasks.reporting.number_format import format_small
 
 ITEMS_PER_PAGE = 50
 _GATES = frozenset(Gate)
@@ -31,10 +31,10 @@ class ApprovalStatus:
     """State of a request or proposal at its gate.
 
     Attributes:
-        given, needed: approvals that count, and how many are needed.
-        by: whose approvals count.
-        may_decide: who could give another one now.
-        yours: whether the viewer is among them.
+        given, needed: the number of approvals that count, and the number needed.
+        by: the people whose approvals count.
+        may_decide: the people who could approve now.
+        yours: whether the viewer is one of them.
     """
 
     given: int
@@ -46,17 +46,17 @@ class ApprovalStatus:
 
 @dataclass(frozen=True)
 class QueueItem:
-    """One thing that waits.
+    """One waiting request or proposal.
 
     Attributes:
         what: `request` or `proposal`.
-        step: the gate it waits at (`spend`, `publish`, `proposal`), or what is to be done with it (`run`, `deliver`).
-        asks: what it is, in a few words.
-        price: rho that it would spend; None where nothing is to be spent any more, or it cannot be told.
-        days: its age.
-        standing: the standing authorisation that it was made under; it needs no decision of its own.
-        expired: nobody may decide on it any more.
-        command: what to type; None where it has expired.
+        step: the gate at which it waits (`spend`, `publish`, `proposal`), or the next action (`run`, `deliver`).
+        asks: its content in a few words.
+        price: the rho that it would spend; None if it spends nothing more, or if the price is unknown.
+        days: its age in days.
+        standing: the number of its standing authorisation, which replaces a decision.
+        expired: whether it has expired, so that nobody may decide on it.
+        command: the command of the next action; None if it has expired.
     """
 
     what: str
@@ -88,7 +88,7 @@ class Queue:
 
 
 def queue_page(view: View, after: int = 0, proposals_after: int = 0) -> Queue:
-    """Requests and proposals that wait, those after some numbers."""
+    """Return one page of waiting requests and proposals, with numbers above `after` and `proposals_after`."""
     rows = lists.request_page(view.session, ITEMS_PER_PAGE + 1, after=after, states=WAITING_STATES)
     moved = lists.open_proposals(view.session, ITEMS_PER_PAGE + 1, proposals_after)
     facts = _QueueFacts.load(view, rows[:ITEMS_PER_PAGE], moved[:ITEMS_PER_PAGE])
@@ -101,7 +101,7 @@ def queue_page(view: View, after: int = 0, proposals_after: int = 0) -> Queue:
 
 
 def queue_item(view: View, request: Request, state: str) -> QueueItem:
-    """One request that is in one of WAITING_STATES."""
+    """Return the queue item of a request that is in one of WAITING_STATES."""
     return _QueueFacts.load(view, [(request, state)], []).request_item(request)
 
 
@@ -119,7 +119,7 @@ class _QueueFacts:
     uses: Mapping[int, int]
     retracted: Mapping[int, int]
     erased: frozenset[int]
-    """Versions of which nothing is left: no request that reads one is approved."""
+    """Fully erased versions: no request that reads one is approved."""
 
     @classmethod
     def load(cls, view: View, requests: Sequence[tuple[Request, str]], proposals: Sequence[Proposal]) -> "_QueueFacts":
@@ -153,7 +153,7 @@ class _QueueFacts:
         )
 
     def request_item(self, request: Request) -> QueueItem:
-        """A request at its gate, or past it."""
+        """Return the item of a request at its gate or past it."""
         subject, body = self.requests[request.id], request_body(request)
         early = subject.gate is Gate.SPEND
         step = _STEP.get(subject.state, "deliver" if self.gates.is_passed(subject) else Gate.PUBLISH)
@@ -178,7 +178,7 @@ class _QueueFacts:
         )
 
     def proposal_item(self, proposal: Proposal) -> QueueItem:
-        """A proposal at its gate; each that is listed is open."""
+        """Return the item of an open proposal."""
         return QueueItem(
             what="proposal",
             number=proposal.id,
@@ -239,6 +239,6 @@ def _next_command(number: int, step: str) -> str:
 
 
 def _days_between(since: str, now: str) -> int:
-    """Whole days between two moments."""
+    """Return the whole days between two times."""
     then, at = (datetime.fromisoformat(one).astimezone(UTC) for one in (since, now))
     return max((at - then).days, 0)

@@ -18,12 +18,12 @@ from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES
-from tasks.common.strict_model import figure
+from tasks.common.number_format import format_small
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_guesses, describe_replace_one
 from tasks.release.record import claim_of_plan, planned_events
 from tasks.reporting.audience_filter import Version
-from tasks.reporting.number_format import format_small
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ClaimView:
     """Claim of one release: for adding or removing a unit, and for replacing one by another.
 
     Attributes:
-        right_percent: in how many percent of cases whoever guesses whether a unit is in the data is right at most.
+        guesses: upper bound on how often a guess about a unit's membership is right, in words.
     """
 
     epsilon: str
@@ -39,9 +39,8 @@ class ClaimView:
     rho: str
     unit: str
     relation: str
-    replace_epsilon: str
-    replace_delta: str
-    right_percent: str
+    replace_one: str
+    guesses: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class RequestStep:
 
 @dataclass(frozen=True)
 class DecisionLine:
-    """A decision, whether it still counts or not."""
+    """A decision, and whether it still counts."""
 
     at: str
     gate: str
@@ -70,15 +69,15 @@ class DecisionLine:
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """One request and what became of it.
+    """One request with its claim, steps, decisions and documents.
 
     Attributes:
-        claim: None where none is made; `no_claim` says why.
-        mechanisms: name, times, rho, parameters.
-        fields: everything that the canonical request says, by dotted name.
-        artifact: digest of what it produced.
-        waiting: what it waits for now.
-        reports: the versions of its report that may be read here; `card` whether its card may.
+        claim: the claim; None if there is none, for the reason in `no_claim`.
+        mechanisms: name, count, rho and parameters of each mechanism.
+        fields: all fields of the canonical request, by dotted name.
+        artifact: the digest of its artifact.
+        waiting: the queue item of the request, if it waits.
+        reports: the readable versions of its report; `card` says whether its card is readable.
     """
 
     line: RequestLine
@@ -97,10 +96,10 @@ class ReleasePage:
 
 
 def release_page(view: View, number: int) -> ReleasePage:
-    """A request by its number.
+    """Return the page of a request.
 
     Raises:
-        RequestUnknown: there is none.
+        RequestUnknown: there is no such request.
     """
     session = view.session
     request = requests.find_request(session, number)
@@ -140,21 +139,21 @@ def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[
 
 
 def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tuple[tuple[str, ...], ...]]:
-    """The claim, or why there is none; and the mechanisms."""
+    """Return the claim, the reason if there is none, and the mechanisms."""
     body = request_body(request)
     try:
-        asked, events = ApprovedRequest.model_validate(body), planned_events(body)
+        approved, events = ApprovedRequest.model_validate(body), planned_events(body)
         claim, invoked = claim_of_plan(events, body), mechanism_rows(events).rows
     except (ValidationError, AlmonerError, KeyError, TypeError):
-        return None, "This request is not in a form that this version of almoner reads; its fields are below.", ()
+        return None, "This version of almoner cannot read the format of this request; its fields are below.", ()
     if claim is None:
         return None, "No privacy is claimed: the dataset is marked public.", invoked
-    return _claim_view(claim, asked), "", invoked
+    return _claim_view(claim, approved), "", invoked
 
 
 def _claim_view(claim: Claim, request: ApprovedRequest) -> ClaimView:
     _, right = claim.guessing_bounds
     return ClaimView(
-        claim.epsilon, format_small(claim.delta), claim.rho, request.unit, request.relation, claim.replace_one.epsilon,
-        format_small(claim.replace_one.delta), figure(right),
+        claim.epsilon, format_small(claim.delta), claim.rho, request.unit, request.relation,
+        describe_replace_one(claim.replace_one), describe_guesses(right),
     )  # fmt: skip

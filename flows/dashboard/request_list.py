@@ -14,8 +14,8 @@ from models_db.tables import Dataset, Request
 from models_db.values.amounts import Amount
 from models_db.values.request_state import RequestState
 from models_db.values.standing_terms import cost_of
+from tasks.common.number_format import format_small
 from tasks.planning.block_selection import Reading, reading_of_request
-from tasks.reporting.number_format import format_small
 
 REQUESTS_PER_PAGE = 50
 REQUEST_STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)
@@ -26,9 +26,9 @@ class RequestLine:
     """A request in a list.
 
     Attributes:
-        epsilon, delta: what it claims; None without a claim.
-        cohorts: which it reads, of a dataset that had several when it was asked for.
-        rho_spent: None where the policy keeps figures from the viewer: together they are the budget's.
+        epsilon, delta: the claim; None without one.
+        cohorts: the cohorts that it reads, if the dataset had several at the time of the request.
+        rho_spent: the spent amount; None if the policy hides balances, because these amounts add up to them.
     """
 
     number: int
@@ -56,7 +56,7 @@ class RequestList:
 def request_list(
     view: View, before: int | None = None, dataset_id: int | None = None, states: Sequence[str] = ()
 ) -> RequestList:
-    """The newest requests that fit, with what each has spent."""
+    """Return the newest matching requests, each with its spending."""
     session = view.session
     rows = lists.request_page(session, REQUESTS_PER_PAGE + 1, before=before, dataset_id=dataset_id, states=states)
     shown = rows[:REQUESTS_PER_PAGE]
@@ -77,7 +77,7 @@ def _spent_rho(spent: Mapping[int, Amount] | None, request: Request) -> Amount |
 def request_line(
     request: Request, state: str, dataset: str, names: Mapping[int, str], spent: Amount | None
 ) -> RequestLine:
-    """One request."""
+    """Return the row of one request."""
     body = request_body(request)
     return RequestLine(
         number=request.id,
@@ -96,17 +96,17 @@ def request_line(
 
 
 def datasets_of(session: Session, requests: Sequence[Request]) -> dict[int, Dataset]:
-    """The datasets of some requests by id, in one statement."""
+    """Return the datasets of some requests by id, in one statement."""
     return lists.datasets_by_id(session, {request.dataset_id for request in requests})
 
 
 def cohorts_in(body: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The cohorts that a request reads; None where there was one."""
+    """Return the cohorts that a request reads; None if the dataset had only one."""
     return tuple(body["cohorts"]) if body.get("cohorts") else None
 
 
 def delta_text(body: Mapping[str, Any]) -> str | None:
-    """The delta that a request claims, as people write small ones."""
+    """Return the claimed delta of a request in the usual notation for small numbers."""
     return None if body.get("delta") is None else format_small(str(body["delta"]))
 
 
@@ -119,7 +119,7 @@ def request_reading(request: Request, each: int) -> Reading | None:
 
 
 def request_cost(request: Request) -> Amount | None:
-    """Return the cost of a request's plan; None where this almoner cannot read the plan."""
+    """Return the cost of a request's plan; None if this version of almoner cannot read the plan."""
     try:
         return cost_of(request_body(request))
     except (KeyError, TypeError, ValueError):

@@ -22,12 +22,12 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 @dataclass(frozen=True)
 class View:
-    """One look at the ledger.
+    """One read session on the ledger.
 
     Attributes:
-        roles: of the viewer, now.
-        figures: whether the policy in force lets the viewer see what is left of budgets.
-        doubt: how the ledger contradicts what the home has seen of it; empty if it does not.
+        roles: the viewer's roles now.
+        figures: whether the policy in force lets the viewer see remaining budgets.
+        doubt: how the ledger contradicts the head that the home has seen; empty if it does not.
     """
 
     session: Session
@@ -38,13 +38,13 @@ class View:
 
     @property
     def is_steward(self) -> bool:
-        """Whether the viewer may see the pages of stewards."""
+        """Return whether the viewer may see the pages of stewards."""
         return "steward" in self.roles
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """A home to look at; one for each thread, because its database is asked by one at a time."""
+    """A home opened for reading; one for each thread, because its database serves one thread at a time."""
 
     home: ProjectHome
     database: ReadOnlyDatabase
@@ -52,11 +52,11 @@ class Viewer:
 
     @contextmanager
     def open_view(self) -> Iterator[View]:
-        """One session, and who looks.
+        """Open one read session for the viewer.
 
         Raises:
             PrincipalUnknown: the ledger does not know the key of this home.
-            LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+            LoginMismatch: on PostgreSQL, this session's login belongs to another principal.
             LedgerUnreachable, LedgerNotReadable, SchemaOutdated: see `ReadOnlyDatabase.read`.
         """
         try:
@@ -72,12 +72,13 @@ class Viewer:
             yield View(session, actor, roles, not hides_balances(session, actor), doubt)
 
     def workspace(self) -> Workspace:
-        """The same home as other commands open it, but through a database that cannot be written.
+        """Open the home as other commands do, but through a read-only database.
 
-        The secret key is read for as long as one report takes, and not kept by whoever waits for requests.
+        The secret key is in memory only while one report is built; an idle server does not keep it.
 
         Raises:
-            as `look`, and FileInvalid: policy.yaml does not follow its format.
+            FileInvalid: policy.yaml does not follow its format.
+            The errors of `open_view`.
         """
         with self.database.read() as session:
             actor = principals.acting_principal(session, self.public_key)
@@ -86,10 +87,10 @@ class Viewer:
 
 
 def open_viewer(home: ProjectHome) -> Viewer:
-    """Open a home to look at.
+    """Open a home for reading.
 
     Raises:
-        HomeMissing: `almoner init` has not made it.
+        HomeMissing: there is no home; `almoner init` creates one.
         SigningKeyUnusable: its key cannot be read.
     """
     home.require()

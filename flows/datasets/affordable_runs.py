@@ -16,10 +16,10 @@ from tasks.planning.block_selection import Reading
 
 @dataclass(frozen=True)
 class AffordableRuns:
-    """So many equal releases fit into what is left now; None where they cost nothing.
+    """Numbers of equal releases that fit into the remaining budget; None if they cost nothing.
 
     Attributes:
-        groups: over how many groups of blocks the second figure rotates; 1 if the dataset has one block.
+        groups: the number of groups of blocks over which `in_turns` rotates; 1 if the dataset has one block.
     """
 
     every_block: int | None
@@ -27,14 +27,14 @@ class AffordableRuns:
     groups: int
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the numbers as JSON for programs."""
         return {"runs_if_each_reads_every_block": self.every_block, "runs_in_turns": self.in_turns,
                 "groups": self.groups}  # fmt: skip
 
     def __str__(self) -> str:
         if self.every_block is None:
             return "A run costs nothing."
-        sentence = f"What is left affords {self.every_block} runs that read every block"
+        sentence = f"The remaining budget affords {self.every_block} runs that read every block"
         return (
             f"{sentence}."
             if self.groups == 1
@@ -50,17 +50,17 @@ def affordable_runs(
     scope: str | None = None,
     read: str | Sequence[int] | None = None,
 ) -> AffordableRuns | None:
-    """Return how many releases at that price the budget affords; None where the policy hides that from the caller.
+    """Return how many releases at that price the budget affords; None if the policy hides that from the caller.
 
-    In an envelope turns save nothing: it is one account for all of them. A window of time only delays.
+    Rotation saves nothing in an envelope, which is one account for all blocks. A pacing window only delays releases.
 
     Args:
-        groups: over how many groups of blocks they rotate; None is as many as there are blocks.
-        read: the cohorts that they read, or 'newest'; None is all there are.
+        groups: the number of groups of blocks over which the releases rotate; None means one group for each block.
+        read: the cohorts that the releases read, or 'newest'; None means all.
 
     Raises:
         DatasetUnknown, EnvelopeUnknown, CohortUnknown: there is no such dataset, envelope or cohort.
-        RotationUnfit: the groups would not be of one size.
+        RotationUnfit: the groups would differ in size.
     """
     with workspace.database.read() as session:
         if hides_balances(session, workspace.actor):
@@ -72,9 +72,9 @@ def affordable_runs(
             several=True,
         ).chosen
         every = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
-        left = [every[block] for block in chosen]
-        over = most_groups(len(left)) if groups is None else groups
+        balances = [every[block] for block in chosen]
+        over = most_groups(len(balances)) if groups is None else groups
         if scope is not None:
             in_it = affords(price, [envelopes.remaining_amount(envelopes.find_envelope(session, dataset, scope))])
             return AffordableRuns(in_it, in_it, over)
-    return AffordableRuns(affords(price, left), affords(price, left, over), over)
+    return AffordableRuns(affords(price, balances), affords(price, balances, over), over)

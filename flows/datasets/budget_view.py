@@ -34,7 +34,7 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class PacingWindow:
-    """A window of time: the most that may be reserved in it, and what is. Before it is opened it has no end."""
+    """A pacing window: its limit and the amount reserved in it. Before it is opened it has no end."""
 
     period: str
     cap: Amount
@@ -44,17 +44,17 @@ class PacingWindow:
 
     @property
     def left(self) -> Amount:
-        """What may still be reserved."""
+        """Return the amount that may still be reserved."""
         return self.cap - self.used
 
     @property
     def opens_on(self) -> str | None:
-        """The first day."""
+        """Return the first day."""
         return self.opens_at and self.opens_at[:10]
 
     @property
     def closes_on(self) -> str | None:
-        """The last day."""
+        """Return the last day."""
         return self.closes_at and self.closes_at[:10]
 
 
@@ -70,7 +70,7 @@ class CohortLine:
 
     @property
     def opened_on(self) -> str | None:
-        """The day on which it was opened."""
+        """Return the day on which the cohort was opened."""
         return self.opened_at and self.opened_at[:10]
 
 
@@ -79,12 +79,12 @@ class BudgetView(BudgetFacts):
     """The budget of a dataset and everything that narrows it; the balance is for requests without an envelope.
 
     Attributes:
-        sharing: the datasets that draw on it.
-        claims: every lifetime claim it has had, the one in force last.
-        envelopes: the open ones.
-        window: the one in which something would be reserved now, if the policy paces.
-        cohorts: what each cohort has, if there are several; `balance` is that of the fullest block that is looked at.
-        viewing: since when unprotected figures of the account were seen and by whom, if they were.
+        sharing: the datasets that draw on the budget.
+        claims: all lifetime claims so far, the one in force last.
+        envelopes: the open envelopes.
+        window: the pacing window of a reservation made now, if the policy has pacing.
+        cohorts: the budget of each cohort, if there are several; `balance` is that of the fullest block in view.
+        viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
     """
 
     sharing: tuple[str, ...]
@@ -96,30 +96,30 @@ class BudgetView(BudgetFacts):
     viewing: ViewingRecord | None = None
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
-        """The same as releases have it that read one cohort alone."""
+        """Return the budget of releases that read only one cohort."""
         return replace(self, balance=line.balance)
 
     def left(self, scope: str | None) -> Amount:
-        """What is left in an open envelope, or for requests without one.
+        """Return the remaining amount in an open envelope, or for requests without one.
 
         Raises:
             EnvelopeUnknown: there is no such envelope.
         """
-        known = {envelope.name: envelope for envelope in self.envelopes}
-        if scope is not None and scope not in known:
-            raise envelopes.EnvelopeUnknown(scope, sorted(known))
-        return self.balance.remaining if scope is None else known[scope].left
+        by_name = {envelope.name: envelope for envelope in self.envelopes}
+        if scope is not None and scope not in by_name:
+            raise envelopes.EnvelopeUnknown(scope, sorted(by_name))
+        return self.balance.remaining if scope is None else by_name[scope].left
 
 
 def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | None = None) -> BudgetView:
-    """The budget of a dataset, as releases have it that read some of its cohorts, or all.
+    """Return the budget of a dataset for releases that read all of its cohorts, or some.
 
     Args:
-        read: the cohorts by number, or 'newest'; None is all.
+        read: the cohorts by number, or 'newest'; None means all.
 
     Raises:
         DatasetUnknown, CohortUnknown: there is no such dataset or cohort.
-        BalancesWithheld: the policy keeps the figures from the owner of this home.
+        BalancesWithheld: the policy hides the figures from the owner of this home.
     """
     require_visible_balances(workspace, name)
     with workspace.database.read() as session:
@@ -127,7 +127,7 @@ def load_budget(workspace: Workspace, name: str, read: str | Sequence[int] | Non
 
 
 def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[int] | None = None) -> BudgetView:
-    """The same in a session of the caller's, who knows that the figures may be told."""
+    """Return the budget as `load_budget` does, in an open session; the caller checks that the figures may be shown."""
     root, each = dataset.account_id, datasets.find_partition(session, dataset).blocks
     blocks = (
         None if read is None else Reading(each, cohorts.resolve_cohorts(session, dataset, read), several=True).blocks
@@ -166,7 +166,7 @@ def _cohort_lines(session: Session, dataset: Dataset) -> tuple[CohortLine, ...]:
 
 
 def datasets_on_account(session: Session, dataset: Dataset) -> tuple[str, ...]:
-    """The names of all datasets on the account of this one, this one among them."""
+    """Return the names of all datasets on the account of this one, itself included."""
     return lists.datasets_on_account(session, dataset.account_id)
 
 
@@ -184,13 +184,13 @@ def _pacing_window(session: Session, account_id: int) -> PacingWindow | None:
 
 
 def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, delta: str, reason: str) -> Envelope:
-    """Reserve a part of what a dataset has left for the requests that will name it.
+    """Reserve a part of a dataset's remaining budget for the requests that name the envelope.
 
     Raises:
-        InvalidEnvelope: a name or reason that could not be repeated.
-        InvalidPlainName: the name could be taken for another one.
-        EnvelopeTooLarge, EnvelopeExists: it does not fit, or the name was used.
-        RoleRequired: only a steward opens one.
+        InvalidEnvelope: a request or the audit log could not carry the name or the reason.
+        InvalidPlainName: the name could be mistaken for another one.
+        EnvelopeTooLarge, EnvelopeExists: the remaining budget is smaller, or the name was used before.
+        RoleRequired: only a steward opens an envelope.
     """
     _require_plain_texts(scope, reason)
     require_plain_name("an envelope", scope)
@@ -203,12 +203,12 @@ def open_envelope(workspace: Workspace, name: str, scope: str, epsilon: str, del
 
 
 def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> Envelope:
-    """Close an envelope; what is left of it is free again. Returns it as it was.
+    """Close an envelope, so that its remainder is free again; return the envelope before its closing.
 
     Raises:
         InvalidEnvelope: there is no reason.
-        EnvelopeUnknown: there is none open of that name.
-        RoleRequired: only a steward closes one.
+        EnvelopeUnknown: there is no open envelope of that name.
+        RoleRequired: only a steward closes an envelope.
     """
     _require_plain_texts(scope, reason)
     with workspace.database.write() as session:
@@ -220,13 +220,13 @@ def close_envelope(workspace: Workspace, name: str, scope: str, reason: str) -> 
 
 def _require_plain_texts(scope: str, reason: str) -> None:
     if not (scope == scope.strip() and scope.isprintable() and 0 < len(scope) <= LONGEST_NAME):
-        raise InvalidEnvelope(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no space around.")
+        raise InvalidEnvelope(f"The name of an envelope has 1 to {LONGEST_NAME} printable characters, no outer spaces.")
     if not reason.strip():
-        raise InvalidEnvelope("An envelope is opened and closed for a reason.")
+        raise InvalidEnvelope("Opening or closing an envelope needs a reason.")
 
 
 class InvalidEnvelope(UsageError):
-    """A name or a reason that a request or the record could not carry."""
+    """The name or the reason of an envelope is one that a request or the audit log cannot carry."""
 
     def __init__(self, message: str) -> None:
         super().__init__(

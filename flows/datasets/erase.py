@@ -36,11 +36,11 @@ LONGEST_REASON = 1000
 
 @dataclass(frozen=True)
 class ErasureTarget:
-    """Target of an erasure: a unit by its id, a version by its number, or everything; the id is in no repr.
+    """Target of an erasure: a unit by its id, a version by its number, or everything; the repr omits the id.
 
     Raises:
-        InvalidErasureTarget: none of them, or several.
-        UnitInvalid: the id is none.
+        InvalidErasureTarget: there is no target, or there are several.
+        UnitInvalid: the id is not valid.
     """
 
     unit: str | None = field(default=None, repr=False)
@@ -55,7 +55,7 @@ class ErasureTarget:
 
     @property
     def scope(self) -> ErasureScope:
-        """Its kind."""
+        """Return the kind of the target."""
         if self.everything:
             return "all"
         return "unit" if self.version is None else "version"
@@ -66,12 +66,12 @@ class ErasureListing:
     """Files and counts that an erasure would remove, or has removed; the counts are private.
 
     Attributes:
-        versions: by number.
+        versions: the numbers of the versions.
         places: files and folders beside the stores, by kind.
         sharing: other datasets of the same account, in which nothing is erased.
-        documents: of the stores; None in a dry run, which leaves no trace and therefore counts nobody: a count would
-            tell whether a unit is among them.
-        number: of the erasure in the ledger; None in a dry run.
+        documents: the number of documents removed from the stores; None in a dry run, which leaves no trace and
+            therefore counts nobody: a count would reveal whether a unit is in the dataset.
+        number: the number of the erasure in the ledger; None in a dry run.
     """
 
     dataset: str
@@ -83,7 +83,7 @@ class ErasureListing:
     number: int | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the listing as JSON for programs."""
         return {
             "dataset": self.dataset,
             "erasure": self.number,
@@ -96,23 +96,25 @@ class ErasureListing:
 
 
 def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason: str | None = None) -> ErasureListing:
-    """List what `erase` would remove, and change nothing. A reason that is already given is checked.
+    """List the files that `erase` would remove, and change nothing. A reason, if present, is checked.
 
     Raises:
-        as `erase`.
+        The same errors as `erase`.
     """
     return _listed(workspace, name, target, reason)[-1]
 
 
 def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
-    """Erase; the same call again finishes an erasure that was cut short.
+    """Erase the target; a second call with the same arguments finishes an interrupted erasure.
 
     Raises:
-        DatasetUnknown, DatasetVersionUnknown, UnitsNotNamed, InvalidErasureReason: there is nothing like that to erase.
+        DatasetUnknown, DatasetVersionUnknown: there is no such dataset or version.
+        UnitsNotNamed: the dataset has no unit field, so no unit can be named.
+        InvalidErasureReason: the audit log could not carry the reason.
         RoleRequired: only a steward or an admin erases.
         ErasureBlocked: a release of the dataset is running or waits at the publish gate.
-        VersionsChanged: a version came in at the same moment.
-        StoreDiffers: a version holds something else than the ledger says.
+        VersionsChanged: a version was ingested at the same time.
+        StoreDiffers: the content of a version differs from the ledger.
         VersionMissing: a version of the dataset is in another home.
     """
     dataset, recorded, listing = _listed(workspace, name, target, reason)
@@ -123,17 +125,17 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
 
 
 def unfinished_erasures(workspace: Workspace) -> Iterator[str]:
-    """Erasures that were recorded and not carried out, in words."""
+    """Yield, in words, the erasures that were recorded and not completed."""
     with workspace.database.read() as session:
         ended = erasures.ended_erasures(session)
         for erasure in erasures.list_all(session):
             if erasure.id not in ended:
                 name = session.get_one(Dataset, erasure.dataset_id).name
-                yield f"erasure {erasure.id} of {name!r} is unfinished: type the same `almoner dataset erase` again"
+                yield f"erasure {erasure.id} of {name!r} is unfinished: run the same `almoner dataset erase` again"
 
 
 def store_differences(workspace: Workspace) -> Iterator[str]:
-    """Versions in this home that do not hold what the ledger says they do, in words."""
+    """Yield, in words, the versions in this home whose content differs from the ledger."""
     with workspace.database.read() as session:
         gone = erasures.erased_versions(session)
         stored = set(version_uids(workspace.home))
@@ -141,15 +143,15 @@ def store_differences(workspace: Workspace) -> Iterator[str]:
             for version in (one for one in datasets.list_versions(session, dataset) if one.uid in stored):
                 label = f"version {version.number} of {dataset.name!r}"
                 if version.id in gone:
-                    yield f"{label} was erased and lies in this home: erase it here, too"
+                    yield f"{label} was erased but is still in this home: erase it here too"
                 elif differs_from_ledger(workspace, session, dataset, version):
-                    yield f"{label} holds other content than the ledger says"
+                    yield f"{label} differs from its digest in the ledger"
 
 
 def _listed(
     workspace: Workspace, name: str, target: ErasureTarget, reason: str | None
 ) -> tuple[Dataset, Erasure | None, ErasureListing]:
-    """The dataset, the same erasure if it was recorded before, and what is concerned."""
+    """Return the dataset, the same erasure if it was recorded before, and the listing."""
     if reason is not None:
         _require_reason(reason, target)
     with workspace.database.read() as session:
@@ -162,9 +164,9 @@ def _listed(
 
 
 def stored_versions(workspace: Workspace) -> Iterator[Finding]:
-    """What the home holds of each version is what came in, less what was erased since; and erasures are finished."""
+    """Check that each version holds its ingested units less the erased ones, and that all erasures are finished."""
     wrong = [*unfinished_erasures(workspace), *store_differences(workspace)]
-    yield Finding("stored versions hold what the ledger says", ok=not wrong, detail="; ".join(wrong))
+    yield Finding("stored versions agree with the ledger", ok=not wrong, detail="; ".join(wrong))
 
 
 def _require_reason(reason: str, target: ErasureTarget) -> None:
@@ -174,12 +176,12 @@ def _require_reason(reason: str, target: ErasureTarget) -> None:
 
 
 def _comparable(text: str) -> str:
-    """Return a text without differences of case, width and composition, so that a unit is found however it is typed."""
+    """Normalise case, width and composition of a text, so that a unit is found in any spelling."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, target: ErasureTarget) -> Erasure | None:
-    """The same erasure, if it was recorded before and nothing has come in since that it would concern."""
+    """Return the same erasure, if it was recorded before and no version that it would concern was ingested since."""
     mark = _unit_mark(workspace, dataset, target)
     version = _find_version(session, dataset, target.version)
     for erasure in reversed(erasures.list_all(session, dataset)):
@@ -195,12 +197,14 @@ def _find_recorded(workspace: Workspace, session: Session, dataset: Dataset, tar
 
 
 def _concerned_versions(
-    session: Session, dataset: Dataset, target: ErasureTarget, known: Erasure | None
+    session: Session, dataset: Dataset, target: ErasureTarget, erasure: Erasure | None
 ) -> list[DatasetVersion]:
-    """The versions that are concerned."""
-    if known is not None:
+    """Return the versions that the erasure concerns."""
+    if erasure is not None:
         query = select(DatasetVersion).join(ErasedVersion, ErasedVersion.version_id == DatasetVersion.id)
-        return list(session.scalars(query.where(ErasedVersion.erasure_id == known.id).order_by(DatasetVersion.number)))
+        return list(
+            session.scalars(query.where(ErasedVersion.erasure_id == erasure.id).order_by(DatasetVersion.number))
+        )
     version = _find_version(session, dataset, target.version)
     return [version] if version is not None else list(erasures.remaining_versions(session, dataset))
 
@@ -223,7 +227,7 @@ def _unit_mark(workspace: Workspace, dataset: Dataset, target: ErasureTarget) ->
 
 
 def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarget, reason: str) -> Erasure:
-    """Record the erasure with what will be left of each version."""
+    """Record the erasure with the remaining content of each version."""
     with workspace.database.read() as session:
         versions = _concerned_versions(session, dataset, target, None)
         for version in versions if target.unit else ():
@@ -244,7 +248,7 @@ def _record_erasure(workspace: Workspace, dataset: Dataset, target: ErasureTarge
 
 
 def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) -> int:
-    """Bring the home to what the ledger says; each step may be done again. Returns how many documents it removed."""
+    """Bring the home into agreement with the ledger, in repeatable steps; return the number of removed documents."""
     with workspace.database.read() as session:
         erasure = session.get_one(Erasure, number)
         dataset = session.get_one(Dataset, erasure.dataset_id)
@@ -267,10 +271,10 @@ def _complete_erasure(workspace: Workspace, number: int, target: ErasureTarget) 
 
 
 def _remove_unit(workspace: Workspace, dataset: Dataset, version: DatasetVersion, unit: str, stated: str) -> int:
-    """Remove a unit from a version, unless it is gone already. Returns how many documents it had.
+    """Remove a unit from a version, unless it is gone already; return the number of its documents.
 
     Raises:
-        StoreDiffers: what is left is not what the ledger says.
+        StoreDiffers: the remaining content differs from the ledger.
     """
     remove_beside(workspace.home, version.uid)
     documents = documents_of(workspace.home, version.uid, unit)
@@ -312,28 +316,28 @@ def _erasure_scope(workspace: Workspace, session: Session, versions: list[Datase
 
 
 class InvalidErasureTarget(UsageError):
-    """None of the three things that can be erased, or several."""
+    """An erasure has no target, or several."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Say what is to be erased: a unit, a version, or everything.",
-            "One of `--unit ID`, `--version N` and `--all`.",
+            "An erasure needs one target: a unit, a version, or everything.",
+            "Give one of `--unit ID`, `--version N` and `--all`.",
         )
 
 
 class InvalidErasureReason(UsageError):
-    """A reason that the record could not carry; it is never part of the message."""
+    """The audit log cannot carry the reason of an erasure; the message never repeats it."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"An erasure has a reason of at most {LONGEST_REASON} characters, which does not name the unit: the reason"
-            " stays in the record.",
+            f"An erasure needs a reason of at most {LONGEST_REASON} characters that does not name the unit: the reason"
+            " stays in the audit log.",
             'For example `--reason "request 12 of May"`.',
         )
 
 
 class UnitsNotNamed(Refused):
-    """A unit is to be erased by its id, and the dataset names none."""
+    """The dataset has no unit field, so a unit cannot be erased by its id."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -344,7 +348,7 @@ class UnitsNotNamed(Refused):
 
 
 class DatasetVersionUnknown(UsageError):
-    """No version of that number."""
+    """There is no version of that number."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(

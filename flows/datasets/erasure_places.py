@@ -11,6 +11,7 @@ tests/integration/test_erasure.py that is found wherever this list leaves someth
 | `values` | what mechanisms released for releases that did not go out |
 | `reports` | pages of releases, with samples and internal figures |
 | `attacks` | results of attacks on the version as a public twin |
+| `rehearsals` | texts of rehearsals on the version as a public twin |
 | `scratch` | temporary files |
 | `backups` | archives that somebody has put into the home |
 """
@@ -31,7 +32,7 @@ from tasks.analysis.facets import cache
 from tasks.common.files import remove_path
 
 DEEPEST_ARCHIVE = 3
-"""How many archives one inside the other are searched."""
+"""Depth of nested archives that are searched."""
 UNREADABLE_ARCHIVE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
@@ -40,9 +41,9 @@ class ErasedThings:
     """Datasets, versions and units of an erasure, in the terms of the home.
 
     Attributes:
-        uids: of the versions.
-        requests: whatever asked for one of them.
-        unpublished: folders in quarantine of what they produced and nobody has published, by the artifact's digest.
+        uids: the uids of the versions.
+        requests: all requests for one of the versions.
+        unpublished: quarantine folders of their unpublished artifacts, by the artifact's digest.
     """
 
     home: ProjectHome
@@ -80,6 +81,11 @@ def _attack_paths(erased: ErasedThings) -> Iterator[Path]:
         yield from erased.home.root.glob(f"attacks/*-{uid[:12]}")
 
 
+def _rehearsal_paths(erased: ErasedThings) -> Iterator[Path]:
+    for uid in erased.uids:
+        yield from erased.home.root.glob(f"rehearsals/*-{uid[:12]}")
+
+
 def _scratch_paths(erased: ErasedThings) -> Iterator[Path]:
     yield from erased.home.scratch.iterdir() if erased.home.scratch.is_dir() else ()
 
@@ -95,7 +101,7 @@ def _backup_paths(erased: ErasedThings) -> Iterator[Path]:
 def _archive_holds(file: IO[bytes], uids: tuple[str, ...], depth: int = DEEPEST_ARCHIVE) -> bool:
     """Return whether a file is an archive (tar or zip) that contains one of the versions, directly or in an inner one.
 
-    Of an archive that cannot be read to its end nobody knows, so it counts as one.
+    An archive that cannot be read to its end counts as one that does.
     """
     try:
         archive = tarfile.open(fileobj=file)  # noqa: SIM115
@@ -146,21 +152,22 @@ PLACES: Mapping[str, Callable[[ErasedThings], Iterator[Path]]] = MappingProxyTyp
     "values": _values_paths,
     "reports": _report_paths,
     "attacks": _attack_paths,
+    "rehearsals": _rehearsal_paths,
     "scratch": _scratch_paths,
     "backups": _backup_paths,
 })  # fmt: skip
 
 
 def find_places(erased: ErasedThings) -> dict[str, list[Path]]:
-    """The files and folders that there are, by kind."""
+    """Return the existing files and folders, by kind."""
     return {kind: sorted(path for path in paths_of(erased) if _exists(path)) for kind, paths_of in PLACES.items()}
 
 
 def clear_places(erased: ErasedThings) -> None:
-    """Remove all of it; what is gone already is no mistake.
+    """Remove all files and folders; a missing one is no error.
 
     Raises:
-        FacetCacheNotWritable, OSError: something cannot be removed.
+        FacetCacheNotWritable, OSError: a file or folder cannot be removed.
     """
     for kind, paths in find_places(erased).items():
         if kind == "facets":

@@ -1,25 +1,28 @@
 """Forecast of how many further releases a budget affords, by epsilon: now, and over its lifetime."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 
 from flows.datasets.budget_view import BudgetView
 from models_db.values.amounts import Amount
-from tasks.accounting.zcdp import release_amount
+from tasks.accounting.zcdp import epsilon_of, release_amount
+from tasks.common.number_format import round_down
+from tasks.common.strict_model import figure
 
 FORECAST_EPSILONS = ("0.5", "1", "2", "3", "4", "6", "8", "10")
 
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """Releases of one epsilon.
+    """Forecast for releases of one epsilon.
 
     Attributes:
-        price: what each would cost.
-        ever: how many of them what is left affords.
-        now: how many of those in the window of time that is open or opens next; None without pacing.
-        after: the lifetime epsilon after one; None if not even one is affordable.
+        price: the cost of each release.
+        ever: the number of releases that the remaining budget affords.
+        now: the number of them in the pacing window that is open or opens next; None without pacing.
+        after: the lifetime epsilon after one release; None if not even one is affordable.
     """
 
     epsilon: str
@@ -29,18 +32,22 @@ class ForecastRow:
     after: str | None
 
 
-def forecast_table(budget: BudgetView, delta: str, scope: str | None = None) -> Iterator[ForecastRow]:
-    """Yield the remaining budget as numbers of releases at `delta`, by growing epsilon.
+def forecast_table(
+    budget: BudgetView, delta: str, scope: str | None = None, epsilons: Sequence[str] = FORECAST_EPSILONS
+) -> Iterator[ForecastRow]:
+    """Yield the remaining budget as numbers of releases at `delta`, for each epsilon.
 
     Raises:
         EnvelopeUnknown: there is no such envelope.
         InvalidTarget: no release can have that delta.
     """
-    left = budget.left(scope)
-    for epsilon in FORECAST_EPSILONS:
+    remaining = budget.left(scope)
+    for epsilon in epsilons:
         price = release_price(epsilon, delta)
-        now = min(count_releases(budget.window.left, price), count_releases(left, price)) if budget.window else None
-        ever = 0 if exceeds_window(budget, price) else count_releases(left, price)
+        now = (
+            min(count_releases(budget.window.left, price), count_releases(remaining, price)) if budget.window else None
+        )
+        ever = 0 if exceeds_window(budget, price) else count_releases(remaining, price)
         yield ForecastRow(epsilon, price, ever, now, epsilon_after(budget, price) if ever else None)
 
 
@@ -50,16 +57,27 @@ def release_price(epsilon: str, delta: str) -> Amount:
     return release_amount(epsilon, delta)
 
 
-def count_releases(left: Amount, price: Amount) -> int:
+def count_releases(balance: Amount, price: Amount) -> int:
     """Return how many releases at a price fit into a balance."""
-    return left.rho // price.rho
+    return balance.rho // price.rho
+
+
+def largest_epsilon(balance: Amount, releases: int, delta: Decimal) -> str | None:
+    """Return the largest epsilon, rounded down to three places, of which so many releases fit; None where none does."""
+    each = balance.rho // releases
+    if not each:
+        return None
+    epsilon = Decimal(round_down(epsilon_of(each, delta)))
+    while epsilon > 0 and not (release_amount(epsilon, delta) * releases).fits(balance):
+        epsilon -= Decimal("0.001")
+    return figure(epsilon) if epsilon > 0 else None
 
 
 def exceeds_window(budget: BudgetView, price: Amount) -> bool:
-    """Whether a release costs more than a whole window."""
+    """Return whether a release costs more than a whole pacing window."""
     return budget.window is not None and not price.fits(budget.window.cap)
 
 
-def epsilon_after(budget: BudgetView, asked: Amount) -> str:
-    """The lifetime epsilon once `asked` is spent, too."""
-    return budget.epsilon_of(budget.spent + asked)
+def epsilon_after(budget: BudgetView, amount: Amount) -> str:
+    """Return the lifetime epsilon after `amount` is also spent."""
+    return budget.epsilon_of(budget.spent + amount)

@@ -13,7 +13,7 @@ DATASETS_PER_QUERY = 500
 
 
 def list_datasets(session: Session) -> Iterator[dict[str, object]]:
-    """All datasets by name; see `describe_datasets`. Memory holds AT_ONCE of them and their claims, no blocks."""
+    """Yield all datasets by name, as `describe_datasets` returns them; memory holds AT_ONCE of them, without blocks."""
     after: str | None = None
     while page := lists.dataset_page(session, DATASETS_PER_QUERY, after):
         yield from describe_datasets(session, page)
@@ -22,7 +22,7 @@ def list_datasets(session: Session) -> Iterator[dict[str, object]]:
 
 
 def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dict[str, object]]:
-    """Each dataset with its claim in force and what is left, in the same order."""
+    """Return each dataset with its claim in force and its remaining budget, in the same order."""
     accounts, ids = {dataset.account_id for dataset in datasets}, [dataset.id for dataset in datasets]
     budgets, cohorts = load_budgets(session, accounts), lists.cohort_counts(session, accounts)
     blocks, versions = lists.block_counts(session, accounts), lists.version_counts(session, ids)
@@ -52,6 +52,6 @@ def describe_datasets(session: Session, datasets: Sequence[Dataset]) -> list[dic
 
 
 def load_budgets(session: Session, accounts: Collection[int]) -> dict[int, BudgetFacts]:
-    """The budgets of root accounts, each over all its blocks."""
+    """Load the budgets of root accounts, each over all its blocks."""
     claims, balances = lists.lifetime_claims(session, accounts), lists.account_balances(session, accounts)
     return {account: BudgetFacts(claims[account], balances[account]) for account in accounts}

@@ -1,7 +1,10 @@
 """Registration of a corpus with its lifetime claim, and ingestion of its versions."""
 
 import secrets
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from flows.observability import tracing
 from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
@@ -14,8 +17,13 @@ from models_db.values.canonical_json import Json
 from models_db.values.names import require_plain_name
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.corpus.identity.keys import create_key, load_key
+from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
+from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
+
+RECORDS_CHECKED: Final = 1000
+"""Records that are read before a dataset is registered."""
 
 
 def register_dataset(
@@ -25,13 +33,13 @@ def register_dataset(
 
     Args:
         epsilon, delta: the lifetime claim, as decimal text; it is never exceeded and never reset.
-        blocks: how many disjoint blocks its units are dealt into, each with the whole budget.
+        blocks: the number of disjoint blocks of its units, each with the whole budget.
 
     Raises:
-        InvalidTarget: no claim can be made from epsilon and delta.
-        InvalidPlainName: the name could be taken for another one.
+        InvalidTarget: epsilon and delta do not form a claim.
+        InvalidPlainName: the name could be mistaken for another one.
         DatasetExists: the name is taken.
-        RuleViolated: only a steward or an admin registers one.
+        RuleViolated: only a steward or an admin registers a dataset.
     """
     require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
@@ -43,13 +51,35 @@ def register_dataset(
         datasets.register(session, workspace.actor, registration, account.id)
 
 
+def require_strong_claim(epsilon: str, delta: str, population: int | None, *, accepted: bool) -> None:
+    """Check that a lifetime claim is not weak, or that its weakness was accepted.
+
+    Raises:
+        InvalidTarget: epsilon and delta do not form a claim.
+        WeakPromise: the claim is weak and was not accepted.
+    """
+    claim = lifetime_claim(epsilon, delta)
+    require_accepted(lifetime_weaknesses(claim.epsilon, claim.delta, population), accepted=accepted)
+
+
+def check_fields(source: Source, registration: Registration) -> None:
+    """Read the first records of a source with the fields of a registration; nothing of them is kept.
+
+    Raises:
+        UsageError: the source cannot be read, or one of these records lacks a field.
+    """
+    with closing(read_documents(source, registration.unit_field, registration.text_field)) as documents:
+        for _ in islice(documents, RECORDS_CHECKED):
+            pass
+
+
 def register_sharing(workspace: Workspace, registration: Registration, other: str) -> None:
     """Register a dataset on the budget of another one, because they share people.
 
     Raises:
         DatasetUnknown: there is no `other`.
         InvalidPlainName, DatasetExists, RuleViolated: as `register_dataset`.
-        AccountMismatch: its units are not those of `other`.
+        AccountMismatch: one of the two is public, or their unit fields differ where there are several blocks.
     """
     require_plain_name("a dataset", registration.name)
     with workspace.database.write() as session:
@@ -59,12 +89,12 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
 
 @dataclass(frozen=True)
 class IngestPreview:
-    """Effect of an ingest, stated without reading the data.
+    """Effect of an ingest, computed without reading the data.
 
     Attributes:
-        number: the version's.
-        cohort: that of all units which the account has not seen.
-        opens: whether it is a new one, and how many blocks it has then, each with `rho` and `delta_fail`.
+        number: the number of the new version.
+        cohort: the cohort of all units that are new to the account.
+        opens: whether that cohort is new; a new cohort has `blocks` blocks, each with `rho` and `delta_fail`.
     """
 
     number: int
@@ -75,7 +105,7 @@ class IngestPreview:
     delta_fail: str
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the preview as JSON for programs."""
         opened: dict[str, Json] = {"blocks": self.blocks, "rho_each": self.rho, "delta_fail_each": self.delta_fail}
         return {"version": self.number, "cohort_of_new_units": self.cohort, "opens": opened if self.opens else None}
 
@@ -93,21 +123,22 @@ def ingest(
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     Args:
-        source: JSONL, CSV, Parquet, or a folder of .txt; here, or in a store
-            (`flows.workspace.object_stores.open_source`). label_field: the field of a document's label or group; kept
-            private. new_cohort: units that the account has not seen get blocks, and budgets, of their own from this
-            version on. A decision that is public, and must not depend on what the version holds.
+        source: JSONL, CSV, Parquet, or a folder of .txt; on this machine, or in a store
+            (`flows.workspace.object_stores.open_source`).
+        label_field: the field of a document's label or group; kept private.
+        new_cohort: whether units that are new to the account get their own blocks and budgets from this version on.
+            The decision is public, and must not depend on the content of the version.
         population: the declared, public number of units of the new cohort.
 
     Raises:
         DatasetUnknown: there is no such dataset.
-        UnitFieldRequired: it would put one person into two blocks.
+        UnitFieldRequired: without a unit field the version would put one person into two blocks.
         RoleRequired, InvalidCohort, UnexpectedPopulation: no cohort can be opened, or not by the owner of this home.
-        CohortsChanged: another version came in meanwhile, so that units may be of other cohorts.
+        CohortsChanged: another version was ingested meanwhile, so that units may belong to other cohorts.
         UnitErasedConcurrently: a unit was erased meanwhile.
-        KeyMissing: this home has no key to recognise units with.
-        UsageError: the corpus cannot be read as one.
-        Refused: the ledger does not take the version.
+        KeyMissing: this home lacks the key that recognises units.
+        UsageError: the source cannot be read as a corpus.
+        Refused: the ledger refuses the version.
     """
     with tracing.stage("preview"):
         dataset, growth = _load_preview(workspace, name, new_cohort, population)
@@ -131,7 +162,7 @@ def ingest(
 def preview_ingest(
     workspace: Workspace, name: str, *, new_cohort: bool = False, population: int | None = None
 ) -> IngestPreview:
-    """Return the effect of `ingest`; neither the source nor the corpora are read.
+    """Return the effect of `ingest` without reading the source or the corpora.
 
     Raises:
         DatasetUnknown, UnitFieldRequired, RoleRequired, InvalidCohort, UnexpectedPopulation: as `ingest`.

@@ -26,14 +26,14 @@ from tasks.accounting.policy_limits import bounds_of, terms_of
 from tasks.values.metric_result import MetricResult
 
 ROLES_SEEING_BALANCES = frozenset({"steward", "auditor", "admin"})
-"""Roles that are told what is left of a budget even where refusals are quiet."""
+"""Roles that see remaining budgets even under `refusals: quiet`."""
 
 
 def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None:
     """Check a canonical request against a policy; `cap` is the lifetime cap of its dataset.
 
     Raises:
-        PolicyForbids: with every rule that it breaks.
+        PolicyForbids: the request breaks rules; the error lists all of them.
     """
     subject = PolicySubject.from_request(body)
     rules = policy.rules_for(subject.dataset)
@@ -41,13 +41,14 @@ def require_policy(policy: Policy, body: Mapping[str, Any], cap: Amount) -> None
 
 
 def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) -> None:
-    """Check the stored figures of what a request produced against the bounds of its policy.
+    """Check the stored figures of a request's artifact against the bounds of its policy.
 
     Args:
-        reasons: of those who approve it; figures outside are admitted if the policy allows it and each overrides them.
+        reasons: the reasons of its approvals; figures outside the bounds are admitted if the policy allows overrides
+            and every reason overrides them.
 
     Raises:
-        OutsideBounds: with every figure that is outside, or missing.
+        OutsideBounds: figures are outside or missing; the error lists all of them.
     """
     from tasks.evaluation.bound_override import require_admitted  # loads the metrics
 
@@ -60,21 +61,21 @@ def require_bounds(session: Session, request_id: int, reasons: Iterable[str]) ->
 
 
 def policy_of_request(session: Session, request: Request) -> Policy:
-    """The policy that a request was made under.
+    """Return the policy of a request.
 
     Raises:
-        PolicyAltered: the ledger's text is not the one that was adopted.
+        PolicyAltered: the ledger's text differs from the adopted one.
     """
     return read_policy_version(session, session.get_one(PolicyVersion, request.policy_id))
 
 
 def require_in_force(session: Session, workspace: Workspace) -> None:
-    """Check that a request made in this home would be made under the policy in force.
+    """Check that the policy of this home is in force.
 
-    An admin's file need not be in force yet: their request adopts it.
+    The file of an admin's home need not be in force yet, because the admin's request adopts it.
 
     Raises:
-        PolicyDiffers: it is another one, and its owner may not adopt it.
+        PolicyDiffers: another policy is in force, and the owner of this home may not adopt this one.
     """
     version = policies.policy_in_force(session)
     same = version is not None and version.digest == workspace.policy_digest
@@ -87,15 +88,15 @@ def require_not_barred(workspace: Workspace, dataset: str, step: str) -> None:
 
     Raises:
         DatasetUnknown: there is no such dataset.
-        ViewerExcluded: it bars whoever has seen unprotected figures of the account, and the owner has.
+        ViewerExcluded: the policy bars people who have seen unprotected figures of the account, as the owner has.
     """
     with workspace.database.read() as session:
-        found, version = datasets.find_dataset(session, dataset), policies.policy_in_force(session)
-        internal_views.require_not_barred(session, version, found, [workspace.actor.id], step)
+        dataset_row, version = datasets.find_dataset(session, dataset), policies.policy_in_force(session)
+        internal_views.require_not_barred(session, version, dataset_row, [workspace.actor.id], step)
 
 
 def version_for_request(session: Session, workspace: Workspace) -> PolicyVersion:
-    """The ledger's row for the policy of a new request; an admin's file is put in force if it is not.
+    """Return the ledger's row for the policy of a new request; adopt an admin's file if it is not in force.
 
     Raises:
         PolicyDiffers: another policy is in force, and the owner of this home may not change that.
@@ -111,19 +112,19 @@ def adopt_policy(session: Session, actor: Actor, policy: Policy) -> PolicyVersio
     """Put a policy in force, as an admin.
 
     Raises:
-        NotMeasurable, InvalidTarget: it demands what cannot be.
-        RoleRequired: only an admin adopts.
+        NotMeasurable, InvalidTarget: no release can satisfy its demands.
+        RoleRequired: only an admin adopts a policy.
     """
     require_satisfiable(policy)
     return policies.adopt(session, actor, terms_of(policy))
 
 
 def require_satisfiable(policy: Policy) -> None:
-    """Check what its form cannot tell: that every demand can be met.
+    """Check that releases can satisfy every demand of a policy, which its format does not ensure.
 
     Raises:
-        NotMeasurable: it requires a metric or figure that no gate can look at.
-        InvalidTarget: its limits buy less than the ledger can count.
+        NotMeasurable: the policy requires a metric or figure that no gate can read.
+        InvalidTarget: its limits are below the smallest amount that the ledger can count.
     """
     for dataset in ("", *policy.datasets):
         from tasks.evaluation.policy_bounds import require_measurable  # loads the metrics
@@ -133,7 +134,7 @@ def require_satisfiable(policy: Policy) -> None:
 
 
 def hides_balances(session: Session, actor: Actor) -> bool:
-    """Whether the policy in force hides balances from `actor`."""
+    """Return whether the policy in force hides balances from `actor`."""
     version = policies.policy_in_force(session)
     if version is None or read_policy_version(session, version).refusals == "full":
         return False
@@ -144,7 +145,7 @@ def require_visible_balances(workspace: Workspace, dataset: str) -> None:
     """Check that the owner of this home may see balances.
 
     Raises:
-        BalancesWithheld: the policy says otherwise.
+        BalancesWithheld: the policy hides them.
     """
     with workspace.database.read() as session:
         if hides_balances(session, workspace.actor):
@@ -153,7 +154,7 @@ def require_visible_balances(workspace: Workspace, dataset: str) -> None:
 
 @contextmanager
 def redact_refusals(workspace: Workspace) -> Iterator[None]:
-    """Inside, a budget's refusal says as much as the policy in force lets it."""
+    """Remove from refusals in the block the budget figures that the policy in force hides."""
     try:
         yield
     except BudgetExceeded as refusal:
@@ -165,7 +166,7 @@ def redact_refusals(workspace: Workspace) -> Iterator[None]:
 
 
 class BudgetRefused(Refused):
-    """Over budget; the policy withholds the figures (`refusals: quiet`)."""
+    """The request exceeds the budget; the policy withholds the figures (`refusals: quiet`)."""
 
     def __init__(self, dataset: str) -> None:
         super().__init__(
@@ -187,12 +188,12 @@ class BalancesWithheld(Refused):
 
 
 class PolicyDiffers(Refused):
-    """The policy of this home is not the one in force."""
+    """The policy of this home differs from the one in force."""
 
     def __init__(self, path: str, in_force: str | None) -> None:
         state = "another policy is" if in_force else "no policy is"
         super().__init__(
             f"Requests under {path} are refused: {state} in force, and only an admin can adopt a policy.",
-            "See what differs with `almoner policy check FILE`; `almoner policy show` prints the one in force.",
+            "See the differences with `almoner policy check FILE`; `almoner policy show` prints the policy in force.",
             {"policy": path, "in_force": in_force},
         )

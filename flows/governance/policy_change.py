@@ -16,7 +16,7 @@ from models_db.values.requests import model_to_json
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """One field of two policies; None where a policy does not have it."""
+    """One field of two policies; None for a policy that lacks it."""
 
     field: str
     before: str | None
@@ -25,12 +25,12 @@ class FieldDifference:
 
 @dataclass(frozen=True)
 class PolicyChange:
-    """A policy that is valid, beside the one in force.
+    """A valid policy beside the one in force.
 
     Attributes:
-        policy: the new one.
-        before: the one in force; None in a ledger that has none yet.
-        unknown_datasets: names with rules of their own that no dataset has.
+        policy: the new policy.
+        before: the policy in force; None in a ledger without one.
+        unknown_datasets: names in the policy's rules for single datasets that no dataset has.
     """
 
     policy: Policy
@@ -39,17 +39,17 @@ class PolicyChange:
 
     @property
     def digest(self) -> str:
-        """Names the new policy."""
+        """Return the digest of the new policy."""
         return digest(model_to_json(self.policy))
 
     @property
     def digest_before(self) -> str | None:
-        """Names the policy in force."""
+        """Return the digest of the policy in force; None if there is none."""
         return None if self.before is None else digest(model_to_json(self.before))
 
     @property
     def differences(self) -> list[FieldDifference]:
-        """Return the changes of the new policy, field by field; all fields, where none is in force."""
+        """Return the changes of the new policy, field by field; all fields if no policy is in force."""
         before, after = (dict(_flatten_leaves(_with_defaults(each))) for each in (self.before, self.policy))
         return [
             FieldDifference(field, before.get(field), after.get(field))
@@ -58,7 +58,7 @@ class PolicyChange:
         ]
 
     def to_json(self) -> dict[str, Json]:
-        """The change as programs read it."""
+        """Return the change as JSON for programs."""
         return {
             "digest": self.digest,
             "in_force": self.digest_before,
@@ -68,10 +68,10 @@ class PolicyChange:
 
 
 def policy_in_force(workspace: Workspace) -> Policy | None:
-    """The policy that was adopted last.
+    """Return the last adopted policy.
 
     Raises:
-        PolicyAltered: the ledger's text is not the one that was adopted.
+        PolicyAltered: the ledger's text differs from the adopted one.
     """
     with workspace.database.read() as session:
         version = policies.policy_in_force(session)
@@ -82,7 +82,8 @@ def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:
     """Read a policy and compare it with the one in force.
 
     Raises:
-        FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is none, or demands what cannot be.
+        FileUnreadable, FileInvalid: the file holds no valid policy.
+        NotMeasurable, InvalidTarget: no release can satisfy its demands.
     """
     policy = read_policy(path, str(path))
     require_satisfiable(policy)
@@ -95,12 +96,13 @@ def compare_policy(workspace: Workspace, path: Path) -> PolicyChange:
 def adopt_policy_file(workspace: Workspace, path: Path) -> PolicyChange:
     """Put the policy in a file in force, and make it this home's `policy.yaml`.
 
-    The file is replaced before the ledger's transaction ends: killed in between, this home asks under a policy that its
-    owner, an admin, adopts with the next request, and never falls back to the old one.
+    The file is replaced before the ledger's transaction ends. If the process dies in between, the next request of the
+    owner, an admin, adopts the file's policy; the home never falls back to the old one.
 
     Raises:
-        RoleRequired: only an admin adopts.
-        FileUnreadable, FileInvalid, NotMeasurable, InvalidTarget: it is no policy, or demands what cannot be.
+        RoleRequired: only an admin adopts a policy.
+        FileUnreadable, FileInvalid: the file holds no valid policy.
+        NotMeasurable, InvalidTarget: no release can satisfy its demands.
     """
     change, text = compare_policy(workspace, path), path.read_bytes()
     with workspace.database.write() as session:
@@ -117,7 +119,7 @@ def adopt_first_policy(workspace: Workspace) -> None:
 
 
 def _replace_file(path: Path, text: bytes) -> None:
-    """Another content, whole or not at all."""
+    """Replace the content of a file atomically."""
     if path.exists() and path.read_bytes() == text:
         return
     new = path.with_suffix(".new")
@@ -129,14 +131,14 @@ def _replace_file(path: Path, text: bytes) -> None:
 
 
 def _with_defaults(policy: Policy | None) -> Json:
-    """A policy with its defaults, as people compare them."""
+    """Return a policy as JSON with its defaults, for comparison."""
     if policy is None:
         return {}
     return {name: model_to_json(getattr(policy, name)) for name in Policy.model_fields}
 
 
 def _flatten_leaves(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every leaf with its dotted name; what is None or empty is not there."""
+    """Yield every leaf with its dotted name, without None and empty values."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _flatten_leaves(item, f"{path}.{name}" if path else name)

@@ -21,10 +21,10 @@ LAST_YEAR = 9000
 
 
 def find_member(database: Database, public_key: str) -> Actor | None:
-    """Whom the ledger knows by a key; None if nobody.
+    """Return the principal with a public key; None if there is none.
 
     Raises:
-        LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+        LoginMismatch: on PostgreSQL, this session's login belongs to another principal.
     """
     with database.read() as session:
         try:
@@ -54,7 +54,7 @@ def list_people(session: Session) -> list[dict[str, Json]]:
 
 
 def list_delegations(session: Session) -> list[dict[str, Json]]:
-    """Every delegation that has not ended, and whether the steward who gave it has signed it."""
+    """Return every delegation that has not ended, and whether the delegating steward signed it."""
     return [
         {
             "number": delegation.id,
@@ -81,8 +81,9 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
     """Sign and record a delegation of this home's owner; return its number.
 
     Raises:
-        PrincipalNotFound, DatasetUnknown, SelfDelegation: not those names.
-        RoleDenied: the owner is no steward in their own right.
+        PrincipalNotFound, DatasetUnknown: there is no such principal or dataset.
+        SelfDelegation: the owner cannot delegate to themselves.
+        RoleDenied: the owner does not hold the role of steward themselves.
     """
     signature = workspace.key.sign(mandate.statement(workspace.actor.name))
     with workspace.database.write() as session:
@@ -91,7 +92,7 @@ def delegate(workspace: Workspace, mandate: Mandate) -> int:
 
 
 def is_signed(session: Session, delegation: Delegation) -> bool:
-    """Whether the steward whose vote is delegated signed the delegation."""
+    """Return whether the delegating steward signed the delegation."""
     giver, taker = session.get_one(Principal, delegation.from_id), session.get_one(Principal, delegation.to_id)
     dataset = session.get_one(Dataset, delegation.dataset_id).name
     mandate = Mandate(dataset, taker.name, delegation.valid_from, delegation.valid_to, delegation.reason)
@@ -102,7 +103,7 @@ def require_mandates(session: Session, request_id: int) -> None:
     """Check that every decision on behalf of another steward has that steward's signed delegation.
 
     Raises:
-        DelegationForged: a delegation is a row without one.
+        DelegationForged: a delegation lacks the signature.
     """
     dataset_id = requests.find_request(session, request_id).dataset_id
     for approval, approver in gates.decisions_for_bundle(session, request_id):
@@ -118,15 +119,15 @@ def _is_mandated(session: Session, approval: Approval, dataset_id: int) -> bool:
         Delegation.valid_from <= approval.at,
         Delegation.valid_to > approval.at,
     )
-    return any(is_signed(session, given) for given in session.scalars(query))
+    return any(is_signed(session, delegation) for delegation in session.scalars(query))
 
 
 def parse_period(since: str | None, until: str | None) -> tuple[str, str | None]:
-    """The first moment of a day and the first after another, in UTC; from now, and for good, where none is named.
+    """Return the start of the first day and the end of the last, in UTC; by default from now on and without end.
 
     Raises:
-        InvalidDate: it is not written as a day.
-        InvalidPeriod: it ends before it begins, or has ended.
+        InvalidDate: a text is not a date.
+        InvalidPeriod: the period ends before it begins, or has ended.
     """
     now = utc_now()
     start = now if since is None else utc_now(datetime.combine(_parse_day(since), time(), UTC))
@@ -166,7 +167,7 @@ class InvalidPeriod(UsageError):
 
 
 class DelegationForged(Refused):
-    """A decision on behalf of somebody who signed no delegation."""
+    """A decision was made on behalf of somebody who signed no delegation."""
 
     def __init__(self, request_id: int, taker: str, giver: str) -> None:
         super().__init__(

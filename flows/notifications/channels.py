@@ -20,7 +20,7 @@ from tasks.common.network import Variable, is_loopback
 CHANNELS_PAGE = "docs/schedules.md"
 CHANNELS_FILE = "notify.yaml"
 FILE_HEADER = """\
-# Where notices go (docs/schedules.md). No secret belongs here: each is read from the environment variable named for it.
+# Channels of notices (docs/schedules.md). Put no secret here: name the environment variable that holds it.
 """
 
 
@@ -50,14 +50,14 @@ Mailbox = Annotated[str, Field(max_length=254), AfterValidator(_require_mailbox)
 
 
 class LogChannel(RequestModel):
-    """A line of JSON for each notice, at the end of a file."""
+    """A channel that appends each notice to a file as a line of JSON."""
 
     kind: Literal["log"] = "log"
     file: TextLine
 
 
 class Webhook(RequestModel):
-    """A POST of JSON for each notice; with a secret, its body is signed."""
+    """A channel that sends each notice as JSON in a POST request; with a secret, the body is signed."""
 
     kind: Literal["webhook"] = "webhook"
     url: Annotated[str, Field(max_length=2000), AfterValidator(_require_web_address)]
@@ -66,7 +66,7 @@ class Webhook(RequestModel):
 
 
 class Email(RequestModel):
-    """A mail for each notice."""
+    """A channel that sends each notice as a mail."""
 
     kind: Literal["email"] = "email"
     to: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=50)]
@@ -84,15 +84,15 @@ _CHANNEL: TypeAdapter[Channel] = TypeAdapter(Annotated[Channel, Field(discrimina
 _NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")])
 
 
-def parse_channel(name: str, said: Mapping[str, object]) -> Channel:
-    """One channel as it is written.
+def parse_channel(name: str, fields: Mapping[str, object]) -> Channel:
+    """Parse one channel of the file.
 
     Raises:
-        FileInvalid: it is none; what was written is not repeated.
+        FileInvalid: the entry is not a channel; the message does not repeat it.
     """
     try:
         _NAME.validate_python(name)
-        channel = _CHANNEL.validate_python(dict(said))
+        channel = _CHANNEL.validate_python(dict(fields))
     except ValidationError as invalid:
         problems = [f"{e['loc'][-1] if e['loc'] else 'name'}: {describe_problem(e['msg'])}" for e in invalid.errors()]
         raise FileInvalid(f"The channel {name!r}", problems, CHANNELS_PAGE) from None
@@ -104,10 +104,10 @@ def parse_channel(name: str, said: Mapping[str, object]) -> Channel:
 
 
 def channels_of(home: ProjectHome) -> dict[str, Channel]:
-    """Every channel of a home, by name.
+    """Return every channel of a home, by name.
 
     Raises:
-        FileUnreadable, FileInvalid: the file is none.
+        FileUnreadable, FileInvalid: the file cannot be read, or holds no valid channels.
     """
     return {
         name: parse_channel(name, settings)
@@ -132,7 +132,7 @@ def read_secret(variable: str) -> str:
     """Return the value of an environment variable that holds a secret.
 
     Raises:
-        SecretMissing: nothing.
+        SecretMissing: the variable is not set.
     """
     if not (secret := os.environ.get(variable, "")):
         raise SecretMissing(variable)
@@ -140,7 +140,7 @@ def read_secret(variable: str) -> str:
 
 
 class SecretMissing(EnvironmentProblem):
-    """A variable that a channel names is not set."""
+    """An environment variable that a channel names is not set."""
 
     def __init__(self, variable: str) -> None:
         super().__init__(
@@ -151,22 +151,22 @@ class SecretMissing(EnvironmentProblem):
 
 
 class ChannelExists(UsageError):
-    """A name that is taken."""
+    """The name of the channel is taken."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is a channel {name!r} already.", "Choose another name.", {"channel": name})
 
 
 class ChannelUnknown(UsageError):
-    """No channel of that name."""
+    """There is no channel of that name."""
 
-    def __init__(self, name: str, known: list[str]) -> None:
-        advice = f"Known: {', '.join(known)}." if known else "Add one with `almoner notify add`."
+    def __init__(self, name: str, names: list[str]) -> None:
+        advice = f"Known: {', '.join(names)}." if names else "Add one with `almoner notify add`."
         super().__init__(f"There is no channel {name!r}.", advice, {"channel": name})
 
 
 class ChannelsUnwritable(EnvironmentProblem):
-    """A file of channels, or of what was sent, cannot be written."""
+    """The file of channels, or of their positions, cannot be written."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be written: {reason}.", "Check its permissions.", {"path": path})

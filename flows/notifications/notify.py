@@ -46,7 +46,7 @@ from tasks.common.files import write_over
 
 PROGRESS_FILE = "notices.json"
 LINKS_PER_ROUND = 500
-"""How far a channel gets in one look."""
+"""Largest number of links that a channel processes in one poll."""
 FIRST_RETRY_DELAY = timedelta(seconds=30)
 LONGEST_RETRY_DELAY = timedelta(hours=1)
 
@@ -69,13 +69,13 @@ NOTICE_FIELDS = {
     "slot.ended": ("schedule", "slot", "reason"),
     "run.failed": ("attempt", "reason"),
 }
-"""What a notice takes of a link's body: numbers, and names of errors. What people wrote stays in the ledger."""
+"""Fields of a link's body that a notice copies: numbers and names of errors. Text by people stays in the ledger."""
 
 
 MOST_PROGRESS_BYTES = 1_000_000
-"""Bytes of the file that says how far each channel has got."""
+"""Largest size in bytes of the file with the position of each channel."""
 _NAME = re.compile(r"[A-Za-z0-9_.:+ -]{1,100}")
-"""What almoner writes where a notice takes a text of a link: names of errors and kinds, and times."""
+"""Form of the texts that a notice copies from a link: names of errors and kinds, and times."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class DeliveryResult:
 
 
 def deliver_notices(home: ProjectHome, now: datetime | None = None) -> list[DeliveryResult]:
-    """Send every channel what it has not had yet; one at a time in a home, so nothing if another process does it.
+    """Send every channel its new notices; do nothing if another process of this home is sending.
 
     Raises:
         FileInvalid, FileUnreadable: the channels cannot be read.
-        ChannelsUnwritable: it cannot be written down how far they got.
-        LedgerUnreachable: nor can the chain be read.
+        ChannelsUnwritable: the positions of the channels cannot be stored.
+        LedgerUnreachable: the chain cannot be read.
     """
     channels = channels_of(home)
     if not channels:
@@ -142,7 +142,7 @@ def _retry_later(place: ChannelProgress, now: datetime) -> ChannelProgress:
 
 
 def notices_since(database: Database, first: int) -> list[tuple[int, dict[str, Json] | None]]:
-    """Yield the links from `first` on with their notices; None for links without one."""
+    """Return the links from `first` on with their notices; None for links without one."""
     with database.read() as session:
         columns = [getattr(AuditLink, name) for name in LoggedLink._fields]
         query = select(*columns).where(AuditLink.seq >= first).order_by(AuditLink.seq).limit(LINKS_PER_ROUND)
@@ -184,14 +184,14 @@ def _notice_price(session: Session, link: LoggedLink, body: Mapping[str, Any]) -
     if proposal is not None and proposal.rho is not None:
         return {"rho": Amount(proposal.rho, proposal.delta_fail or 0).rho_text}
     try:
-        asked = request_body(request) if request is not None else {}
-        return {"rho": cost_of(asked).rho_text} if "plan" in asked else {}
+        request_fields = request_body(request) if request is not None else {}
+        return {"rho": cost_of(request_fields).rho_text} if "plan" in request_fields else {}
     except LedgerAltered:  # who is told of a request sees it at the gate; `doctor` names the row
         return {}
 
 
 def _is_brief_field(value: object) -> bool:
-    """Whether a field of a link has the form that almoner writes: a whole number or a short name."""
+    """Return whether a field of a link has the form that almoner writes: a whole number or a short name."""
     return isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
@@ -202,8 +202,8 @@ def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
     """Store a channel; its notices begin with the next event.
 
     Raises:
-        ChannelExists: there is one of that name.
-        FileInvalid, FileUnreadable, ChannelsUnwritable.
+        ChannelExists: there is a channel of that name.
+        FileInvalid, FileUnreadable, ChannelsUnwritable: the files of channels cannot be read or written.
     """
     channels = channels_of(home.require())
     if name in channels:
@@ -213,11 +213,11 @@ def add_channel(home: ProjectHome, name: str, channel: Channel) -> None:
 
 
 def remove_channel(home: ProjectHome, name: str) -> None:
-    """Forget a channel and how far it got.
+    """Remove a channel and its position.
 
     Raises:
-        ChannelUnknown: there is none of that name.
-        FileInvalid, FileUnreadable, ChannelsUnwritable.
+        ChannelUnknown: there is no channel of that name.
+        FileInvalid, FileUnreadable, ChannelsUnwritable: the files of channels cannot be read or written.
     """
     find_channel(home, name)
     write_channels(home, {each: channel for each, channel in channels_of(home).items() if each != name})
@@ -225,10 +225,10 @@ def remove_channel(home: ProjectHome, name: str) -> None:
 
 
 def find_channel(home: ProjectHome, name: str) -> Channel:
-    """The channel of that name.
+    """Return the channel of that name.
 
     Raises:
-        ChannelUnknown: there is none.
+        ChannelUnknown: there is no such channel.
     """
     channels = channels_of(home.require())
     if name not in channels:
@@ -237,10 +237,12 @@ def find_channel(home: ProjectHome, name: str) -> Channel:
 
 
 def send_test_notice(home: ProjectHome, name: str) -> None:
-    """Send a notice that says it is only a try.
+    """Send a notice that is marked as a test.
 
     Raises:
-        ChannelUnknown, NotDelivered, SecretMissing.
+        ChannelUnknown: there is no such channel.
+        NotDelivered: the notice has not arrived, or its arrival is unknown.
+        SecretMissing: a variable with a secret is not set.
     """
     send_notice(
         find_channel(home, name), {"notice": 0, "ledger": "", "at": utc_now(), "event": "a try", "dataset": None}
@@ -260,7 +262,7 @@ def _newest_link(database: Database) -> int:
 def _read_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
     try:
         progress = parse_json(home.path_inside(PROGRESS_FILE).read_bytes(), most_bytes=MOST_PROGRESS_BYTES)
-        return {str(name): ChannelProgress(**said) for name, said in progress.items()}
+        return {str(name): ChannelProgress(**fields) for name, fields in progress.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError):
@@ -270,18 +272,20 @@ def _read_progress(home: ProjectHome) -> dict[str, ChannelProgress]:
 
 
 def _write_progress(home: ProjectHome, name: str, place: ChannelProgress | None) -> None:
-    known = {each: asdict(found) for each, found in _read_progress(home).items() if each != name}
+    positions = {each: asdict(position) for each, position in _read_progress(home).items() if each != name}
     if place is not None:
-        known[name] = asdict(place)
+        positions[name] = asdict(place)
     try:
-        write_over(home.path_inside(PROGRESS_FILE), json.dumps(known, sort_keys=True).encode(), 0o600, durable=False)
+        write_over(
+            home.path_inside(PROGRESS_FILE), json.dumps(positions, sort_keys=True).encode(), 0o600, durable=False
+        )
     except OSError as problem:
         raise ChannelsUnwritable(PROGRESS_FILE, problem.strerror or type(problem).__name__) from None
 
 
 @contextmanager
 def _exclusive_sender(home: ProjectHome) -> Iterator[bool]:
-    """Whether no other process of this home sends at this moment."""
+    """Take the sender's lock of this home; yield whether no other process holds it."""
     descriptor = os.open(home.path_inside(f"{PROGRESS_FILE}.lock"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         yield _try_lock(descriptor)

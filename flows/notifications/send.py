@@ -22,10 +22,10 @@ NUMBER_HEADER = "X-Almoner-Notice"
 
 
 def send_notice(channel: Channel, notice: Mapping[str, Json]) -> None:
-    """Send a notice; it has arrived when this returns.
+    """Send a notice; it has arrived when the function returns.
 
     Raises:
-        NotDelivered: it has not, or nobody knows.
+        NotDelivered: the notice has not arrived, or its arrival is unknown.
         SecretMissing: a variable with a secret is not set.
     """
     match channel:
@@ -38,7 +38,7 @@ def send_notice(channel: Channel, notice: Mapping[str, Json]) -> None:
 
 
 def subject_of(notice: Mapping[str, Json]) -> str:
-    """A notice in one line."""
+    """Return a notice in one line."""
     place = f" of {notice['dataset']}" if notice.get("dataset") else ""
     about = ", ".join(
         f"{name} {notice[name]}" for name in ("request", "proposal", "schedule", "gate") if name in notice
@@ -58,7 +58,7 @@ def _write_line(channel: LogChannel, notice: Mapping[str, Json]) -> None:
 
 
 def _ends_mid_line(channel: LogChannel) -> bool:
-    """Whether a full disk took only a part of the last line: nothing may be appended to that."""
+    """Return whether the file ends in a partial line, as a full disk leaves it: nothing may be appended to that."""
     with suppress(OSError, FileUnfit), open_regular_file(Path(channel.file)) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
@@ -118,11 +118,11 @@ def _mail_connection(channel: Email) -> "SMTP":
 
 
 class NotDelivered(EnvironmentProblem):
-    """A notice that a channel did not take."""
+    """The channel did not accept a notice."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(
-            f"The {kind} channel did not take a notice: {reason}.",
-            "It is tried again later. Try the channel: `almoner notify test NAME`.",
+            f"The {kind} channel did not accept a notice: {reason}.",
+            "almoner sends it again later. Test the channel: `almoner notify test NAME`.",
             {"kind": kind, "reason": reason},
         )

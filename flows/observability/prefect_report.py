@@ -10,16 +10,22 @@ Prefect itself is not imported: its REST API (version 3) takes eight requests.
 """
 
 import base64
+import math
 import os
+import re
 import ssl
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from tasks.common.files import write_over
 from tasks.common.progress import tell
 from tasks.inference.backends.silence_http_log import silence_log
 from tasks.prefect_task import is_in_flow_run
@@ -34,8 +40,16 @@ PASSWORD_VARIABLE: Final = "PREFECT_API_AUTH_STRING"  # noqa: S105  # the name o
 SECONDS_TO_ANSWER: Final = 5.0
 SECONDS_AT_THE_END: Final = 10.0
 """The longest that a flow waits for its last states to be taken."""
+BUSY: Final = (429, 503)
+"""Statuses of a server that has taken nothing yet and asks to be told again: Prefect's, while its SQLite is locked."""
+SECONDS_BETWEEN_TRIES: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 CANCELLED: Final = ("RunInterrupted", "KeyboardInterrupt")
 TAG: Final = "almoner"
+INSTALMENT_GROUPS: Final = 10
+"""Most task runs for the instalments of one request."""
+RUNNING_FILE: Final = "flow-runs"
+RUN_ID: Final = re.compile(r"[0-9a-f-]{36}")
+MOST_EARLIER_RUNS: Final = 20
 WHERE_TO_LOOK: Final = """| of request {number} | command |
 | --- | --- |
 | price, state and decisions | `almoner release show {number}` |
@@ -94,13 +108,18 @@ class FlowReport:
     Attributes:
         steps: seconds after the beginning at which the states of stages are sent, beside the end; without any, the
             server hears of the run when it has ended, and learns no duration.
+        around: id of the flow run to which the stages belong; None: the report creates one, and says how it ended.
         failed: whether the server does not answer, or refuses what it is told.
     """
 
     api: PrefectApi
     flow: str
     steps: Sequence[float] = ()
+    around: str | None = None
     failed: bool = False
+    _run: str | None = None
+    _kept_in: Path | None = None
+    _group: str | None = None
     _events: "list[Callable[[_Server, str], None]]" = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -112,19 +131,63 @@ class FlowReport:
 
     def name_request(self, number: int) -> None:
         """Say which request the flow is about."""
-        self._add(lambda server, run: server.name_run(run, self.flow, number))
+        if self.around is None:
+            self._add(lambda server, run: server.name_run(run, self.flow, number))
 
     def begin_stage(self, name: str) -> None:
         """Say that a stage begins."""
         self._add(lambda server, run: server.begin_stage(run, name))
 
     def end_stage(self, name: str, outcome: str) -> None:
-        """Say how a stage ended: `done`, or the name of an error."""
+        """Say how a stage ended, and the group of instalments in it: `done`, or the name of an error."""
+        self._end_group(outcome)
         self._add(lambda server, run: server.end_stage(name, outcome))
+
+    def begin_instalment(self, number: int, total: int) -> None:
+        """Say that one of the plan's instalments is paid; a group of them is one task run.
+
+        Args:
+            number: from 1 to `total`, public numbers both.
+        """
+        size = math.ceil(total / INSTALMENT_GROUPS)
+        first = (number - 1) // size * size + 1
+        last = min(first + size - 1, total)
+        group = f"instalments {first} to {last} of {total}" if last > first else f"instalment {first} of {total}"
+        if group != self._group:
+            self._end_group("done")
+            self._group = group
+            self.begin_stage(group)
+
+    def _end_group(self, outcome: str) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            self._add(lambda server, run: server.end_stage(group, outcome))
+
+    def keep_run(self, folder: Path) -> None:
+        """Keep the flow run's id in `folder` until it ends. Runs whose ids are there already died: they are closed.
+
+        Only the process that holds the request's lease may call this.
+        """
+        if self.around is not None:
+            return
+        with self._lock:
+            self._kept_in = folder / RUNNING_FILE
+            earlier = [each for each in _read_ids(self._kept_in) if each != self._run]
+            self._keep_id()
+        self._add(lambda server, run: server.crash_runs(earlier))
+
+    def _keep_id(self) -> None:
+        if self._run is not None and self._kept_in is not None:
+            ids = [*_read_ids(self._kept_in), self._run]
+            with suppress(OSError):  # the page of a run that dies stays open; nothing else
+                self._kept_in.parent.mkdir(mode=0o700, exist_ok=True)
+                lines = "".join(f"{each}\n" for each in dict.fromkeys(ids))
+                write_over(self._kept_in, lines.encode("ascii"), 0o600, durable=False)
 
     def end(self, outcome: str) -> None:
         """Send what is left, and how the flow ended. Waits for the server, but not for long."""
         self._outcome = outcome
+        self._end_group(outcome)
         self._ended.set()
         self._thread.join(SECONDS_AT_THE_END)
         if self.failed or self._thread.is_alive():
@@ -156,7 +219,10 @@ class FlowReport:
     def _report(self, server: "_Server") -> None:
         if not self.steps:
             self._ended.wait()
-        run, passed = server.create_run(self.flow), 0.0
+        run, passed = self.around or server.create_run(self.flow), 0.0
+        with self._lock:
+            self._run = run
+            self._keep_id()
         for step in self.steps:
             if self._ended.wait(step - passed):
                 break
@@ -164,13 +230,25 @@ class FlowReport:
             self._send_events(server, run)
         self._ended.wait()
         self._send_events(server, run)
-        server.end_run(run, self._outcome)
+        if self.around is None:
+            server.end_run(run, self._outcome)
+            if self._kept_in is not None:
+                self._kept_in.unlink(missing_ok=True)
 
     def _send_events(self, server: "_Server", run: str) -> None:
         with self._lock:
             events, self._events = self._events, []
         for event in events:
             event(server, run)
+
+
+def _read_ids(path: Path) -> list[str]:
+    """Return the ids of flow runs in a file, which only names what a page shows; none where it is damaged."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [line for line in lines if RUN_ID.fullmatch(line)][-MOST_EARLIER_RUNS:]
 
 
 @dataclass
@@ -191,7 +269,7 @@ class _Server:
     def name_run(self, run: str, flow: str, request: int) -> None:
         """Name a flow run after its request, and attach the page that says where to look further."""
         names = {"name": f"{flow}-request-{request}", "tags": [TAG, f"request:{request}"]}
-        self.client.patch(f"/flow_runs/{run}", json=names).raise_for_status()
+        self._request("PATCH", f"/flow_runs/{run}", names)
         page = {"key": f"request-{request}", "type": "markdown", "data": WHERE_TO_LOOK.format(number=request)}
         self._post("/artifacts/", {**page, "flow_run_id": run})
 
@@ -210,14 +288,29 @@ class _Server:
         """Say how the flow ended."""
         self._set_state("flow_runs", run, _final_state(outcome))
 
+    def crash_runs(self, runs: Sequence[str]) -> None:
+        """Say that other runs of this request died; a run that the server no longer has is left alone."""
+        for run in runs:
+            answer = self.client.get(f"/flow_runs/{run}")
+            if answer.is_success and answer.json()["state_type"] == "RUNNING":
+                self._set_state("flow_runs", run, {"type": "CRASHED", "message": "the process died"})
+
     def _set_state(self, kind: str, run: str, state: Mapping[str, str]) -> None:
         """Set the state of a flow run or task run; it is a fact, so no rule of the server may refuse it."""
         self._post(f"/{kind}/{run}/set_state", {"state": state, "force": True})
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        answer = self.client.post(path, json=body)
-        answer.raise_for_status()
-        return answer.json()
+        return self._request("POST", path, body).json()
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any]) -> "httpx.Response":
+        """Send a request, again for as long as the server is busy; a lost one would leave a run open on the page."""
+        answer = self.client.request(method, path, json=body)
+        for seconds in SECONDS_BETWEEN_TRIES:
+            if answer.status_code not in BUSY:
+                break
+            time.sleep(seconds)
+            answer = self.client.request(method, path, json=body)
+        return answer.raise_for_status()
 
 
 def _final_state(outcome: str) -> dict[str, str]:
@@ -227,8 +320,24 @@ def _final_state(outcome: str) -> dict[str, str]:
     return {"type": "CANCELLED" if outcome in CANCELLED else "FAILED", "message": outcome}
 
 
+_FLOW_RUN_AROUND: ContextVar[str | None] = ContextVar("flow run around", default=None)
+
+
 def open_report(flow: str, steps: Sequence[float]) -> FlowReport | None:
     """Begin to report a flow's run; None without a Prefect API, or inside a Prefect flow run, which shows itself."""
     if is_in_flow_run() or (api := PrefectApi.configured()) is None:
         return None
-    return FlowReport(api, flow, steps)
+    return FlowReport(api, flow, steps, _FLOW_RUN_AROUND.get())
+
+
+def call_outside_engine(function: Callable[[], object], flow_run: str) -> None:
+    """Call a function as if no Prefect flow run were under way, and report its stages as parts of `flow_run`.
+
+    Prefect's engine would record when each stage began and ended to the microsecond; a report says it in steps.
+    """
+
+    def call() -> None:
+        _FLOW_RUN_AROUND.set(flow_run)
+        function()
+
+    Context().run(call)

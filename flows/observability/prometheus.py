@@ -27,6 +27,7 @@ from models_db.services.catalogue import datasets
 from models_db.services.queries import lists
 from models_db.tables import AuditLink, Transition
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT
+from models_db.values.request_state import WAITS_AT
 
 LOOPBACK: Final = "127.0.0.1"
 Labels = tuple[tuple[str, str], ...]
@@ -44,15 +45,16 @@ class MetricFamily:
 
 BUDGET_LABELS = ("dataset",)
 METRICS: Final = (
-    MetricFamily("almoner_rho_cap", "gauge", BUDGET_LABELS, "What a dataset may lose in its life, in zCDP."),
-    MetricFamily("almoner_rho_spent", "gauge", BUDGET_LABELS, "What its fullest block has spent."),
-    MetricFamily("almoner_rho_held", "gauge", BUDGET_LABELS, "What runs under way have reserved on its fullest block."),
-    MetricFamily("almoner_delta_spent", "gauge", BUDGET_LABELS, "What the fullest block has spent of its delta."),
-    MetricFamily("almoner_instalments_armed", "counter", BUDGET_LABELS, "Instalments that were paid."),
-    MetricFamily("almoner_attempts", "counter", ("outcome", "at_most_seconds"), "Ended attempts, by time in steps."),
-    MetricFamily("almoner_attempts_failed", "counter", ("refusal",), "Attempts without a release, by error."),
+    MetricFamily("almoner_rho_cap", "gauge", BUDGET_LABELS, "Lifetime cap of a dataset, in zCDP."),
+    MetricFamily("almoner_rho_spent", "gauge", BUDGET_LABELS, "Spent amount of its fullest block."),
+    MetricFamily("almoner_rho_held", "gauge", BUDGET_LABELS, "Amount that running releases hold on its fullest block."),
+    MetricFamily("almoner_delta_spent", "gauge", BUDGET_LABELS, "Spent failure delta of its fullest block."),
+    MetricFamily("almoner_instalments_armed", "counter", BUDGET_LABELS, "Paid instalments."),
+    MetricFamily("almoner_attempts", "counter", ("outcome", "at_most_seconds"), "Ended attempts by duration in steps."),
+    MetricFamily("almoner_attempts_failed", "counter", ("refusal",), "Attempts without an artifact, by error."),
     MetricFamily("almoner_requests", "gauge", ("state",), "Requests by state."),
-    MetricFamily("almoner_chain_links", "counter", (), "Links of the record."),
+    MetricFamily("almoner_gate_waiting_since_seconds", "gauge", ("gate",), "Unix time since which one has waited."),
+    MetricFamily("almoner_chain_links", "counter", (), "Links of the audit log."),
 )  # fmt: skip
 
 _RUN_KINDS = ("run.started", "run.produced", "run.failed")
@@ -68,7 +70,7 @@ class MetricSample:
 
 
 def read_samples(workspace: ReadOnlyWorkspace) -> list[MetricSample]:
-    """Every sample, in one snapshot of the ledger."""
+    """Read every sample from one snapshot of the ledger."""
     with workspace.database.read() as session:
         return [
             *_budget_samples(session),
@@ -80,16 +82,16 @@ def read_samples(workspace: ReadOnlyWorkspace) -> list[MetricSample]:
 
 
 def exposition_text(workspace: ReadOnlyWorkspace) -> bytes:
-    """The text that Prometheus reads."""
+    """Return the samples in Prometheus' text format."""
     return generate_latest(_new_registry(workspace))
 
 
 @contextmanager
 def serve_metrics(workspace: ReadOnlyWorkspace, port: int) -> Iterator[int]:
-    """Answer on this machine's own address, and read the ledger each time; yields the port.
+    """Serve the metrics on the loopback address, reading the ledger for each request; yield the port.
 
     Raises:
-        PortTaken: something else listens there.
+        PortTaken: the port is in use or not allowed.
     """
     try:
         server, thread = start_http_server(port, LOOPBACK, _new_registry(workspace))
@@ -110,13 +112,13 @@ def _new_registry(workspace: ReadOnlyWorkspace) -> CollectorRegistry:
 
 
 class _LedgerCollector(Collector):
-    """Reads the ledger whenever it is asked."""
+    """Collector that reads the ledger for each request."""
 
     def __init__(self, workspace: ReadOnlyWorkspace) -> None:
         self._record = workspace
 
     def collect(self) -> Iterator[Family]:
-        """One family for each metric."""
+        """Yield one family for each metric."""
         samples = read_samples(self._record)
         for metric in METRICS:
             family = (GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily)(
@@ -128,7 +130,7 @@ class _LedgerCollector(Collector):
             yield family
 
     def describe(self) -> Iterator[Family]:
-        """Nothing is known before the ledger is asked."""
+        """Yield nothing: the metrics are unknown before the ledger is read."""
         return iter(())
 
 
@@ -150,7 +152,7 @@ def _armed_samples(session: Session) -> Iterator[MetricSample]:
 
 
 def _attempt_samples(session: Session) -> Iterator[MetricSample]:
-    """Ends of attempts, from the record: when each began and ended, and the name of what ended it."""
+    """Yield the ends of attempts from the audit log, by duration and by the name of the error."""
     links = (
         select(AuditLink.kind, AuditLink.at, AuditLink.request_id, AuditLink.body)
         .where(AuditLink.kind.in_(_RUN_KINDS))
@@ -184,7 +186,7 @@ def _error_name(reason: str) -> str:
 
 
 def _attempt_seconds(begun: str, ended: str) -> float | None:
-    """Return the duration of an attempt; None where a time is malformed."""
+    """Return the duration of an attempt; None if a time is malformed."""
     try:
         return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
     except (ValueError, TypeError, OverflowError):
@@ -192,12 +194,24 @@ def _attempt_seconds(begun: str, ended: str) -> float | None:
 
 
 def _request_samples(session: Session) -> Iterator[MetricSample]:
+    """Yield the number of requests in each state, and for each gate the time since which one has waited there."""
     last = select(Transition.request_id, func.max(Transition.number).label("number")).group_by(Transition.request_id)
     newest = last.subquery()
     is_newest = (newest.c.request_id == Transition.request_id) & (newest.c.number == Transition.number)
-    counted = select(Transition.to_state, func.count()).join(newest, is_newest).group_by(Transition.to_state)
-    for state, number in session.execute(counted.order_by(Transition.to_state)):
+    by_state = select(Transition.to_state, func.count(), func.min(Transition.at)).join(newest, is_newest)
+    gates = {str(states[0]): str(gate) for gate, states in WAITS_AT.items()}
+    for state, number, since in session.execute(by_state.group_by(Transition.to_state).order_by(Transition.to_state)):
         yield MetricSample("almoner_requests", (("state", state),), number)
+        if state in gates and (seconds := _unix_seconds(since)) is not None:
+            yield MetricSample("almoner_gate_waiting_since_seconds", (("gate", gates[state]),), seconds)
+
+
+def _unix_seconds(written: str) -> float | None:
+    """Return a stored time in seconds since 1970; None where it is malformed."""
+    try:
+        return datetime.fromisoformat(written).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _link_samples(session: Session) -> Iterator[MetricSample]:
@@ -208,4 +222,4 @@ class PortTaken(EnvironmentProblem):
     """The metrics server cannot listen on the port."""
 
     def __init__(self, port: int, reason: str) -> None:
-        super().__init__(f"almoner cannot listen on port {port}: {reason}.", "Name another port.", {"port": port})
+        super().__init__(f"almoner cannot listen on port {port}: {reason}.", "Choose another port.", {"port": port})

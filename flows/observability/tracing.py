@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ Value = str | int
 
 COLLECTOR_VARIABLE: Final = "ALMONER_TRACES"
 DURATION_STEPS: Final = (60, 300, 900, 3600, 14400, 43200)
-"""Seconds; a stage is told to have taken at most one of these, or longer than the last."""
+"""Duration steps in seconds; a stage is exported as having taken at most one of these, or longer than the last."""
 LONGEST_STEP: Final = 86400
 SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
@@ -47,7 +48,7 @@ ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {
     "almoner.outcome": re.compile(r"done|[A-Z][A-Za-z]{0,59}"),
     "almoner.at_most_seconds": re.compile("|".join(map(str, (*DURATION_STEPS, LONGEST_STEP)))),
 }
-"""Everything a span may say, and in which form; what is not on the list or in the form is left out."""
+"""Allowed attributes of a span and their forms; an attribute outside the list or in another form is left out."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -79,13 +80,13 @@ _current_trace: ContextVar[FlowTrace | None] = ContextVar("_current_trace", defa
 
 
 def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Make one trace of each call of a function where a collector is named, and report it where a Prefect API is.
+    """Trace each call of a function if a collector is configured, and report it if a Prefect API is.
 
     Args:
-        live: whether a Prefect server may hear of the flow before it ends, so that it learns how long it took.
+        live: whether a Prefect server may receive the flow before its end, so that it learns the duration.
 
     Raises:
-        UnencryptedCollector, TelemetryMissing: before anything is done, they could not be sent.
+        UnencryptedCollector, TelemetryMissing: the traces could not be sent; raised before the flow begins.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -110,27 +111,48 @@ def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Re
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Trace the block as one stage of the flow under way."""
+    """Trace the block as one stage of the current flow."""
     trace = _current_trace.get()
     if trace is None:
         yield
         return
-    begun, outcome = time.monotonic(), "done"
-    if trace.report is not None:
-        trace.report.begin_stage(name)
+    begun = time.monotonic()
+
+    def end(outcome: str) -> None:
+        trace.stages[name] = (time.monotonic() - begun, outcome)
+
+    with _ending(end), part(name):
+        yield
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Report the block to a Prefect server as a task run of its own; it is no span of a trace."""
+    trace = _current_trace.get()
+    if trace is None or trace.report is None:
+        yield
+        return
+    report = trace.report
+    report.begin_stage(name)
+    with _ending(lambda outcome: report.end_stage(name, outcome)):
+        yield
+
+
+@contextmanager
+def _ending(end: Callable[[str], None]) -> Iterator[None]:
+    """Call `end` with how the block ended: `done`, or the name of an error."""
+    outcome = "done"
     try:
         yield
     except BaseException as problem:
         outcome = error_name(problem)
         raise
     finally:
-        trace.stages[name] = (time.monotonic() - begun, outcome)
-        if trace.report is not None:
-            trace.report.end_stage(name, outcome)
+        end(outcome)
 
 
 def set_request(number: int | None) -> None:
-    """Note which request the flow under way is about."""
+    """Set the request number of the current flow."""
     trace = _current_trace.get()
     if trace is not None and number not in (None, trace.request):
         trace.request = number
@@ -138,14 +160,28 @@ def set_request(number: int | None) -> None:
             trace.report.name_request(number)
 
 
-def count_instalment() -> None:
-    """The flow under way has spent one instalment."""
+def count_instalment(total: int, before: int = 0) -> None:
+    """Count one spent instalment of the current flow.
+
+    Args:
+        total: instalments of the whole plan.
+        before: those that earlier attempts have spent.
+    """
     if (trace := _current_trace.get()) is not None:
         trace.instalments += 1
+        if trace.report is not None:
+            trace.report.begin_instalment(min(before + trace.instalments, total), total)
+
+
+def keep_flow_run(folder: Path) -> None:
+    """Keep the id of the reported flow run in `folder`, and close the page of an earlier one that died."""
+    trace = _current_trace.get()
+    if trace is not None and trace.report is not None:
+        trace.report.keep_run(folder)
 
 
 def error_name(problem: BaseException) -> str:
-    """Return the exported name of an error: one of ours, or a type; never a message, which may quote private text."""
+    """Return the exported name of an error, ours or its type; never the message, which may quote private text."""
     return problem.name if isinstance(problem, AlmonerError) else type(problem).__name__
 
 
@@ -206,7 +242,7 @@ def _send_when_done(trace: FlowTrace, address: str) -> Iterator[None]:
 
 def send_trace(told_spans: list[Span], begun: float, address: str) -> None:
     """Send one trace over OTLP and HTTP; every span begins at the full hour in which the flow began."""
-    # these take a while to import
+    # slow imports
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -217,13 +253,13 @@ def send_trace(told_spans: list[Span], begun: float, address: str) -> None:
                 _opentelemetry_spans(told_spans, int(begun // SECONDS_PER_HOUR) * SECONDS_PER_HOUR * 10**9)
             )
         if sent is not SpanExportResult.SUCCESS:
-            tell("The trace could not be sent: the collector does not answer, or refuses it. Nothing else is changed.")
+            tell("The trace could not be sent: the collector does not answer, or refuses it. The flow is not affected.")
     finally:
         exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _opentelemetry_spans(told_spans: list[Span], start: int) -> "Sequence[ReadableSpan]":
-    """Finished spans of OpenTelemetry, the first around the others, by a provider that nobody else knows.
+    """Return finished spans of OpenTelemetry, the first around the others, from a private provider.
 
     Args:
         start: nanoseconds since 1970.
@@ -252,7 +288,7 @@ def _opentelemetry_spans(told_spans: list[Span], start: int) -> "Sequence[Readab
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """OpenTelemetry logs each try, with the address; whether it worked is said once, by us."""
+    """Silence OpenTelemetry, which logs each attempt with the address; almoner reports the result once."""
     logger = logging.getLogger("opentelemetry")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -263,10 +299,10 @@ def _silence_exporter() -> Iterator[None]:
 
 
 def require_sendable(address: str) -> None:
-    """Check that traces can be sent there, and that nobody on the way can read them.
+    """Check that traces can be sent to the address, and that nobody on the network path can read them.
 
     Raises:
-        UnencryptedCollector: neither TLS nor this machine.
+        UnencryptedCollector: the address is neither behind TLS nor on this machine.
         TelemetryMissing: the extra is not installed.
     """
     parts = urlsplit(address)

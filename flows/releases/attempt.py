@@ -33,6 +33,7 @@ from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
+from tasks.corpus.versions import version_folder
 from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
 from tasks.generation.decoding.release_steps import ReleaseSteps
 from tasks.planning.block_rotation import RotationUnfit
@@ -46,6 +47,7 @@ class RunningAttempt:
     """A running attempt. Its draws go into `journal`, after those of the attempts it continues (`resume_point`)."""
 
     workspace: Workspace
+    digest: str
     attempt: Attempt
     token: str
     quote: Quote
@@ -73,9 +75,10 @@ class RunningAttempt:
     def scheme_id(self) -> str:
         """Names the split into batches; they carry no account, so each attempt that begins anew has its own.
 
-        Who goes on keeps the split: what is paid for a batch is paid for the units in it.
+        Who goes on keeps the split: what is paid for a batch is paid for the units in it. It begins with the digest of
+        the request, which no two requests of a ledger share; a nonce is only what its requester wrote (decision 0101).
         """
-        return f"{self.body['nonce']}/{self.resume_point.first if self.resume_point else self.attempt.number}"
+        return f"{self.digest}/{self.resume_point.first if self.resume_point else self.attempt.number}"
 
     @property
     def resume_state(self) -> ResumeState:
@@ -131,7 +134,7 @@ class RunningAttempt:
                 armed = attempts.is_armed(session, self.attempt, sequence, instalment)
             if not armed:
                 raise
-        tracing.count_instalment()
+        tracing.count_instalment(self.quote.plan.instalments, sum(self.resume_point.paid) if self.resume_point else 0)
 
     @property
     def steps(self) -> ReleaseSteps:
@@ -182,7 +185,7 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
         workspace, request_id, token, priced.plan.blocks, resume_point.last if resume_point else None
     )
     journal.assign(checked.digest, attempt.number)
-    run = RunningAttempt(workspace, attempt, token, priced, checked.body, scheme, journal, resume_point)
+    run = RunningAttempt(workspace, checked.digest, attempt, token, priced, checked.body, scheme, journal, resume_point)
     if resume_point is None:
         with close_attempt_on_error(run):
             journal.discard()
@@ -192,7 +195,9 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
 def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     """What an approved request would run now.
 
-    Reads the ledger and changes nothing; it needs neither model nor corpus, so it can be asked before either is loaded.
+    Reads the ledger and changes nothing; it opens neither model nor corpus, so it can be asked before either is loaded.
+    A home without the data refuses here, because an attempt would use up a run, and a poller would give the slot up
+    that another runner's home can run.
 
     Raises:
         GateClosed, WrongState, StillRunning, EnvelopeClosed: it may not run now.
@@ -202,6 +207,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
         KeyMissing: this home has not the key of the partition.
+        VersionMissing: it has not the version of the data.
     """
     with workspace.database.read() as session:
         request = attempts.require_startable(session, request_id)
@@ -219,7 +225,23 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.budget.cap)
     priced = _reprice_request(workspace, request_id, facts, body)
+    require_data(workspace, request_id)
     return CheckedRequest(workspace, request_id, request.digest, priced, body, scheme)
+
+
+def require_data(workspace: Workspace, request_id: int) -> None:
+    """Check that this home holds the version of the data that a request reads; more texts of a release read none.
+
+    Raises:
+        VersionMissing: it does not.
+    """
+    with workspace.database.read() as session:
+        request = requests.find_request(session, request_id)
+        governed = session.get_one(Dataset, request.dataset_id).governed
+        uid = session.get_one(DatasetVersion, request.version_id).uid
+        extends = request_body(request)["parameters"].get("extends")
+    if not (governed and extends):
+        version_folder(workspace.home, uid)
 
 
 def request_reading(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
@@ -235,7 +257,7 @@ def request_reading(session: Session, dataset: Dataset, request_id: int, body: M
 
 
 def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) -> PartitionScheme:
-    """The partition of all units of a dataset, with the cohorts there are now.
+    """Return the partition of all units of a dataset, with the cohorts there are now.
 
     Raises:
         KeyMissing: this home has not its key.
@@ -322,7 +344,7 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
         raise PlanChanged(request_id, "envelope")
     priced = quote(request, facts, find_model(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
-    for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", *public):
+    for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", "prompt_sha256", *public):
         if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):
             raise PlanChanged(request_id, part)
     return priced

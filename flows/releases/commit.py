@@ -98,7 +98,7 @@ def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
 
 
 def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
-    """The lifetime claim as it is now, and every change that led to it, from rows that the record tells.
+    """Return the lifetime claim as it is now, and every change that led to it, from rows that the record tells.
 
     Raises:
         LedgerAltered: they were altered while it ran.
@@ -122,7 +122,7 @@ def _unprotected_figures(run: RunningAttempt) -> UnprotectedFigures | None:
 
 
 def _standing_authorisation(run: RunningAttempt) -> Standing | None:
-    """The standing authorisation under which the run takes place."""
+    """Return the standing authorisation under which the run takes place."""
     with run.workspace.database.read() as session:
         number = requests.find_request(session, run.request_id).standing_id
         if number is None:

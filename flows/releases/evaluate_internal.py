@@ -1,7 +1,9 @@
 """Internal metrics, once the publish decision is recorded (PRIVACY §7)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -9,6 +11,7 @@ from flows.observability import tracing
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
+from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import erasures, internal_views, requests
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts
@@ -16,13 +19,15 @@ from models_db.tables import Dataset, DatasetVersion
 from models_db.values.request_state import DECIDED
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
-from tasks.evaluate import SCORER, evaluate_texts
+from tasks.evaluate import SCORER, evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import ModelNotPulled
+from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.release.text_rows import read_labelled
 from tasks.values.metric_result import MetricResult
+from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def require_decided(session: Session, request_id: int) -> None:
 
 
 def load_scorer(device: str) -> LanguageModel | None:
-    """The public model that scores what an external one has written; None where it is not pulled.
+    """Return the public model that scores what an external one has written; None where it is not pulled.
 
     Raises:
         as `tasks.inference.loading.loading.load`, if it is pulled and cannot be used.
@@ -59,14 +64,26 @@ def load_scorer(device: str) -> LanguageModel | None:
         return None
 
 
+def _embedder_of(body: Mapping[str, Any]) -> str:
+    return str(body.get("evaluation_embedder", {}).get("name", EMBEDDER))
+
+
 @tracing.traced("evaluate", live=False)
-def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]:
+def evaluate_internally(
+    home: Path, request_id: int, embedder: str | None = None, *, workers: int = 1, backend: WorkerBackend = HERE
+) -> tuple[MetricResult, ...]:
     """Compare a decided release with its private corpus, and keep the result in the ledger as internal.
 
+    Args:
+        embedder: what makes points of texts; by default the embedder of the request's own metrics, or all-minilm-l6-v2.
+        workers, backend: who reads the corpus, for metrics that read all of it; the figures do not depend on it.
+
     Raises:
+        UnknownModel, WrongKind, ModelNotPulled: the embedder is not on this machine; nothing was looked at.
         WrongState: governed data, and nobody has decided yet.
         VersionErased: what it was made of was erased.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
+        RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.
     """
     tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
@@ -78,14 +95,25 @@ def evaluate_internally(home: Path, request_id: int) -> tuple[MetricResult, ...]
         erasures.require_not_erased(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = requests.model_of(request)
+        embedder = embedder or _embedder_of(request_body(request))
     folder = workspace.home.path_inside("quarantine", artifact.folder)
     texts = [StoredText(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
+    require_tools(internal, embedder)
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
     corpus = open_corpus(workspace.home, uid)
-    with tracing.stage("evaluate"):
-        results = evaluate_texts(internal, texts, scoring, corpus, by_another=by_another)
+    with tracing.stage("evaluate"), open_runner(backend, workers, workspace.home.scratch) as runner:
+        results = evaluate_texts(
+            internal,
+            texts,
+            scoring,
+            corpus,
+            by_another=by_another,
+            embedder_name=embedder,
+            workers=workers,
+            runner=runner,
+        )
     with tracing.stage("record"), workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.
         internal_views.record_view(session, workspace.actor, artifact, "computed")

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import cast
 
 from flows.observability import tracing
-from flows.releases.attempt import CheckedRequest, RunningAttempt, check, close_attempt_on_error, start_attempt
+from flows.releases.attempt import (
+    CheckedRequest,
+    PlanChanged,
+    RunningAttempt,
+    check,
+    close_attempt_on_error,
+    start_attempt,
+)
 from flows.releases.commit import commit_artifact
 from flows.releases.evaluate_internal import load_scorer
 from flows.releases.extend import load_values
@@ -36,9 +43,11 @@ from tasks.inference.catalogue.devices import choose_device
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.weight_segment import WeightSegment
+from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import schema_of
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labels_of, names_of
+from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
 from tasks.pricing.external_models import require_public_prompts
@@ -57,7 +66,7 @@ class RunOutcome:
     left: ResumePoint | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """The outcome as programs read it."""
+        """Return the outcome as programs read it."""
         return {
             "request": self.request_id,
             "state": "produced",
@@ -133,11 +142,13 @@ def produce_artifact(
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
     bench = prepare_bench(run, device, workers, runner)
     quote = run.quote
+    require_approved_prompt(run, bench)
     scoring = bench.engine.model if bench.outside is None else load_run_scorer(run, device)
     if run.resume_point:
         tell(str(run.resume_point))
     with tracing.stage("hold"):
         run.hold(kind, bench.rng.kind)
+    tracing.keep_flow_run(journal_folder(run.workspace.home, run.request_id))
     with tracing.stage("generate"):
         generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
@@ -151,9 +162,24 @@ def produce_artifact(
             schema,
             charged_metrics(run, bench),
             by_another=bench.outside is not None,
+            embedder_name=quote.request.evaluation_embedder,
+            stage=lambda metric: tracing.part(f"evaluate {metric.name}"),
         )
     with tracing.stage("commit"):
         return commit_artifact(run, generated, results), len(generated.texts)
+
+
+def require_approved_prompt(run: RunningAttempt, bench: RunContext) -> None:
+    """Check that the loaded tokenizer makes those prompts that the request was approved with; nothing is held yet.
+
+    Raises:
+        PlanChanged: it makes others.
+    """
+    if (approved := run.body.get("prompt_sha256")) is None:
+        return
+    shown = shown_names(run.quote.parameters)
+    if RenderedPrompt.of(bench.engine.model.tokenizer, run.quote.prompt, shown).sha256 != approved:
+        raise PlanChanged(run.request_id, "rendered prompt")
 
 
 def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
@@ -174,8 +200,10 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
     """
     outside = external_backend(run)
     loading = partial(load, run.quote.request.model, precision=precision_of(run.quote.parameters))
+    if runner and not runner.elsewhere and (segment := WeightSegment.create()):
+        loading = partial(loading, segment=segment)  # workers map the weights that this process loads
     engine = cast(Engine, NoEngine(run.quote.request.model)) if outside else Engine(loading(device))
-    require_tools(run.quote.metrics)
+    require_tools(run.quote.metrics, run.quote.request.evaluation_embedder)
     kept = load_values(run.workspace, run.body)
     return RunContext(
         engine=engine,

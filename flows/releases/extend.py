@@ -110,7 +110,7 @@ def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
 
 
 def extension_request(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
-    """The request for `samples` further texts of a release, as its author would write it.
+    """Return the request for `samples` further texts of a release, as its author would write it.
 
     Raises:
         RequestUnknown, NotExtendable: there is no such release, or none that can be extended.
@@ -125,7 +125,7 @@ def extension_request(workspace: Workspace, number: int, samples: int) -> dict[s
 
 
 def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
-    """The values that a canonical request is to be made of; None where it extends nothing.
+    """Return the values that a canonical request is to be made of; None where it extends nothing.
 
     Raises:
         RequestUnknown, NotExtendable, ValuesMissing: as `extension_request`.

@@ -25,14 +25,14 @@ def heartbeat(run: RunningAttempt, clock: Callable[[], float] = time.monotonic) 
     """
     last = clock()
 
-    def told(what: str, done: int, total: int) -> None:
+    def report_and_renew(what: str, done: int, total: int) -> None:
         nonlocal last
         report(what, done, total)
         if clock() - last >= HEARTBEAT_SECONDS:
             last = clock()
             _prolong_lease(run)
 
-    return told
+    return report_and_renew
 
 
 def _prolong_lease(run: RunningAttempt) -> None:

@@ -45,12 +45,12 @@ def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseReq
     whole = Reading(datasets.find_partition(session, dataset).blocks, read, several)
     if request.rotate_over is None:
         return whole
-    left = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
-    return replace(whole, turn=next_turn(request.rotate_over, [left[block] for block in whole.chosen]))
+    balances = lists.remaining_of_blocks(session, {dataset.account_id})[dataset.account_id]
+    return replace(whole, turn=next_turn(request.rotate_over, [balances[block] for block in whole.chosen]))
 
 
 def find_model(workspace: Workspace, name: str) -> ModelFacts:
-    """The model that a request names: one of this machine, or an endpoint of this home.
+    """Return the model that a request names: one of this machine, or an endpoint of this home.
 
     Raises:
         UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown.
@@ -66,7 +66,7 @@ def dataset_facts(
     scope: Account | None = None,
     reading: Reading | None = None,
 ) -> DatasetFacts:
-    """The public facts of a dataset and its budget, and of an envelope of it, as they are now.
+    """Return the public facts of a dataset and its budget, and of an envelope of it, as they are now.
 
     Args:
         reading: what a request reads; the budget is then that of those blocks. None: of the first cohort, all.

@@ -25,6 +25,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets, internal_views, requests
 from models_db.services.lifecycle import envelopes, proposals
 from models_db.tables import Request
+from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import ReleaseRequest, parse_model
@@ -33,6 +34,7 @@ from tasks.corpus.versions import VersionMissing
 from tasks.planning.extension import extended_of
 from tasks.planning.labels_and_groups import names_of
 from tasks.pricing.quote import Quote
+from tasks.release.promise_strength import release_weaknesses, require_accepted
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,38 @@ class PricedRequest:
     def price(self) -> dict[str, Json]:
         """The price as programs read it, and no more of the budget than its author may know."""
         viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
-        return self.quote.to_json(with_balance=self.with_balance) | viewing
+        warnings: dict[str, Json] = {"warnings": list(found)} if (found := _weaknesses(self.quote)) else {}
+        return self.quote.to_json(with_balance=self.with_balance) | viewing | warnings
+
+
+def _weaknesses(priced: Quote) -> tuple[str, ...]:
+    """Return the warnings on the claim of a request; none where nothing is charged."""
+    request = priced.request
+    if request.epsilon is None or request.delta is None or priced.plan.loss == Amount():
+        return ()
+    return release_weaknesses(str(request.epsilon), str(request.delta), priced.dataset.population)
 
 
 @private_flow("propose")
 @traced("propose")
 def propose_release(
-    home: Path, written: dict[str, object], dry_run: bool = False, standing: int | None = None
+    home: Path,
+    written: dict[str, object],
+    dry_run: bool = False,
+    standing: int | None = None,
+    accept_weak_promise: bool = True,
 ) -> PricedRequest:
     """Validate a request, price it and, unless it is a dry run, submit it.
 
     Args:
         standing: the standing authorisation it is made under; then no steward decides before it runs.
+        accept_weak_promise: whether a large epsilon or delta may be submitted; stewards see its weakness in any case.
 
     Raises:
         UsageError: the request is not valid.
         PolicyDiffers: the policy of this home is not in force.
         PolicyForbids: the policy does not allow the request.
+        WeakPromise: epsilon or delta is large, and that was not accepted.
         BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
         EnvelopeUnknown: it names an envelope that is not open.
         LabelsNotKept: it declares labels, and the dataset's version was ingested without.
@@ -88,12 +105,13 @@ def propose_release(
         return PricedRequest(priced, with_balance, viewing=viewing)
     with redact_refusals(workspace):
         priced.require_affordable()
+    require_accepted(_weaknesses(priced), accepted=accept_weak_promise)
     with stage("submit"):
         return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
 
 
 def price_for_home(workspace: Workspace, request: ReleaseRequest, standing: int | None = None) -> Quote:
-    """The price of a request that may be made from here, whether or not the budget affords it.
+    """Return the price of a request that may be made from here, whether or not the budget affords it.
 
     Raises:
         As `propose_release`, but for the budget's refusals.
@@ -129,7 +147,7 @@ def submit_request(workspace: Workspace, priced: Quote, standing: int | None = N
 
 
 def record_request(session: Session, workspace: Workspace, priced: Quote, standing: int | None = None) -> Request:
-    """The request as a row, in the caller's transaction; see `submit_request`."""
+    """Return the request as a row, in the caller's transaction; see `submit_request`."""
     body, scope = dict(priced.body), priced.request.scope
     dataset = datasets.find_dataset(session, priced.dataset.name)
     proposal = None if standing is None else proposals.find_authorisation(session, standing, body, workspace.actor)

@@ -56,7 +56,7 @@ def forfeit_attempt(workspace: Workspace, lease: Lease) -> bool:
 
 
 def is_dead(lease: Lease) -> bool:
-    """Whether the lease's process is gone: visible on this machine, inferred from expiry on another one.
+    """Return whether the lease's process is gone: visible on this machine, inferred from expiry on another one.
 
     A wrong answer is safe either way: a living run whose attempt was closed is fenced at its next step.
     """

@@ -29,26 +29,27 @@ from tasks.release.text_rows import read_labelled
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact, Version
 from tasks.reporting.embedding_map import LEAST, text_map
-from tasks.reporting.release_sections import Text, release_facts, texts_of
+from tasks.reporting.release_sections import Text, release_facts, text_pages, texts_of
 from tasks.reporting.sections import Map, Measured, Point, PolicyRequirement
 from tasks.values.release_kinds import ReleaseKind
 
 
 def report_facts(
-    workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, seen: bool = False
+    workspace: Workspace, request_id: int, version: Version, *, drawn: bool = True, viewer_recorded: bool = False
 ) -> tuple[AudienceFact, ...]:
-    """Collect all facts about what a request produced; `tasks.reporting` leaves out those that a version may not show.
+    """Collect all facts about a request's artifact; `tasks.reporting` leaves out those that a version may not show.
 
     Args:
-        drawn: with the map of texts, which takes an embedder.
-        seen: the owner of this home is on record already as somebody who has seen figures of this account; otherwise
-            that is recorded before the internal version is returned.
+        drawn: whether to include the map of texts, which needs an embedder.
+        viewer_recorded: whether the audit log already names the owner of this home as a viewer of this account's
+            figures; otherwise the view is recorded before the internal version is returned.
 
     Raises:
-        WrongState: nothing was produced, or the internal version of governed data before the publish decision.
-        ReleaseUndecided: the internal version, while a release of the account is running or waits at the publish gate.
-        BalancesWithheld: the policy withholds balances from the actor; the public version has none.
-        ArtifactChanged: the files are not those that were produced.
+        WrongState: there is no artifact, or the internal version of governed data precedes the publish decision.
+        ReleaseUndecided: the internal version was requested while a release of the account is running or waits at the
+            publish gate.
+        BalancesWithheld: the policy hides balances from the actor; the public version has none.
+        ArtifactChanged: the files differ from the produced ones.
     """
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.path_inside("quarantine", artifact.folder)
@@ -62,21 +63,21 @@ def report_facts(
     require_visible_balances(workspace, dataset)
     with workspace.database.read() as session:
         facts = tuple(_ledger_facts(workspace, session, artifact, draft, drawn=drawn))
-    if version == "internal" and not seen:
+    if version == "internal" and not viewer_recorded:
         _record_views(workspace, artifact, facts)
     return facts
 
 
 def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[AudienceFact]) -> None:
     """Record that the actor sees stored internal figures of a release of the dataset (PRIVACY §10.3)."""
-    sections = [fact.said for fact in facts if fact.exposure == "internal"]
+    sections = [fact.section for fact in facts if fact.exposure == "internal"]
     if any(isinstance(one, Measured | PolicyRequirement | Point) for one in sections):
         with workspace.database.write() as session:
             internal_views.record_view(session, workspace.actor, artifact, "shown")
 
 
 def bundle_facts(folder: Path) -> Iterator[AudienceFact]:
-    """Collect the facts in the files of a draft: those that a reader of the bundle can collect again."""
+    """Collect the facts in the files of a draft, which a reader of the bundle can also collect."""
     metrics = read_metrics(read_document(folder / EVALUATION))
     yield from release_facts(_read_record(folder), metrics, _read_texts(folder))
 
@@ -89,9 +90,12 @@ def _ledger_facts(
     review = build_publish_review(inputs, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
-    # The ledger has what the run measured and what was measured after the decision, with the exposure of each.
+    # The ledger has the metrics of the run and those computed after the decision, with the exposure of each.
     stored = newest_results(session, artifact)
     yield from release_facts(record, stored, texts)
+    if record.kind != ReleaseKind.INSIGHTS:  # the explorer shows all insights
+        prompt = str(inputs.request["prompt"]["description"])
+        yield from (AudienceFact("ledger", page) for page in text_pages(texts, prompt))
     yield from earlier_points(session, artifact, required)
     yield from _attack_results(workspace, inputs.request)
     if drawn and (texts_drawn := _text_map(texts)):

@@ -16,28 +16,28 @@ from models_db.services.queries import history
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount
 from tasks.accounting.budget_facts import BudgetFacts
+from tasks.common.number_format import format_percent, format_small, number
 from tasks.evaluation.bound_override import overridden_bounds
 from tasks.reporting.audience_filter import AudienceFact, Section
-from tasks.reporting.number_format import format_percent, format_small, number
 from tasks.reporting.release_sections import figures
 from tasks.reporting.sections import Budget, Decision, Gate, Point, Table, WarningLine
 from tasks.values.metric_result import MetricResult
 
 SECTIONS_SHOWN_ELSEWHERE = (
-    "What would leave",
+    "Files to publish",
     "Evaluation",
-    "What it costs",
-    "What it claims",
+    "Privacy cost",
+    "Privacy claim",
     "Lifetime budget",
     "Mechanisms",
-    "What is made",
+    "Content of the release",
     "Who",
     "Report",
 )
-"""Sections of the approval screen that a report has in a form of its own."""
+"""Sections of the approval screen that a report shows in another form."""
 
 PLOTTED_METRICS = ("perplexity.perplexity", "distinct.distinct_2", "records.valid_share", "length.words_mean")
-"""Figures that show how good releases are, beside those that the policy bounds."""
+"""Figures of the quality of releases, beside those that the policy bounds."""
 
 
 def ledger_parts(
@@ -57,8 +57,8 @@ def ledger_parts(
 
 
 def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
-    """Return the balance, with one release's part of it."""
-    cap, spent, held, left = budget.cap, budget.spent, budget.balance.held, budget.balance.remaining
+    """Return the balance with the share of one release."""
+    cap, spent, held, remaining = budget.cap, budget.spent, budget.balance.held, budget.balance.remaining
     before = Amount(max(spent.rho - release.rho, 0), max(spent.delta - release.delta, 0))
     return Budget(
         delta_cap=format_small(budget.claim.delta),
@@ -70,7 +70,7 @@ def budget_part(budget: BudgetFacts, release: Amount) -> Budget:
         before_percent=format_percent(before.rho, cap.rho),
         release_percent=format_percent(release.rho, cap.rho),
         held_percent=format_percent(held.rho, cap.rho),
-        left_percent=format_percent(left.rho, cap.rho, ROUND_FLOOR),
+        left_percent=format_percent(remaining.rho, cap.rho, ROUND_FLOOR),
         used_percent=format_percent(spent.rho, cap.rho),
         epsilon_cap=budget.claim.epsilon,
         epsilon_before=budget.epsilon_of(before),
@@ -96,7 +96,7 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
 
 @dataclass(frozen=True)
 class Measurements:
-    """One release on the plot of privacy and utility."""
+    """The measurements of one release for the plot of privacy and utility."""
 
     request: Request
     state: str
@@ -160,4 +160,4 @@ def _gate_commands(number: int, review: Review, rules: EffectiveRules) -> Iterat
 
 def _failure_figures(spent: Amount, cap: Amount) -> str:
     spent_delta, cap_delta = format_small(spent.delta_text), format_small(cap.delta_text)
-    return f"Mechanisms that can fail have spent {spent_delta} of {cap_delta} for that."
+    return f"Mechanisms that can fail have spent {spent_delta} of the {cap_delta} of failure delta."

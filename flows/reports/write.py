@@ -13,11 +13,11 @@ from tasks.reporting.html_report import page
 
 
 def write_report(home: ProjectHome, path: Path, content: Mapping[str, Any]) -> Path:
-    """Write the new file `path`: JSON where its name ends so, else the page.
+    """Write the new file `path`: JSON if its name ends in `.json`, else the HTML page.
 
     Raises:
-        ReportInHome: it lies in the home, where an erasure would not find it.
-        FileUnwritable: it is there, or cannot be written.
+        ReportInHome: the path is in the home, where an erasure would not find the file.
+        FileUnwritable: the file exists, or cannot be written.
     """
     if path.resolve().is_relative_to(home.root.resolve()):
         raise ReportInHome(path)
@@ -30,10 +30,10 @@ def write_report(home: ProjectHome, path: Path, content: Mapping[str, Any]) -> P
 
 
 def replace_page(home: ProjectHome, content: Mapping[str, Any]) -> Path:
-    """The page in the home's own folder of reports, in place of an earlier one of its version.
+    """Write the page to the home's own folder of reports, in place of an earlier page of its version.
 
     Raises:
-        FileUnwritable.
+        FileUnwritable: the file cannot be written.
     """
     path = home.path_inside("reports", f"{content['release']['number']}-{content['version']}.html")
     try:
@@ -45,7 +45,7 @@ def replace_page(home: ProjectHome, content: Mapping[str, Any]) -> Path:
 
 
 class ReportInHome(UsageError):
-    """A report is to be written into the project home under a name of its own."""
+    """The path of a report is in the project home."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(

@@ -30,8 +30,8 @@ class PollerSettings:
     """Settings of a poller.
 
     Attributes:
-        device, workers, backend: as for `almoner run`.
-        approved: whether it also runs requests that were approved by hand.
+        device, workers, backend: the options of `almoner run`.
+        approved: whether the poller also runs requests that were approved by hand.
     """
 
     device: str = "auto"
@@ -41,7 +41,7 @@ class PollerSettings:
 
     @property
     def run_options(self) -> tuple[str, int, WorkerBackend]:
-        """Options of the poller's runs."""
+        """Return the options of the poller's runs."""
         return self.device, self.workers, self.backend
 
 
@@ -54,7 +54,7 @@ class PollProblem:
     message: str
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the result as JSON for programs."""
         return {"what": self.what, "error": self.name, "message": self.message}
 
 
@@ -71,7 +71,7 @@ class PollResult:
         self.problems.append(PollProblem(f"schedule {schedule}", problem.name, problem.message))
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the result as JSON for programs."""
         return {
             "slots": [each.to_json() for each in self.decided],
             "runs": [each.to_json() for each in self.ran],
@@ -81,15 +81,15 @@ class PollResult:
 
 @dataclass
 class Poller:
-    """Looks for a home's owner, who does what their roles let them: analysts ask, runners run."""
+    """Polls for the owner of a home, within their roles: analysts request, runners run."""
 
     home: ProjectHome
     settings: PollerSettings = field(default_factory=PollerSettings)
     failed_requests: set[int] = field(default_factory=set)
-    """Requests approved by hand whose run failed here; only a person tries them again."""
+    """Requests approved by hand whose run failed here; only a person runs them again."""
 
     def poll(self, now: datetime) -> PollResult:
-        """Do everything that is due at `now`, once; the home is opened anew, because its policy may be another."""
+        """Do all work due at `now` once; the home is opened again, because its policy may have changed."""
         done, workspace = PollResult(), open_workspace(self.home)
         roles = _own_roles(workspace)
         if "analyst" in roles:
@@ -103,10 +103,11 @@ class Poller:
         return done
 
     def run_slot(self, due_slot: DueSlot) -> PollResult:
-        """Decide one slot, unless it is decided, and run what the schedule has to run.
+        """Decide one slot, unless it is decided, and run the pending requests of its schedule.
 
         Raises:
-            SlotTaken, ScheduleNotActive: somebody was faster, or the schedule is paused or over.
+            SlotTaken: another poller was faster.
+            ScheduleNotActive: the schedule is paused or over.
         """
         done, workspace = PollResult(), open_workspace(self.home)
         done.decided.append(slots.decide_slot(workspace, due_slot))
@@ -115,7 +116,7 @@ class Poller:
         return done
 
     def run_unfinished(self, schedule: int) -> PollResult:
-        """Run what is still to be run of one schedule."""
+        """Run the pending requests of one schedule."""
         done, workspace = PollResult(), open_workspace(self.home)
         if "runner" in _own_roles(workspace):
             self._run_slots(workspace, done, schedule)
@@ -161,7 +162,7 @@ def _own_roles(workspace: Workspace) -> frozenset[str]:
 
 
 def _approved_requests(workspace: Workspace) -> list[int]:
-    """Requests that stewards have approved one by one, and that nobody runs now."""
+    """Return the requests that stewards have approved one by one and that no process runs now."""
     with workspace.database.read() as session:
         return [number for number in sorted(attempts.resumable_requests(session)) if _is_startable(session, number)]
 

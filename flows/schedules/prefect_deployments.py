@@ -30,11 +30,10 @@ UNREACHABLE_ERRORS = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 
 
 def deployments(workspace: Workspace, settings: PollerSettings) -> "list[RunnerDeployment]":
-    """A deployment for every active schedule whose rule Prefect can read too.
+    """Return a deployment for every active schedule whose rule Prefect can also read.
 
-    Its runs call `flows.schedules.prefect_trigger.run_due_slot`.
-
-    The loop finds the others by itself.
+    Its runs call `flows.schedules.prefect_trigger.run_due_slot`. The loop of `almoner serve` serves the other
+    schedules.
     """
     with workspace.database.read() as session:
         timings = [
@@ -71,10 +70,11 @@ def _schedule_deployment(
 
 
 def prefect_schedule(timing: Timing) -> "Schedule":
-    """The same rule as Prefect writes it. Around changes of the clock its times may differ; it only triggers a poll.
+    """Convert a rule to Prefect's schedule. Its times may differ around clock changes; it only triggers a poll.
 
     Raises:
-        ValueError, InvalidScheduleRule: Prefect does not know such a rule, or nobody.
+        ValueError: Prefect does not support such a rule.
+        InvalidScheduleRule: the rule is malformed.
         ZoneUnknown: this machine does not know its time zone.
     """
     from prefect.client.schemas.schedules import CronSchedule, RRuleSchedule
@@ -91,7 +91,7 @@ def prefect_schedule(timing: Timing) -> "Schedule":
 
 
 def has_server_setting() -> bool:
-    """Whether Prefect's settings name a server."""
+    """Return whether Prefect's settings name a server."""
     from prefect.settings import PREFECT_API_URL
 
     return bool(PREFECT_API_URL.value())
@@ -99,12 +99,12 @@ def has_server_setting() -> bool:
 
 @contextmanager
 def start_prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: bool) -> Iterator[bool]:
-    """Inside, Prefect's runner serves the schedules in a thread of its own, if it is wanted and a server is named.
+    """Run Prefect's runner in a thread for the duration of the block, if `enabled` and a server is configured.
 
-    A server that goes away later leaves the loop alone, which needs none.
+    A server that becomes unreachable later does not stop the loop, which needs none.
 
     Raises:
-        PrefectUnreachable: the server that is named does not answer, or not as one.
+        PrefectUnreachable: the configured server does not answer, or is no Prefect server.
     """
     if not (enabled and has_server_setting()):
         yield False
@@ -137,7 +137,7 @@ def _serve_deployments(loop: asyncio.AbstractEventLoop, serving: "asyncio.Task[N
 
 
 class PrefectUnreachable(EnvironmentProblem):
-    """The Prefect server that the settings name does not answer."""
+    """The configured Prefect server does not answer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(

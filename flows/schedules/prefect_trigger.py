@@ -22,12 +22,13 @@ def run_due_slot(
     runner: str = PROCESSES,
     runner_address: str | None = None,
 ) -> dict[str, Json]:
-    """Decide what is due of one schedule and run it; nothing, if a poller was faster.
+    """Decide the due slot of one schedule and run it; do nothing if a poller was faster.
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        SlotTaken, ScheduleNotActive: somebody was faster, or it is paused or over.
-        And as `flows.schedules.slots.decide_slot`.
+        SlotTaken: another poller was faster.
+        ScheduleNotActive: the schedule is paused or over.
+        The errors of `flows.schedules.slots.decide_slot`.
     """
     settings = PollerSettings(device, workers, backend=WorkerBackend.of(runner, runner_address))
     try:

@@ -22,19 +22,19 @@ _INTERVAL = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _LONGEST_RULE = 1000
 _LONGEST_STEP = timedelta(days=3660)
 _LAST_YEAR = 9000
-"""After it the calendar ends before some moments have come."""
+"""Last year of computed times; later years come too close to the end of Python's calendar."""
 _TOO_OFTEN = re.compile(r"FREQ=(SECONDLY|MINUTELY)|BYSECOND|BYMINUTE=[^;]*,", re.IGNORECASE)
 _RRULE_INTERVAL = re.compile(r"INTERVAL=([^;]*)", re.IGNORECASE)
 _UNTIL_IN_UTC = re.compile(r"UNTIL=[^;]*Z", re.IGNORECASE)
 _RULE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-"""What the libraries raise of a rule that is none."""
+"""Errors of the libraries for an invalid rule."""
 _CLOCK_CHANGE_MARGIN = timedelta(hours=26)
-"""No clock is ever set back by more."""
+"""Largest step by which a clock is set back."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """The moments of one schedule, all in UTC; see `Timing`."""
+    """The times of one schedule, all in UTC; see `Timing`."""
 
     kind: str
     rule: str
@@ -43,7 +43,7 @@ class Recurrence:
 
     @classmethod
     def of_timing(cls, timing: Timing) -> "Recurrence":
-        """The timetable that a schedule's row describes.
+        """Return the recurrence that a schedule's row describes.
 
         Raises:
             ZoneUnknown: this machine does not know its time zone.
@@ -51,10 +51,10 @@ class Recurrence:
         return cls(timing.kind, timing.rule, _load_zone(timing.zone), datetime.fromisoformat(timing.starts_at))
 
     def latest_slot(self, now: datetime) -> datetime | None:
-        """The last moment that has come by `now`; None if none has.
+        """Return the latest time that is not after `now`; None if there is none.
 
         Raises:
-            InvalidScheduleRule: the rule is none, however it came into the ledger.
+            InvalidScheduleRule: the ledger holds an invalid rule.
         """
         if now < self.starts_at:
             return None
@@ -68,12 +68,12 @@ class Recurrence:
         return None
 
     def next_slots(self, after: datetime, number: int) -> list[datetime]:
-        """The next moments later than `after`, at most so many."""
+        """Return the next times later than `after`, at most `number`."""
         after = max(after, self.starts_at - timedelta(microseconds=1))
         return list(islice(self._forwards(after), number))
 
     def slots_until(self, after: datetime, last: datetime, most: int) -> int:
-        """Count the moments later than `after` and not later than `last`, up to `most`."""
+        """Count the times later than `after` and not later than `last`, up to `most`."""
         after = max(after, self.starts_at - timedelta(microseconds=1))
         return sum(1 for _ in islice(takewhile(lambda at: at <= last, self._forwards(after)), most))
 
@@ -98,7 +98,7 @@ class Recurrence:
         return moment if self._wall_clock(moment) == wall else None
 
     def _clock_change(self, now: datetime) -> timedelta:
-        """By how much the clock was set back a short while ago: times ahead of it have been shown already."""
+        """Return by how much the clock was recently set back: it has already shown the times just ahead of it."""
         before, after = (at.astimezone(self.zone).utcoffset() for at in (now - _CLOCK_CHANGE_MARGIN, now))
         return max((before or timedelta()) - (after or timedelta()), timedelta())
 
@@ -108,7 +108,7 @@ class Recurrence:
         return _cron_times(self.rule, after)
 
     def _backwards(self, until: datetime) -> Iterator[datetime]:
-        """Times of the rule on the wall clock, `until` among them, the latest first."""
+        """Yield the rule's times on the wall clock up to and including `until`, the latest first."""
         if self.kind == "rrule":
             rule = _rrule_times(self.rule, self._wall_clock(self.starts_at))
             slot = rule.before(until, inc=True)
@@ -120,10 +120,10 @@ class Recurrence:
 
 
 def parse_interval(rule: str) -> timedelta:
-    """The length of an interval such as `6h`.
+    """Parse an interval such as `6h`.
 
     Raises:
-        InvalidScheduleRule: it is none, or longer than ten years.
+        InvalidScheduleRule: the text is no interval, or the interval is longer than ten years.
     """
     match = _INTERVAL.fullmatch(rule)
     if match is None:
@@ -138,7 +138,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
     """Return the checked recurrence of a schedule's options.
 
     Args:
-        start: a date or time on the clock of `zone`; None is the next full minute, of an interval one step from then.
+        start: a date or time on the clock of `zone`; None is the next full minute or, for an interval, one step later.
 
     Raises:
         ZoneUnknown, InvalidStartTime, InvalidScheduleRule.
@@ -157,7 +157,7 @@ def parse_timing(kind: str, rule: str, zone: str, start: str | None, now: dateti
 
 
 def _require_valid_rule(timing: Timing, now: datetime) -> None:
-    """Check that the rule is one, and that some moment of it is still to come."""
+    """Check that the rule is valid and has a future time."""
     if len(timing.rule) > _LONGEST_RULE:
         raise InvalidScheduleRule(timing.kind, timing.rule[:40], f"it is longer than {_LONGEST_RULE} characters")
     if timing.kind == "cron" and len(timing.rule.split()) != 5:
@@ -199,15 +199,15 @@ def _cron_times(rule: str, at: datetime, *, reverse: bool = False) -> Iterator[d
 
 
 def _rrule_times(rule: str, start: datetime) -> Any:
-    """The times of a recurrence rule on a wall clock.
+    """Return the times of a recurrence rule on a wall clock.
 
     Raises:
-        InvalidScheduleRule: it is none, or one that stands still: dateutil would look for its next time for ever.
+        InvalidScheduleRule: the rule is invalid, or its interval is zero: dateutil would search for ever.
     """
     from dateutil.rrule import rrule, rrulestr  # only schedules need it
 
     if "\n" in rule or "DTSTART" in rule.upper():
-        raise InvalidScheduleRule("rrule", rule, "one RRULE; --start says when it begins")
+        raise InvalidScheduleRule("rrule", rule, "it must be one RRULE, without a start; use --start")
     if _UNTIL_IN_UTC.search(rule):
         raise InvalidScheduleRule("rrule", rule, "its UNTIL is in UTC; write it in the time of --zone, without Z")
     try:

@@ -18,14 +18,15 @@ from models_db.tables import Schedule
 def run_schedule_now(
     home: ProjectHome, number: int, slot: str | None, now: datetime, settings: PollerSettings | None = None
 ) -> PollResult:
-    """Decide a slot and run what it has become; without a `slot`, what is due and what is still to be run.
+    """Decide a slot and run its request; without `slot`, decide the due slot and run the pending requests.
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        NoSuchSlot: it is due at no such moment, or not yet.
-        NothingDue: nothing is due, and nothing is to be run.
-        SlotTaken, ScheduleNotActive: it is decided, or the schedule is paused or over.
-        And as `flows.schedules.slots.decide_slot`.
+        NoSuchSlot: the schedule has no slot at that time, or it is not due yet.
+        NothingDue: no slot is due, and no request is pending.
+        SlotTaken: the slot is already decided.
+        ScheduleNotActive: the schedule is paused or over.
+        The errors of `flows.schedules.slots.decide_slot`.
     """
     workspace = open_workspace(home)
     with workspace.database.read() as session:
@@ -41,7 +42,7 @@ def run_schedule_now(
 
 
 def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
-    """Return the instant of a written moment, on the schedule's clock unless it names a zone."""
+    """Parse a time, on the schedule's clock unless the text names a zone."""
     try:
         moment = datetime.fromisoformat(written)
     except ValueError:
@@ -53,7 +54,7 @@ def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
 
 
 class NoSuchSlot(UsageError):
-    """The schedule is not due at this moment, or not yet."""
+    """The schedule has no slot at this time, or it is not due yet."""
 
     def __init__(self, number: int, written: str) -> None:
         super().__init__(

@@ -27,7 +27,7 @@ LIVE_STATES = ("open", "carried")
 
 @dataclass(frozen=True)
 class SlotRow:
-    """State of one slot: `skipped`, or the state of its request; with a reason where there is one."""
+    """State of one slot: `skipped`, or the state of its request; with a reason if there is one."""
 
     slot: str
     request: int | None
@@ -42,7 +42,7 @@ class ScheduleRow:
 
     Attributes:
         standing: the standing authorisation it draws on, its state, and the runs it has used.
-        coming: its next moments; none if it is paused or over.
+        coming: its next times; empty if it is paused or over.
         last: its newest slot.
     """
 
@@ -64,21 +64,21 @@ class ScheduleRow:
     last: SlotRow | None
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the result as JSON for programs."""
         return {**asdict(self), "coming": list(self.coming), "last": asdict(self.last) if self.last else None}
 
 
 @dataclass(frozen=True)
 class CreatedSchedule:
-    """A schedule that was made, or in a dry run would be.
+    """A new schedule or, in a dry run, a preview of it.
 
     Attributes:
-        number: None in a dry run.
-        next_slots: its first moments.
-        slots_until: how many there are until the authorisation ends, counted up to 10 000.
-        runs_left: how many runs the authorisation still has, whatever else draws on it.
-        last_run: when they are used up if every moment becomes a run; None if the authorisation ends before.
-        affordable_runs: how many runs what is left affords; None where the policy keeps that from who asks.
+        number: the number of the schedule; None in a dry run.
+        next_slots: its first times.
+        slots_until: the number of its times until the authorisation ends, counted up to 10 000.
+        runs_left: the number of unused runs of the authorisation, including runs for other schedules.
+        last_run: the time of the last run if every time becomes a run; None if the authorisation ends before.
+        affordable_runs: the number of runs that the remaining budget affords; None if the policy hides it.
     """
 
     number: int | None
@@ -102,12 +102,13 @@ def create_schedule(
     reason: str,
     dry_run: bool = False,
 ) -> CreatedSchedule:
-    """Make a schedule that draws on a standing authorisation.
+    """Create a schedule that draws on a standing authorisation.
 
     Raises:
-        ProposalReasonMissing, InvalidScheduleRule, ZoneUnknown, InvalidStartTime: it says no times, or not why.
+        ProposalReasonMissing: there is no reason.
+        InvalidScheduleRule, ZoneUnknown, InvalidStartTime: the rule, the zone or the start is invalid.
         ProposalUnknown, AuthorisationNotSchedulable: there is no such authorisation, or it is over.
-        RoleDenied: only an analyst makes one.
+        RoleDenied: only an analyst creates a schedule.
     """
     require_reason(reason)
     now = datetime.now(UTC)
@@ -144,12 +145,13 @@ def _live_authorisation(session: Session, standing: int) -> Proposal:
 
 
 def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -> ScheduleRow:
-    """Pause (`paused`), resume (`resumed`) or end (`ended`) a schedule; returns it as it is then.
+    """Pause (`paused`), resume (`resumed`) or end (`ended`) a schedule; return it after the change.
 
     Raises:
-        ProposalReasonMissing: there is none.
-        ScheduleUnknown, ScheduleNotActive: there is none, or it is not where that begins.
-        RoleDenied: only a steward or who made it.
+        ProposalReasonMissing: there is no reason.
+        ScheduleUnknown: there is no such schedule.
+        ScheduleNotActive: the state of the schedule does not allow the change.
+        RoleDenied: only a steward or the creator of the schedule may change it.
     """
     require_reason(reason)
     with workspace.database.write() as session:
@@ -158,17 +160,17 @@ def change_schedule(workspace: Workspace, number: int, kind: str, reason: str) -
 
 
 def list_schedules(workspace: Workspace, dataset: str | None = None) -> list[ScheduleRow]:
-    """All schedules, or those of one dataset, oldest first."""
+    """Return all schedules, or those of one dataset, oldest first."""
     now = datetime.now(UTC)
     with workspace.database.read() as session:
         return [schedule_row(session, schedule, now) for schedule in schedules.list_all(session, dataset)]
 
 
 def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[ScheduleRow, list[SlotRow]]:
-    """One schedule, and its newest slots, newest first.
+    """Return one schedule, and its newest slots, newest first.
 
     Raises:
-        ScheduleUnknown: there is none.
+        ScheduleUnknown: there is no such schedule.
     """
     with workspace.database.read() as session:
         row = schedule_row(session, schedules.find_schedule(session, number), datetime.now(UTC))
@@ -176,7 +178,7 @@ def load_schedule(workspace: Workspace, number: int, limit: int = 20) -> tuple[S
 
 
 def schedule_row(session: Session, schedule: Schedule, now: datetime) -> ScheduleRow:
-    """One schedule, read from the ledger."""
+    """Read one schedule from the ledger."""
     proposal, state = session.get_one(Proposal, schedule.standing_id), schedules.state_of(session, schedule.id)
     coming = _next_slots(schedule, now) if state == "active" else []
     newest = schedules.newest_slot(session, schedule.id)
@@ -201,7 +203,7 @@ def schedule_row(session: Session, schedule: Schedule, now: datetime) -> Schedul
 
 
 def _next_slots(schedule: Schedule, now: datetime) -> list[datetime]:
-    """Its next moments; none where this machine cannot read it, which `almoner serve` tells."""
+    """Return the next times of a schedule; none if this machine cannot read it, which `almoner serve` reports."""
     try:
         return Recurrence.of_timing(Timing.of_schedule(schedule)).next_slots(now, SLOTS_SHOWN)
     except UsageError:
@@ -209,7 +211,7 @@ def _next_slots(schedule: Schedule, now: datetime) -> list[datetime]:
 
 
 def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
-    """One slot, read from the ledger."""
+    """Read one slot from the ledger."""
     if slot.request_id is None:
         return SlotRow(slot.slot, None, "skipped", str(slot.skipped), slot.detail)
     ended = schedules.find_slot_end(session, slot.id)
@@ -222,9 +224,9 @@ def slot_row(session: Session, slot: ScheduleSlot) -> SlotRow:
 class AuthorisationNotSchedulable(Refused):
     """The proposal is not a standing authorisation that a schedule can use."""
 
-    def __init__(self, number: int, told: str) -> None:
+    def __init__(self, number: int, finding: str) -> None:
         super().__init__(
-            f"Proposal {number} {told}; a schedule needs a standing authorisation that is open or in force.",
+            f"Proposal {number} {finding}; a schedule needs a standing authorisation that is open or in force.",
             "See them with `almoner standing list`; propose one: `almoner standing propose FILE.yaml`.",
             {"proposal": number},
         )

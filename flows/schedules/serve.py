@@ -24,8 +24,8 @@ def poll_once(home: ProjectHome, settings: PollerSettings) -> PollResult:
     """Poll once, and send the notices that are due.
 
     Raises:
-        RunInterrupted: Ctrl-C.
-        And what opening the home raises.
+        RunInterrupted: Ctrl-C was pressed.
+        The errors of opening the home.
     """
     return _poll(Poller(home, settings))
 
@@ -48,9 +48,9 @@ def serve_until_stopped(
     with_prefect: bool,
     say: Callable[[dict[str, Json]], None],
 ) -> int:
-    """Look every so many seconds until SIGINT or SIGTERM; a run that is under way then ends as with Ctrl-C.
+    """Poll every `every` seconds until SIGINT or SIGTERM, which interrupts a run as Ctrl-C does.
 
-    What goes wrong in one look is told and tried again in the next. Returns how many looks there were.
+    A failure of one poll is reported and retried in the next. Returns the number of polls.
     """
     poller, looks = Poller(home, settings), 0
     open_workspace(home)  # a home that cannot be opened is no matter for another look
@@ -71,7 +71,7 @@ def _poll_and_notify(poller: Poller) -> dict[str, Json]:
 
 @contextmanager
 def _stop_event() -> Iterator[threading.Event]:
-    """Set by a signal that asks to stop; one that comes while something runs interrupts it."""
+    """Yield an event that SIGINT or SIGTERM sets; a signal during a run interrupts the run."""
     stopped = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:

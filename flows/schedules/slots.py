@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from flows.governance.policy import PolicyDiffers, redact_refusals
-from flows.releases.attempt import RunInterrupted
+from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.sweep import forfeit_attempt
@@ -44,16 +44,16 @@ LOCAL_REFUSALS = (
     PolicyDiffers, OwnAuthorisation, RuleViolated, SlotTaken, ScheduleNotActive, UnknownModel, EndpointUnknown,
     EnvironmentProblem,
 )  # fmt: skip
-"""Refusals that say something of who asks, or of this home, and nothing of the slot."""
+"""Refusals caused by the requester or this home, and not by the slot."""
 LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
-"""A run that ended with one of these has not failed, and goes on when the ledger is back (docs/decisions/0062)."""
+"""A run that ended with one of these has not failed; it resumes when the ledger is back (docs/decisions/0062)."""
 UNFINISHED_RUN_REASON = "RunBeforeUnfinished"
 _RUN_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class DueSlot:
-    """A moment of a schedule that has come and is not decided."""
+    """A due slot of a schedule that is not decided."""
 
     schedule: int
     slot: str
@@ -68,7 +68,7 @@ class SlotDecision(DueSlot):
     detail: str = ""
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the result as JSON for programs."""
         return {
             "schedule": self.schedule,
             "slot": self.slot,
@@ -89,7 +89,7 @@ class SlotRun:
     detail: str = ""
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the result as JSON for programs."""
         return {
             "schedule": self.schedule,
             "request": self.request_id,
@@ -100,15 +100,15 @@ class SlotRun:
 
 
 def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
-    """The newest moment of a schedule that has come and is not decided; older ones are not caught up.
+    """Return the newest due time of a schedule that is not decided; older ones are skipped.
 
     Raises:
         ZoneUnknown, InvalidScheduleRule: this machine cannot read the schedule.
     """
     if schedules.state_of(session, schedule.id) != "active":
         return None
-    found = Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(now)
-    if found is None or (slot := utc_now(found)) < schedules.due_from(session, schedule):
+    latest = Recurrence.of_timing(Timing.of_schedule(schedule)).latest_slot(now)
+    if latest is None or (slot := utc_now(latest)) < schedules.due_from(session, schedule):
         return None
     newest = schedules.newest_slot(session, schedule.id)
     return slot if newest is None or newest.slot < slot else None
@@ -120,8 +120,8 @@ def list_due_slots(
     """Return the due slots of the whole ledger, by schedule.
 
     Args:
-        unread: told of each schedule that cannot be read here, say in a time zone that this machine does not know; one
-            of them is no reason to leave the others.
+        unread: called with each schedule that this machine cannot read, for example with an unknown time zone; the
+            others are still listed.
     """
     due_slots = []
     with workspace.database.read() as session:
@@ -140,13 +140,15 @@ def list_due_slots(
 
 
 def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
-    """Ask for what a slot is for; it becomes a request, or is skipped.
+    """Submit the request of a slot, or skip the slot.
 
     Raises:
         ScheduleUnknown: there is no such schedule.
-        SlotTaken, ScheduleNotActive: it is decided, or the schedule is paused or over.
-        PolicyDiffers, OwnAuthorisation, RoleDenied, RuleViolated: whoever asks may not; the slot stays open.
-        EnvironmentProblem: something is missing here; the slot stays open.
+        SlotTaken: the slot is already decided.
+        ScheduleNotActive: the schedule is paused or over.
+        PolicyDiffers, OwnAuthorisation, RoleDenied, RuleViolated: the owner of this home may not request it; the slot
+            stays open.
+        EnvironmentProblem: this machine lacks something; the slot stays open.
     """
     with workspace.database.read() as session:
         schedule = schedules.find_schedule(session, due_slot.schedule)
@@ -164,7 +166,7 @@ def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
 
 
 def standing_request(standing: Proposal) -> ReleaseRequest:
-    """The request that a standing authorisation is for."""
+    """Return the request that a standing authorisation allows."""
     body = configuration_of(standing)
     return written_request({**body, "dataset": {"name": body["dataset"]}})
 
@@ -179,9 +181,9 @@ def _record_slot_request(
         schedule = _lock_undecided(session, due_slot)
         if before := _unfinished_run(session, due_slot):  # another poller has asked for an earlier slot meanwhile
             return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)
-        made = record_request(session, workspace, priced, standing)
-        schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, request_id=made.id)
-        return SlotDecision(due_slot.schedule, due_slot.slot, made.id)
+        recorded = record_request(session, workspace, priced, standing)
+        schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, request_id=recorded.id)
+        return SlotDecision(due_slot.schedule, due_slot.slot, recorded.id)
 
 
 def _skip_slot(workspace: Workspace, due_slot: DueSlot, reason: str, detail: str) -> SlotDecision:
@@ -197,16 +199,16 @@ def _record_skip(
 
 
 def _unfinished_run(session: Session, due_slot: DueSlot) -> str:
-    """Which run of the schedule is not finished; empty if all are."""
+    """Return which run of the schedule is not finished; empty if all are."""
     unfinished = schedules.unfinished_slots(session, due_slot.schedule)
     if not unfinished:
         return ""
     newest = unfinished[-1]
-    return f"request {newest.request_id} of the slot {newest.slot} is still to be run"
+    return f"request {newest.request_id} of the slot {newest.slot} has not been run yet"
 
 
 def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
-    """The schedule, if the slot is still to be decided; nobody else decides one meanwhile."""
+    """Lock and return the schedule of an undecided slot, so that no other poller decides one meanwhile."""
     schedules.lock_schedule(session, due_slot.schedule)
     schedules.require_slot_open(session, due_slot.schedule, due_slot.slot)
     return schedules.find_schedule(session, due_slot.schedule)
@@ -218,11 +220,11 @@ def _lock_undecided(session: Session, due_slot: DueSlot) -> Schedule:
 def run_slot(
     workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: WorkerBackend = HERE
 ) -> SlotRun | None:
-    """Run the request of a slot, or resume it after a dead process; None if another process is to run it.
+    """Run the request of a slot, or resume it after a dead process; return None if another process will run it.
 
-    A run that was begun and ended without an artifact is given up, and so is one that a rule forbids: a poller that
-    tried again and again would use up the authorisation. A person still may (`almoner run`). Whether it was given up is
-    asked now: since the slot was looked up, other runs may have taken hours here.
+    A run that ended without an artifact is given up, and so is one that a rule forbids: repeated attempts of a poller
+    would use up the authorisation. A person may still run it (`almoner run`). The ledger is read again for this,
+    because other runs may have taken hours since the slot was found.
     """
     number = slot.request_id or 0
     if _is_given_up(workspace, slot) or not may_run(workspace, number):
@@ -240,12 +242,14 @@ def run_slot(
 def run_once(
     workspace: Workspace, number: int, device: str, workers: int, backend: WorkerBackend = HERE
 ) -> Amount | None:
-    """Run a request in this process, which runs one at a time; returns what it has spent, None if it is over already.
+    """Run a request in this process, one at a time; return the spent amount, None if the request is already finished.
 
     Raises:
-        RunInterrupted: Ctrl-C, which is no outcome: the request goes on later.
-        And as `flows.releases.execute.execute_request`.
+        VersionMissing: another home has the data. That is found before the flow begins, so no page shows a failed run.
+        RunInterrupted: Ctrl-C was pressed; the request can be resumed later.
+        The errors of `flows.releases.execute.execute_request`.
     """
+    require_data(workspace, number)
     with _RUN_LOCK:
         _close_own_attempt(workspace, number)
         try:
@@ -257,7 +261,7 @@ def run_once(
 
 
 def _close_own_attempt(workspace: Workspace, number: int) -> None:
-    """An attempt whose lease is this very process's, while nothing runs here, has lost its ledger on the way."""
+    """Close an attempt leased by this idle process: its run lost the connection to the ledger."""
     with workspace.database.read() as session:
         lease = session.get(Lease, number)
         running = lease is not None and requests.state_of(session, number) == RequestState.RUNNING
@@ -266,9 +270,9 @@ def _close_own_attempt(workspace: Workspace, number: int) -> None:
 
 
 def may_run(workspace: Workspace, number: int) -> bool:
-    """Whether the owner of this home may run a request: a runner and, where roles are separate, not its requester.
+    """Return whether the owner of this home may run a request: a runner, and not its requester if roles are separate.
 
-    Asked before anything is begun, because an attempt uses a run of the authorisation.
+    The check precedes the attempt, because an attempt uses a run of the authorisation.
     """
     with workspace.database.read() as session:
         request = requests.find_request(session, number)

@@ -9,37 +9,38 @@ from models_db.values.requests import model_to_json, parse_model
 from tasks.inference.backends.endpoints import PAGE, Endpoint, EndpointUnknown
 
 FILE_HEADER = """\
-# Endpoints that requests can name as `model: external:NAME` (docs/external-models.md). No secret belongs here: a key is
-# read from the environment variable that `key_env` names.
+# Endpoints that requests can name as `model: external:NAME` (docs/external-models.md). Put no secret here: almoner
+# reads a key from the environment variable that `key_env` names.
 """
 
 
 def endpoints_of(home: ProjectHome) -> dict[str, Endpoint]:
-    """Every endpoint of a home, by name.
+    """Return every endpoint of a home, by name.
 
     Raises:
-        FileUnreadable, FileInvalid: the file is none.
+        FileUnreadable, FileInvalid: the file cannot be read, or holds no valid endpoints.
     """
     return {
-        name: parse_endpoint(name, said) for name, said in read_sections(home.endpoints, "an endpoint", PAGE).items()
+        name: parse_endpoint(name, fields)
+        for name, fields in read_sections(home.endpoints, "an endpoint", PAGE).items()
     }
 
 
-def parse_endpoint(name: str, said: Mapping[str, object]) -> Endpoint:
-    """One endpoint as it is written.
+def parse_endpoint(name: str, fields: Mapping[str, object]) -> Endpoint:
+    """Parse one endpoint of the file.
 
     Raises:
-        FileInvalid: it is none; what was written is not repeated.
+        FileInvalid: the entry is not an endpoint; the message does not repeat it.
     """
-    return parse_model(Endpoint, {**said, "name": name}, f"The endpoint {name!r}", PAGE)
+    return parse_model(Endpoint, {**fields, "name": name}, f"The endpoint {name!r}", PAGE)
 
 
 def add_endpoint(home: ProjectHome, endpoint: Endpoint, *, replace: bool = False) -> None:
     """Store an endpoint.
 
     Raises:
-        EndpointExists: there is one of that name, and it is not to be replaced.
-        FileUnreadable, FileInvalid, EndpointsUnwritable.
+        EndpointExists: there is an endpoint of that name, and `replace` is false.
+        FileUnreadable, FileInvalid, EndpointsUnwritable: the file cannot be read or written.
     """
     endpoints = endpoints_of(home.require())
     if endpoint.name in endpoints and not replace:
@@ -51,8 +52,8 @@ def remove_endpoint(home: ProjectHome, name: str) -> Endpoint:
     """Remove an endpoint.
 
     Raises:
-        EndpointUnknown: there is none of that name.
-        FileUnreadable, FileInvalid, EndpointsUnwritable.
+        EndpointUnknown: there is no endpoint of that name.
+        FileUnreadable, FileInvalid, EndpointsUnwritable: the file cannot be read or written.
     """
     endpoints = endpoints_of(home.require())
     if name not in endpoints:

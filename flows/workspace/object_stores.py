@@ -24,8 +24,8 @@ def buckets_of(home: ProjectHome) -> Buckets:
     """Return a home's settings of each bucket; empty without a file.
 
     Raises:
-        FileUnreadable, FileInvalid: it is none; what was written is not repeated.
-        StoresFileExposed: others may read or change it, and so send data elsewhere.
+        FileUnreadable, FileInvalid: the file holds no valid settings; the message does not repeat them.
+        StoresFileExposed: others may read or change the file, and so send data elsewhere.
     """
     path = home.stores
     if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -43,10 +43,11 @@ def buckets_of(home: ProjectHome) -> Buckets:
 
 @contextmanager
 def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
-    """A private source, here or in a store, to be read until the end of the block.
+    """Open a private source, on this machine or in a store, until the end of the block.
 
     Raises:
-        StoreExtraMissing, CredentialsUnset, EndpointUnsafe; as `buckets_of`.
+        StoreExtraMissing, CredentialsUnset, EndpointUnsafe: the store cannot be used.
+        The errors of `buckets_of`.
     """
     if not isinstance(place, Address):
         yield place
@@ -60,7 +61,8 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundleP
     """Open the destination of bundles until the end of the block; a store has answered once.
 
     Raises:
-        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed; as `open_source`.
+        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed: the store does not accept a first request.
+        The errors of `open_source`.
     """
     if not isinstance(place, Address):
         yield place
@@ -76,10 +78,11 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundleP
 
 @contextmanager
 def open_bundle_folder(home: ProjectHome, place: Place) -> Iterator[Path]:
-    """A bundle as a folder of this machine, until the end of the block.
+    """Open a bundle as a folder of this machine, until the end of the block.
 
     Raises:
-        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged, and what `open_destination` raises.
+        NoBundle, BundleUnfinished, BundleUnfit, ObjectChanged: there is no complete, unchanged bundle.
+        The errors of `open_destination`.
     """
     if not isinstance(place, Address):
         yield place
@@ -90,11 +93,11 @@ def open_bundle_folder(home: ProjectHome, place: Place) -> Iterator[Path]:
 
 
 def read_stored_document(home: ProjectHome, place: Address, name: str) -> bytes:
-    """A small file in a store: the object at `place`, or the one called `name` below it.
+    """Read a small file in a store: the object at `place`, or the object `name` below it.
 
     Raises:
-        NoBundle: there is neither.
-        FileUnfit: it is too large to be one.
+        NoBundle: there is no such object.
+        FileUnfit: the object is too large.
     """
     with open_store(place, buckets_of(home)) as store:
         entry = (store.find(place) if place.key else None) or store.find(place / name)

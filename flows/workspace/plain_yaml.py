@@ -23,21 +23,21 @@ _PROBLEM_TEXTS = {
     "could not find expected ':'": "a `:` is missing",
     "mapping values are not allowed here": "a `:` stands where none can",
 }
-"""What PyYAML says of a mistake and what is said here; whatever else it says may quote the file."""
+"""Messages of PyYAML and their replacements; its other messages may quote the file and are not shown."""
 
 
 class InvalidYaml(ValueError):
-    """Text that is no plain YAML; the message says why and in which line, and quotes nothing."""
+    """The text is not plain YAML; the message gives the reason and the line, and quotes nothing."""
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """The safe loader, with fewer ways to write, and bounds."""
+    """The safe loader, restricted to plain YAML and to bounded sizes."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]  # as PyYAML's own loaders do
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One node and all below it, if it is plain."""
+        """Compose a node and its children; refuse anchors, aliases, tags and deep nesting."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _refusal_at("anchors and aliases are not read", event.start_mark)
@@ -51,26 +51,26 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping, if no key is there twice, in one spelling or in two that mean one value."""
+        """Construct a mapping; refuse repeated keys, also in two spellings of one value."""
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _refusal_at("a key is not text", key.start_mark)
         mapping = super().construct_mapping(node, deep)
         if len({str(name) for name in mapping}) != len(node.value):
-            seen: set[str] = set()
+            names: set[str] = set()
             for key, _ in node.value:
                 name = str(self.construct_object(key))
-                if name in seen:
+                if name in names:
                     raise _refusal_at("a key is repeated", key.start_mark)
-                seen.add(name)
+                names.add(name)
         return mapping
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """Text, if nobody could take it for a number of another base."""
+        """Construct a scalar; refuse numbers that YAML 1.1 reads differently."""
         if not isinstance(node, yaml.ScalarNode):
             raise _refusal_at("a mapping is not allowed here", node.start_mark)
         if node.style is None and node.tag == _TEXT and _AMBIGUOUS_SCALAR.fullmatch(node.value):
-            raise _refusal_at("YAML 1.1 reads this number otherwise; quote it, or write it plainly", node.start_mark)
+            raise _refusal_at("YAML 1.1 reads this number differently; quote it, or write it plainly", node.start_mark)
         if node.tag in (_INT, _FLOAT) and len(node.value) > MOST_DIGITS:
             raise _refusal_at(f"a number has more than {MOST_DIGITS} digits", node.start_mark)
         if node.tag == _FLOAT and isinf(float(node.value)):
@@ -94,10 +94,10 @@ _add_resolver("float", _DECIMAL, "-+0123456789.")
 
 
 def parse_yaml(text: str) -> object:
-    """Return the one document in `text` as plain data; None where there is none.
+    """Return the one document in `text` as plain data; None if there is none.
 
     Raises:
-        InvalidYaml: it is not plain YAML.
+        InvalidYaml: the text is not plain YAML.
 
     >>> parse_yaml("epsilon: 2.0\\nmechanism: on")
     {'epsilon': 2.0, 'mechanism': 'on'}
@@ -115,7 +115,7 @@ def _refusal_at(reason: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
 
 
 class _PlainYamlError(yaml.MarkedYAMLError):
-    """A reason of ours, which quotes nothing."""
+    """A message of almoner, which quotes nothing."""
 
 
 def _problem_text(problem: yaml.YAMLError) -> str:

@@ -27,7 +27,7 @@ from tasks.common.files import write_over
 
 FORMAT = "almoner-seen/1"
 MOST_FILE_BYTES = 1_000_000
-"""Bytes of `seen.json`."""
+"""Largest size of `seen.json` in bytes."""
 
 _READ_HEAD = text("""
 SELECT h.seq, h.hash, (SELECT row_hash FROM audit WHERE seq = 1), c.seq, c.hash
@@ -37,12 +37,12 @@ FROM audit_head h LEFT JOIN checkpoint c ON c.id = (SELECT max(id) FROM checkpoi
 
 @dataclass(frozen=True)
 class SeenHeads:
-    """A ledger as it was last seen.
+    """The state of a ledger at its last use.
 
     Attributes:
-        first: hash of its first link.
-        head: its newest link then.
-        checkpoint: the newest head that was signed, for a bundle or a file.
+        first: the hash of its first link.
+        head: its newest link at that time.
+        checkpoint: the newest signed head, for a bundle or a file.
     """
 
     first: str
@@ -51,7 +51,7 @@ class SeenHeads:
 
 
 class RollbackGuardedDatabase(Database):
-    """The ledger of a home, which remembers its head after every commit."""
+    """The ledger of a home; its head is saved in the home after every commit."""
 
     def __init__(self, home: ProjectHome) -> None:
         super().__init__(home.database_url)
@@ -59,20 +59,20 @@ class RollbackGuardedDatabase(Database):
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One write transaction; see `Database.write`."""
-        seen = None
+        """Open a write transaction; see `Database.write`."""
+        heads = None
         with super().write() as session:
             yield session
             if session.in_transaction():
                 record_links(session)  # the head is theirs
-                seen = read_head(session)
-        # The commit stands whatever happens here: a home that cannot be written only remembers less.
+                heads = read_head(session)
+        # The commit stands even if saving fails: the home then only remembers an older head.
         with contextlib.suppress(SeenFileUnwritable):
-            save_head(self._home, seen)
+            save_head(self._home, heads)
 
 
 def read_head(session: Session) -> SeenHeads | None:
-    """The ledger as it is now; None while its chain is empty."""
+    """Return the present state of the ledger; None while its chain is empty."""
     row = session.execute(_READ_HEAD).one_or_none()
     if row is None:
         return None
@@ -80,16 +80,16 @@ def read_head(session: Session) -> SeenHeads | None:
     return SeenHeads(first, ChainPosition(seq, link), ChainPosition(signed_seq, signed) if signed_seq else None)
 
 
-def save_head(home: ProjectHome, seen: SeenHeads | None, *, durable: bool = False) -> None:
-    """Remember it in place of what was remembered before; `durable` waits for the disk.
+def save_head(home: ProjectHome, heads: SeenHeads | None, *, durable: bool = False) -> None:
+    """Save the state in place of the earlier one; `durable` waits for the disk.
 
     Raises:
         SeenFileUnwritable: the home cannot be written.
     """
-    if seen is None:
+    if heads is None:
         return
     try:
-        write_over(home.seen, _encode_heads(seen), 0o600, durable=durable)
+        write_over(home.seen, _encode_heads(heads), 0o600, durable=durable)
     except OSError as problem:
         raise SeenFileUnwritable(home, problem) from None
 
@@ -98,7 +98,7 @@ def load_head(home: ProjectHome) -> SeenHeads | None:
     """Return the remembered head; None if there is none (a power cut can leave an empty file).
 
     Raises:
-        SeenFileUnusable: the file is not ours or cannot be read.
+        SeenFileUnusable: the file has another format or cannot be read.
     """
     try:
         data = home.seen.read_bytes()
@@ -114,74 +114,74 @@ def load_head(home: ProjectHome) -> SeenHeads | None:
         raise SeenFileUnusable(home, "it is not in its format") from None
 
 
-def missing_links(session: Session, seen: SeenHeads) -> str:
+def missing_links(session: Session, heads: SeenHeads) -> str:
     """Return how the ledger contradicts the remembered head, as the end of a sentence; empty if it does not."""
-    expected = {1: seen.first, seen.head.seq: seen.head.hash}
-    if seen.checkpoint:
-        expected[seen.checkpoint.seq] = seen.checkpoint.hash
+    expected = {1: heads.first, heads.head.seq: heads.head.hash}
+    if heads.checkpoint:
+        expected[heads.checkpoint.seq] = heads.checkpoint.hash
     rows = session.execute(select(AuditLink.seq, AuditLink.row_hash).where(AuditLink.seq.in_([*expected])))
     stored = {row.seq: row.row_hash for row in rows}
     if stored == expected:
         return ""
-    if stored.get(1) != seen.first:
+    if stored.get(1) != heads.first:
         return "it begins with another link, so it is another ledger" if stored else "it has no links"
-    released = seen.checkpoint is not None and stored.get(seen.checkpoint.seq) != seen.checkpoint.hash
+    released = heads.checkpoint is not None and stored.get(heads.checkpoint.seq) != heads.checkpoint.hash
     older = ", and it is older than the newest signed checkpoint" if released else ""
-    if seen.head.seq not in stored:
-        return f"link {seen.head.seq}, which this home has seen, is gone{older}"
-    return f"link {seen.head.seq} is not the one this home has seen{older}"
+    if heads.head.seq not in stored:
+        return f"link {heads.head.seq}, which this home has seen, is gone{older}"
+    return f"link {heads.head.seq} is not the one this home has seen{older}"
 
 
-def require_seen(session: Session, seen: SeenHeads | None) -> SeenHeads | None:
-    """Check that the ledger goes on from what was seen of it, with one look-up. Returns what it is now, if it is more.
+def require_seen(session: Session, heads: SeenHeads | None) -> SeenHeads | None:
+    """Check with one look-up that the ledger continues from the remembered head; return its state if it has grown.
 
-    What was seen must be recalled before the session begins: the session sees the ledger as it was then.
+    Load the remembered head before the session begins, because the session sees the ledger as of its beginning.
 
     Raises:
-        LedgerRolledBack: it does not.
+        LedgerRolledBack: the ledger does not continue from that head.
     """
-    if seen is not None and (how := missing_links(session, seen)):
-        raise LedgerRolledBack(how, seen)
+    if heads is not None and (how := missing_links(session, heads)):
+        raise LedgerRolledBack(how, heads)
     now = read_head(session)
-    return None if now == seen else now
+    return None if now == heads else now
 
 
 def check_rollback(home: ProjectHome, database: Database) -> str:
     """For readers: return how the ledger contradicts the remembered head, or why that is unknown."""
     try:
-        seen = load_head(home)
+        heads = load_head(home)
     except SeenFileUnusable as problem:
         return problem.message
-    if seen is None:
+    if heads is None:
         return ""
     with database.read() as session:
-        how = missing_links(session, seen)
+        how = missing_links(session, heads)
     return f"The ledger differs from the one that this home has seen: {how}." if how else ""
 
 
 def require_same_ledger(home: ProjectHome, database: Database) -> None:
-    """The same before a schema is made or upgraded: nothing may be built where a known ledger is missing.
+    """Check the ledger before its schema is created or upgraded, so that no new ledger replaces a known one.
 
     Raises:
         LedgerRolledBack, SeenFileUnusable: see `require_seen` and `load_head`.
     """
-    seen = load_head(home)
-    if seen is None:
+    heads = load_head(home)
+    if heads is None:
         return
     try:
         with database.read() as session:
-            require_seen(session, seen)
+            require_seen(session, heads)
     except SchemaOutdated:
-        raise LedgerRolledBack("it has no links", seen) from None
+        raise LedgerRolledBack("it has no links", heads) from None
 
 
-def _encode_heads(seen: SeenHeads) -> bytes:
+def _encode_heads(heads: SeenHeads) -> bytes:
     return encode_canonical({
         "format": FORMAT,
-        "first": seen.first,
-        "seq": seen.head.seq,
-        "hash": seen.head.hash,
-        "checkpoint": {"seq": seen.checkpoint.seq, "hash": seen.checkpoint.hash} if seen.checkpoint else None,
+        "first": heads.first,
+        "seq": heads.head.seq,
+        "hash": heads.head.hash,
+        "checkpoint": {"seq": heads.checkpoint.seq, "hash": heads.checkpoint.hash} if heads.checkpoint else None,
     }) + b"\n"  # fmt: skip
 
 
@@ -202,12 +202,12 @@ def _decode_position(stored: dict[str, Any]) -> ChainPosition:
 class LedgerRolledBack(Refused):
     """The ledger does not continue from the head that this home has seen."""
 
-    def __init__(self, how: str, seen: SeenHeads) -> None:
+    def __init__(self, how: str, heads: SeenHeads) -> None:
         super().__init__(
             f"The ledger differs from the one that this home has seen: {how}. Nothing was done.",
-            "An older copy forgets what was spent. Put the newest ledger back; `almoner audit verify --against BUNDLE`"
-            " tells which one is genuine, and docs/backup.md what to do if it is lost.",
-            {"seen_link": seen.head.seq, "seen_hash": seen.head.hash, "finding": how},
+            "An older copy lacks later spending. Restore the newest ledger; `almoner audit verify --against BUNDLE`"
+            " shows which one is genuine, and docs/backup.md says what to do if it is lost.",
+            {"seen_link": heads.head.seq, "seen_hash": heads.head.hash, "finding": how},
         )
 
 
@@ -216,7 +216,7 @@ class SeenFileUnusable(EnvironmentProblem):
 
     def __init__(self, home: ProjectHome, reason: str) -> None:
         super().__init__(
-            f"{home.seen}, the home's record of the ledger's head, cannot be used: {reason}.",
+            f"{home.seen}, the home's copy of the ledger's head, cannot be used: {reason}.",
             "Find out who changed it. Compare the ledger with a bundle (`almoner audit verify --against BUNDLE`) before"
             " you remove the file.",
             {"path": str(home.seen), "reason": reason},

@@ -11,31 +11,32 @@ from tasks.corpus.identity.keys import load_key
 
 
 def mark_of_store(workspace: Workspace, dataset: Dataset, version: DatasetVersion, without: str | None = None) -> str:
-    """Return the keyed mark of what this home holds of a version, as if it held nothing of the unit `without`.
+    """Return the keyed mark of this home's copy of a version, computed without the unit `without`.
 
     Raises:
-        KeyMissing: this home has not the key of the marks.
-        VersionMissing, StoreBusy, StoreUnreadable: as `tasks.corpus.store.open_corpus`.
+        KeyMissing: this home lacks the key of the marks.
+        VersionMissing, StoreBusy, StoreUnreadable: see `tasks.corpus.store.open_corpus`.
     """
     key = load_key(overlap_key_path(workspace.home))
-    return content_mark(workspace.home, version.uid, key, named=dataset.unit_field is not None, without=without)
+    has_unit_field = dataset.unit_field is not None
+    return content_mark(workspace.home, version.uid, key, has_unit_field=has_unit_field, without=without)
 
 
 def differs_from_ledger(workspace: Workspace, session: Session, dataset: Dataset, version: DatasetVersion) -> bool:
-    """Return whether this home holds of a version something else than what came in, less what was erased since.
+    """Return whether this home's copy of a version differs from the ingested units less the erased ones.
 
     Raises:
-        As `mark_of_store`.
+        The errors of `mark_of_store`.
     """
     return mark_of_store(workspace, dataset, version) != erasures.manifest_mark(session, version)
 
 
 class StoreDiffers(EnvironmentProblem):
-    """A stored version holds something else than the ledger says."""
+    """A stored version differs from its mark in the ledger."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(
-            f"Version {number} of {name!r} holds other content in this home than the ledger says.",
-            "Find out who changed it (`almoner doctor`); erase the whole version: `--version N`.",
+            f"Version {number} of {name!r} in this home differs from its mark in the ledger.",
+            "Find out who changed it (`almoner doctor`), then erase the whole version: `--version N`.",
             {"dataset": name, "version": number},
         )

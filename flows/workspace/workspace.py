@@ -22,7 +22,7 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 @dataclass(frozen=True)
 class Workspace:
-    """A home that `almoner init` has made, opened by one person."""
+    """A project home, opened by its owner."""
 
     home: ProjectHome
     database: Database
@@ -32,18 +32,18 @@ class Workspace:
 
     @property
     def policy_digest(self) -> str:
-        """Names the policy in force in requests."""
+        """Return the digest of the home's policy, as requests record it."""
         return digest(model_to_json(self.policy))
 
 
 def open_workspace(home: ProjectHome) -> Workspace:
-    """Open a home for the person at the keyboard.
+    """Open a home for its owner.
 
     Raises:
-        HomeMissing: `almoner init` has not made it.
-        LedgerRolledBack: the ledger is not the one this home has seen.
+        HomeMissing: there is no home; `almoner init` creates one.
+        LedgerRolledBack: the ledger does not continue from the head that this home has seen.
         PrincipalUnknown: the ledger does not know the key of this home.
-        LoginMismatch: on PostgreSQL, this session's login is somebody else's.
+        LoginMismatch: on PostgreSQL, this session's login belongs to another principal.
         FileInvalid: policy.yaml does not follow its format.
     """
     home.require()
@@ -60,16 +60,16 @@ def open_workspace(home: ProjectHome) -> Workspace:
 
 @dataclass(frozen=True)
 class ReadOnlyWorkspace:
-    """The audit log of a ledger, opened to be read."""
+    """The audit log of a ledger, opened for reading."""
 
     home: ProjectHome
     database: ReadOnlyDatabase
     warning: str
-    """How the ledger contradicts what this home has seen of it; empty if it does not."""
+    """How the ledger contradicts the head that this home has seen; empty if it does not."""
 
 
 def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
-    """Open the ledger for reading alone: without a key, without writing, and also when it was rolled back.
+    """Open the ledger read-only: without a key, and also if it was rolled back.
 
     Raises:
         HomeMissing: there is no ledger.
@@ -81,25 +81,25 @@ def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:
 
 
 def signing_key_path(home: ProjectHome) -> Path:
-    """Path of the owner's signing key."""
+    """Return the path of the owner's signing key."""
     return home.keys / "signing.key"
 
 
 def overlap_key_path(home: ProjectHome) -> Path:
-    """Path of the key that recognises units across datasets."""
+    """Return the path of the key that recognises units across datasets."""
     return home.keys / "overlap.key"
 
 
 def partition_key_path(home: ProjectHome, name: str) -> Path:
-    """Path of the key of one partition scheme."""
+    """Return the path of the key of one partition scheme."""
     return home.path_inside("keys", f"partition-{name}.key")
 
 
 def process_owner(pid: int | None = None) -> str:
-    """A process, this one by default, as a lease names it; the start time tells a reused number apart.
+    """Return the name of a process, by default this one, in leases; the start time distinguishes reused process ids.
 
     Raises:
-        psutil.NoSuchProcess: there is none.
+        psutil.NoSuchProcess: there is no such process.
     """
     import psutil  # slow, and only an attempt asks
 

@@ -25,7 +25,7 @@ class FileUnreadable(UsageError):
 
 
 class FileUnwritable(UsageError):
-    """A file cannot be written, or exists already."""
+    """A file cannot be written, or already exists."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -37,10 +37,10 @@ class FileUnwritable(UsageError):
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that must not exist yet, for writing.
+    """Open a new file for writing.
 
     Raises:
-        FileUnwritable.
+        FileUnwritable: the file exists, or cannot be written.
     """
     try:
         with path.open("xb") as out:
@@ -50,10 +50,11 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
-    """The content of a YAML file; `what` names it in errors, `page` explains its format.
+    """Read a YAML file; `what` names it in errors, and `page` explains its format.
 
     Raises:
-        FileUnreadable, FileInvalid.
+        FileUnreadable: the file cannot be read.
+        FileInvalid: the file is not plain YAML.
     """
     try:
         with path.open("rb") as file:
@@ -69,19 +70,21 @@ def read_yaml(path: Path, what: str, page: str = "docs/requests.md") -> object:
         raise FileInvalid(what, [str(unfit)], page) from None
 
 
-def read_fields(path: Path, what: str, known: Collection[str], page: str = "docs/requests.md") -> dict[str, object]:
-    """The mapping of fields in a YAML file, which has at least one of the `known` fields.
+def read_fields(
+    path: Path, what: str, field_names: Collection[str], page: str = "docs/requests.md"
+) -> dict[str, object]:
+    """Read the mapping of fields in a YAML file, which must have at least one of the `field_names` fields.
 
     Raises:
-        FileUnreadable: it cannot be read.
-        FileInvalid: it is something else; nothing of it is repeated, because another file may have been meant.
+        FileUnreadable: the file cannot be read.
+        FileInvalid: the file holds no such mapping; the message quotes nothing, because the path may be a mistake.
     """
     content = read_yaml(path, what, page)
     if not isinstance(content, dict):
         raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
-    fields = {str(name): said for name, said in content.items()}
-    if not fields.keys() & set(known):
-        raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(known))}"], page)
+    fields = {str(name): value for name, value in content.items()}
+    if not fields.keys() & set(field_names):
+        raise FileInvalid(what, [f"none of its fields is one of {', '.join(sorted(field_names))}"], page)
     return fields
 
 
@@ -89,10 +92,11 @@ def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]
     """Return the mapping of each section of a YAML file; empty without a file, or for an empty one.
 
     Args:
-        what: what a name stands for, for errors.
+        what: the noun for a section in errors.
 
     Raises:
-        FileUnreadable, FileInvalid.
+        FileUnreadable: the file cannot be read.
+        FileInvalid: the file does not hold named sections.
     """
     if not path.exists():
         return {}
@@ -101,14 +105,14 @@ def read_sections(path: Path, what: str, page: str) -> dict[str, dict[str, Any]]
         return {}
     if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
         raise FileInvalid(path.name, [f"{what} needs a name and its settings"], page)
-    return {str(name): said for name, said in content.items()}
+    return {str(name): section for name, section in content.items()}
 
 
-def write_sections(path: Path, head: str, named: Mapping[str, Mapping[str, object]]) -> None:
-    """Write such a file anew, in the order of names and behind its `head`; 0600.
+def write_sections(path: Path, head: str, sections: Mapping[str, Mapping[str, object]]) -> None:
+    """Replace a file of sections, sorted by name after the text `head`; 0600.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
-    text = head + (yaml.safe_dump(dict(sorted(named.items())), sort_keys=False) if named else "")
+    text = head + (yaml.safe_dump(dict(sorted(sections.items())), sort_keys=False) if sections else "")
     write_over(path, text.encode(), 0o600)

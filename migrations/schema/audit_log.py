@@ -98,6 +98,19 @@ TABLES = (
         """,
         linked=False,
     ),
+    Table(
+        "rehearsal",
+        """
+        id {key}
+        dataset VARCHAR(255) NOT NULL
+        request_id {number} -> request
+        configuration VARCHAR(64) NOT NULL
+        result TEXT NOT NULL
+        at VARCHAR(27) NOT NULL
+        actor_id {number} NOT NULL -> principal
+        """,
+        linked=False,
+    ),
 )
 
 GUARDS = (
@@ -148,7 +161,8 @@ ACTIONS = (
 LEADING = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
     "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
-    "publication", "request", "restoration", "role_grant", "role_revocation", "schedule", "schedule_change",
+    "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
+    "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING = (

@@ -12,7 +12,8 @@ RECORDED = (
     "account", "approval", "artifact", "cap", "carried", "checkpoint", "cohort", "dataset", "dataset_version",
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "proposal", "partition_scheme", "policy_adoption", "policy_rule",
-    "policy_version", "principal", "publication", "request", "restoration", "role_grant", "role_revocation",
+    "policy_version", "principal", "publication", "rehearsal", "request", "restoration", "role_grant",
+    "role_revocation",
     "schedule", "schedule_change", "schedule_slot", "scope_end", "slot_end", "standing_use", "transition",
     "twin_attack", "withdrawal",
 )  # fmt: skip

@@ -45,18 +45,19 @@ TEXTS: dict[str, dict[str, int]] = {
     "role_grant": {"reason": SHORT}, "role_revocation": {"reason": SHORT}, "delegation": {"reason": SHORT},
     "approval": {"reason": SHORT, "attestation": LONG}, "withdrawal": {"reason": SHORT},
     "scope_end": {"reason": SHORT}, "account": {"reason": SHORT}, "transition": {"detail": SHORT},
-    "proposal": {"reason": SHORT, "configuration": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
+    "proposal": {"reason": SHORT, "configuration": LONG, "choices": LONG}, "schedule": {"reason": SHORT, "rule": SHORT},
     "schedule_change": {"reason": SHORT}, "schedule_slot": {"detail": SHORT}, "slot_end": {"detail": SHORT},
     "delivery": {"destination": SHORT}, "restoration": {"reason": SHORT}, "twin_attack": {"attacks": SHORT},
+    "rehearsal": {"result": LONG},
     "policy_version": {"body": LONG}, "request": {"canonical": 4 * LONG},
     "invocation": {"event": LONG, "libraries": LONG}, "artifact": {"files": 16 * LONG},
     "evaluation": {"result": 16 * LONG}, "dataset": {"public_metadata": LONG},
 }  # fmt: skip
 """The most bytes of what people write."""
 JSON = {
-    "proposal": ("configuration",), "policy_version": ("body",), "request": ("canonical",),
+    "proposal": ("configuration", "choices"), "policy_version": ("body",), "request": ("canonical",),
     "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),
-    "dataset": ("public_metadata",),
+    "dataset": ("public_metadata",), "rehearsal": ("result",),
 }  # fmt: skip
 """Texts whose numbers have fewer than DIGITS digits and that are nested at most DEPTH deep. How deep a text is nested
 SQLite cannot tell: it does not let triggers use its JSON functions while it mistrusts the schema (trusted_schema=OFF),

@@ -181,4 +181,6 @@ VIEWS: dict[str, Sql] = {
     "restoration": view("restoration", "'backup.restored'", "x.actor_id", told="x.taken_at, x.link, x.reason"),
     "twin_attack": view("twin_attack", "'attack.public_twin'", "x.actor_id", "x.dataset",
                         told="x.request_id AS request, x.configuration, x.result, x.attacks"),
+    "rehearsal": view("rehearsal", "'release.rehearsed'", "x.actor_id", "x.dataset",
+                      told="x.request_id AS request, x.configuration"),
 }  # fmt: skip

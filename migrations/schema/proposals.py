@@ -45,6 +45,7 @@ TABLES = (
         until VARCHAR(27)
         config_digest VARCHAR(64)
         configuration TEXT
+        choices TEXT
         publication_id {number}
         """,
         unique=(("digest",),),

@@ -2,8 +2,8 @@
 
 Opening a connection costs more than a transaction: SQLite reads the schema, and copies its whole log back when the last
 connection is closed; PostgreSQL starts a process, which plans every guard anew. A kept connection must not outlive its
-database: a forked process opens its own, a file that was moved away or replaced is left, and after a pause a server may
-have gone.
+database: a forked process opens its own, a file that was moved away or replaced is left, a session that its server has
+ended is left, and after a pause a server may have gone without a word.
 """
 
 import os
@@ -25,8 +25,15 @@ _CONNECTIONS_OF_PARENT: list[Any] = []
 """Connections of the process this one was forked from. To close or forget them here would harm the other's."""
 
 
-def reuse_connection(engine: Engine, target: Callable[[], object]) -> None:
-    """Check the connection that was kept whenever it is taken up; `target` tells what a connection leads to."""
+def reuse_connection(
+    engine: Engine, target: Callable[[], object], is_ended: Callable[[Any], bool] = lambda _connection: False
+) -> None:
+    """Check the connection that was kept whenever it is taken up.
+
+    Args:
+        target: tells what a connection leads to.
+        is_ended: tells, at once, whether the other side of the driver's connection has ended it.
+    """
 
     @event.listens_for(engine, "connect")
     def _opened(_connection: Any, record: Any) -> None:
@@ -45,5 +52,6 @@ def reuse_connection(engine: Engine, target: Callable[[], object]) -> None:
             record.dbapi_connection = proxy.dbapi_connection = None
             raise DisconnectionError("it belongs to another process")
         since = record.info.get("since")  # nothing, when it has just been opened
-        if led_to != target() or (since is not None and time.monotonic() - since > REUSE_SECONDS):
+        is_stale = since is not None and (time.monotonic() - since > REUSE_SECONDS or is_ended(connection))
+        if is_stale or led_to != target():
             raise DisconnectionError("it may lead nowhere")

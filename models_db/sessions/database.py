@@ -9,6 +9,7 @@ transactions, and none is shared across a fork (`models_db.database.connection_r
 
 import os
 import re
+import select
 import sqlite3
 import time
 import weakref
@@ -313,5 +314,12 @@ def _postgresql_engine(url: str) -> Engine:
         isolation_level="READ COMMITTED",
         connect_args={"options": " ".join(f"-c {setting}" for setting in _SESSION_SETTINGS)},
     )
-    reuse_connection(engine, lambda: url)
+    reuse_connection(engine, lambda: url, _has_unread_input)
     return engine
+
+
+def _has_unread_input(connection: Any) -> bool:
+    """Return whether a server has sent something to a client that asked nothing: in most cases, that it ended."""
+    socket = select.poll()
+    socket.register(connection, select.POLLIN)
+    return bool(socket.poll(0))

@@ -33,6 +33,7 @@ from models_db.tables.releases import (
     InternalView,
     Lease,
     Publication,
+    Rehearsal,
     Request,
     StoredEvaluation,
     Transition,
@@ -48,7 +49,7 @@ __all__ = [
     "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure", "ErasureEnd",
     "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme", "PendingLink", "PlannedBlock",
     "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
-    "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Request", "Restoration", "RoleGrant",
+    "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Rehearsal", "Request", "Restoration", "RoleGrant",
     "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
     "StoredEvaluation", "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
 ]  # fmt: skip

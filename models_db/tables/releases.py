@@ -202,3 +202,19 @@ class TwinAttack(Base):
     attacks: Mapped[Body]
     at: Mapped[Moment]
     actor_id: Mapped[int] = mapped_column(reference("principal"))
+
+
+class Rehearsal(Base):
+    """A configuration was rehearsed on public data: the figures, all of them public."""
+
+    __tablename__ = "rehearsal"
+
+    id: Mapped[Key]
+    dataset: Mapped[Line]
+    """The public twin."""
+    request_id: Mapped[int | None] = mapped_column(reference("request"))
+    """The request that was named; another one of the same configuration has the rehearsal too."""
+    configuration: Mapped[Digest]
+    result: Mapped[Body]
+    at: Mapped[Moment]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))

@@ -15,8 +15,8 @@ def escape_controls(text: object) -> str:
     >>> escape_controls("plain \x1b[31m red")
     'plain \\x1b[31m red'
     """
-    given = str(text)
-    return given if given.isascii() and given.isprintable() else "".join(map(_escape_character, given))
+    string = str(text)
+    return string if string.isascii() and string.isprintable() else "".join(map(_escape_character, string))
 
 
 def is_storable(text: str) -> bool:

@@ -99,35 +99,55 @@ class RequestModel(BaseModel):
         return cls.model_fields[name].alias or name
 
 
+def _require_calendar_day(day: str) -> str:
+    date.fromisoformat(day)
+    return day
+
+
+Day = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_require_calendar_day)]
+"""A day of the calendar, YYYY-MM-DD."""
+
+
+PromptForm = Literal["chat", "completion"]
+"""How a model is asked: in a conversation, by its chat template, or by a text that it goes on with."""
+
+
+def _omit_default_form(form: PromptForm | None) -> PromptForm | None:
+    """Return no form for the default one: a request that writes it out and one that does not are the same request."""
+    return None if form == "chat" else form
+
+
+PromptExample = Annotated[str, Field(min_length=1, max_length=8000)]
+
+
 class Prompt(RequestModel):
     """Wording of the model's prompt. Public by declaration: it appears on the card.
 
-    Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`).
+    Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`). `form` is stored
+    where it is `completion`; `separator` and `examples` belong to that form.
     """
 
     description: Annotated[str, Field(min_length=1, max_length=4000)]
+    form: Annotated[PromptForm | None, AfterValidator(_omit_default_form)] = None
     preset: Preset | None = None
     system: str | None = None
     public: str | None = None
     private: str | None = None
     again: str | None = None
+    examples: Annotated[tuple[PromptExample, ...], Field(max_length=20)] = ()
+    separator: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\r\n]+$")] | None = None
+    date: Day | None = None
 
 
 TextLine = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\r\n]+$")]
 ProseText = Annotated[str, Field(min_length=1, max_length=4000)]
 LanguageTag = Annotated[str, Field(pattern="^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
-DayText = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 WebAddress = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]+$")]
 
 
 def _as_list(value: object) -> object:
     """One name stands for a list of one."""
     return [value] if isinstance(value, str) else value
-
-
-def _require_calendar_day(day: str) -> str:
-    date.fromisoformat(day)
-    return day
 
 
 def normalise_spelling(name: str | int) -> str:
@@ -173,7 +193,8 @@ class PublicMetadata(RequestModel):
 
     `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
     somebody chose (a bundle tells no time by itself). `groups` is a catalogue that requests for summaries choose from;
-    a request writes out the ones it takes, so the catalogue itself is not part of it.
+    a request writes out the ones it takes, so the catalogue itself is not part of it. `typical_words` is how many words
+    the text of one unit usually has, as its owner knows it without counting: lengths are chosen from it.
     """
 
     name: TextLine | None = None
@@ -186,7 +207,8 @@ class PublicMetadata(RequestModel):
     intended_use: ProseText | None = None
     region: TextLine | None = None
     sector: TextLine | None = None
-    publication_date: Annotated[DayText, AfterValidator(_require_calendar_day)] | None = None
+    publication_date: Day | None = None
+    typical_words: Annotated[int, Field(ge=1, le=100_000)] | None = None
     groups: Annotated[tuple[PublicGroup, ...], Field(max_length=1000), AfterValidator(require_distinct_groups)] = ()
 
     @classmethod
@@ -244,6 +266,7 @@ class ReleaseRequest(RequestModel):
     prompt: Prompt
     evaluation: tuple[str, ...] = ()
     evaluation_share: Annotated[ExactDecimal, Field(gt=0, le=Decimal("0.5"))] = Decimal("0.1")
+    evaluation_embedder: Annotated[str, Field(min_length=1, max_length=200)] = "all-minilm-l6-v2"
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     public_metadata: Annotated[PublicMetadata, AfterValidator(_without_group_fields)] | None = None
     rotate_over: Annotated[int, Field(ge=2, le=100_000)] | None = None

@@ -13,13 +13,14 @@ from models_db.writes.database_errors import RuleViolated
 
 MOST_JSON_DEPTH = 32
 JSON_TEXT_COLUMNS = {
-    "proposal": ("configuration",),
+    "proposal": ("configuration", "choices"),
     "policy_version": ("body",),
     "request": ("canonical",),
     "invocation": ("event", "libraries"),
     "artifact": ("files",),
     "evaluation": ("result",),
     "dataset": ("public_metadata",),
+    "rehearsal": ("result",),
 }
 """The columns that hold JSON, by table."""
 UNBOUNDED_TEXT = "a text is too long, too deep or has a number too long"

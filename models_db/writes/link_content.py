@@ -40,7 +40,8 @@ EXEMPT_COLUMNS = {
 LEADING_TABLES = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
     "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
-    "publication", "request", "restoration", "role_grant", "role_revocation", "schedule", "schedule_change",
+    "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
+    "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",
 )  # fmt: skip
 FOLLOWING_TABLES = (

@@ -69,8 +69,10 @@ def _with_request_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
         body = json.loads(row["asked"])
     except (TypeError, ValueError, RecursionError):  # altered: no link says so
         return fields
-    asked = {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
-    return fields | {name: _value_text(value) for name, value in asked.items() if value is not None}
+    request_fields = (
+        {name: body.get(name) for name in ("kind", "mechanism", "epsilon")} if isinstance(body, dict) else {}
+    )
+    return fields | {name: _value_text(value) for name, value in request_fields.items() if value is not None}
 
 
 def _value_text(value: Any) -> str:
@@ -151,7 +153,11 @@ def link_step(session: Session, actor_id: int, budget_step: BudgetStep) -> None:
             else settlement_view(about[0], [entry["kind"] for entry in budget_step.entries])
         )
     tables = (("entry", budget_step.entries), ("hold", budget_step.holds), ("invocation", budget_step.invocations))
-    rows = [name_rows(table, {row["id"]: row_content(table, row) for row in made}) for table, made in tables if made]
+    rows = [
+        name_rows(table, {row["id"]: row_content(table, row) for row in created})
+        for table, created in tables
+        if created
+    ]
     append_link(session, actor, f"ledger.{kind}", link_body(view, rows), dataset, request_id)
 
 

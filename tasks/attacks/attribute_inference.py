@@ -27,11 +27,11 @@ class Person:
     """Somebody whose attribute is asked for.
 
     Attributes:
-        known: what the attacker knows of them.
+        known_text: the part of their text that the attacker knows.
         value: the attribute.
     """
 
-    known: str
+    known_text: str
     value: str
 
 
@@ -63,7 +63,7 @@ def infer(
     people = [*members, *held_out]
     right = [False] * len(people)
     if people:
-        near = _nearest(embed([person.known for person in people]), embed(released), NEAREST_TEXTS)
+        near = _nearest(embed([person.known_text for person in people]), embed(released), NEAREST_TEXTS)
         right = [
             _winner([answers[place] for place in places]) == person.value
             for places, person in zip(near, people, strict=True)
@@ -78,12 +78,12 @@ def infer(
 
 def _votes(embed: Embedder, released: Sequence[str], public: Sequence[Person]) -> list[Counter[str]]:
     """For each released text the values of the public people nearest to it."""
-    near = _nearest(embed(released), embed([person.known for person in public]), NEAREST_PEOPLE)
+    near = _nearest(embed(released), embed([person.known_text for person in public]), NEAREST_PEOPLE)
     return [Counter(public[place].value for place in places) for places in near]
 
 
 def _winner(votes: Sequence[Counter[str]]) -> str:
-    """The value with most votes; of several, the first by name."""
+    """Return the value with most votes; of several, the first by name."""
     total: Counter[str] = sum(votes, Counter())
     return min(total, key=lambda value: (-total[value], value))
 

@@ -123,7 +123,7 @@ def make_canaries(
 def plant(
     documents: Iterable[CorpusDocument], canaries: Canaries, labels: Sequence[str] = ()
 ) -> Iterator[CorpusDocument]:
-    """The corpus with one unit more for each planted canary, before any partition.
+    """Yield the corpus, with one more unit for each planted canary, before any partition.
 
     Args:
         labels: what the canaries are labelled with, in turn, where a release is made by labels.
@@ -134,7 +134,7 @@ def plant(
 
 
 def exposures(canaries: Sequence[Canary], alternatives: Sequence[Canary], score: TextScores) -> list[float]:
-    """The exposure of each canary among the alternatives, bits.
+    """Return the exposure of each canary among the alternatives, bits.
 
     Its rank is 1 + the number of alternatives with a higher score + half of those with the same.
     """

@@ -52,7 +52,7 @@ class Extraction:
 
 
 def emails(text: str) -> set[str]:
-    """The e-mail addresses of a text, in lower case."""
+    """Return the e-mail addresses of a text, in lower case."""
     return {email.rstrip(".").lower() for email in _EMAIL.findall(text)}
 
 
@@ -93,6 +93,6 @@ def _normalised(identifiers: Iterable[str]) -> dict[str, None]:
     return {each: None for each in spelt if each}
 
 
-def _count(occurrences: Mapping[str, bool], wanted: Iterable[str]) -> Extracted:
-    hits = [occurrences[each] for each in wanted]
+def _count(occurrences: Mapping[str, bool], identifiers: Iterable[str]) -> Extracted:
+    hits = [occurrences[each] for each in identifiers]
     return Extracted(sum(hits), len(hits))

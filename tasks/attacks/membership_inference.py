@@ -25,40 +25,40 @@ NO_EVIDENCE = -1e9
 """The score of a text without words: below every other one, on both sides alike."""
 
 
-def embedding_scores(embed: Embedder, released: Sequence[str], asked: Sequence[str]) -> list[float]:
-    """The largest cosine similarity of each text to a released one; at least one text must be released.
+def embedding_scores(embed: Embedder, released: Sequence[str], candidates: Sequence[str]) -> list[float]:
+    """Return the largest cosine similarity of each text to a released one; at least one text must be released.
 
     Raises:
         ValueError: nothing was released.
     """
     if not released:
         raise ValueError("without a released text there is nothing to be similar to")
-    if not asked:
+    if not candidates:
         return []
-    similarity = _unit(embed(asked)) @ _unit(embed(released)).T
+    similarity = _unit(embed(candidates)) @ _unit(embed(released)).T
     largest: list[float] = similarity.max(axis=1).astype(np.float64).tolist()
     return largest
 
 
-def likelihood_ratio_scores(score: Scorer, released: Sequence[str], asked: Sequence[str]) -> list[float]:
+def likelihood_ratio_scores(score: Scorer, released: Sequence[str], candidates: Sequence[str]) -> list[float]:
     """(log P_release(x) - log P_public(x)) / words of x: nats per word; NO_EVIDENCE for a text without words.
 
     A text of one token has no public likelihood and is asked about as if it had 1.
     """
     language = UnigramModel(released)
-    lengths = [len(words(text)) for text in asked]
+    lengths = [len(words(text)) for text in candidates]
     usable = [place for place, length in enumerate(lengths) if length]
-    scores = [NO_EVIDENCE] * len(asked)
-    public = score([asked[place] for place in usable])
+    scores = [NO_EVIDENCE] * len(candidates)
+    public = score([candidates[place] for place in usable])
     for place, (in_public, _) in zip(usable, public, strict=True):
-        scores[place] = (language.log_likelihood(asked[place]) - in_public) / lengths[place]
+        scores[place] = (language.log_likelihood(candidates[place]) - in_public) / lengths[place]
     return scores
 
 
-def overlap_scores(released: Sequence[str], asked: Sequence[str]) -> list[float]:
-    """The share of each text's four-word runs that some released text has too."""
+def overlap_scores(released: Sequence[str], candidates: Sequence[str]) -> list[float]:
+    """Return the share of each text's four-word runs that some released text has too."""
     haystack = joined(released)
-    return [containment(text, haystack) for text in asked]
+    return [containment(text, haystack) for text in candidates]
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:

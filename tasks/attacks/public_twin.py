@@ -42,7 +42,7 @@ class TwinSplit:
         return list(plant(self.members, self.canaries, labels))
 
     def to_json(self) -> dict[str, Json]:
-        """The stored form."""
+        """Return the stored form."""
         sides = {name: [asdict(each) for each in getattr(self, name)] for name in ("members", "nonmembers")}
         parts = {
             name: [asdict(each) for each in getattr(self.canaries, name)]

@@ -42,7 +42,7 @@ def membership_embedding(scene: AttackInput) -> AttackResult:
     embed, texts = scene.embed, scene.texts
     if embed is None:
         raise ValueError("this attack needs an embedder")
-    result = _judged(scene, lambda asked: embedding_scores(embed, texts, asked))
+    result = _judged(scene, lambda candidates: embedding_scores(embed, texts, candidates))
     how = f"the largest cosine similarity to a released text, embedder {embed.name}"
     return _membership(scene, "membership_embedding", result, how, "Liu et al., URANIA, 2025, appendix F")
 
@@ -52,7 +52,7 @@ def membership_likelihood(scene: AttackInput) -> AttackResult:
     score, texts = scene.score, scene.texts
     if score is None:
         raise ValueError("this attack needs a public model")
-    result = _judged(scene, lambda asked: likelihood_ratio_scores(score, texts, asked))
+    result = _judged(scene, lambda candidates: likelihood_ratio_scores(score, texts, candidates))
     how = "log-likelihood ratio per word of a bigram model of the released texts and the public model"
     return _membership(scene, "membership_likelihood", result, how, "after Meeus et al., arXiv 2502.14921")
 
@@ -60,7 +60,7 @@ def membership_likelihood(scene: AttackInput) -> AttackResult:
 def membership_overlap(scene: AttackInput) -> AttackResult:
     """Membership by copies: the share of a text's four-word runs that were released."""
     texts = scene.texts
-    result = _judged(scene, lambda asked: overlap_scores(texts, asked))
+    result = _judged(scene, lambda candidates: overlap_scores(texts, candidates))
     how = "the share of a text's four-word runs that stand in a released text"
     return _membership(scene, "membership_overlap", result, how, "containment: Broder, SEQUENCES 1997")
 
@@ -86,7 +86,9 @@ def canary_exposure(scene: AttackInput) -> AttackResult:
     if canaries and texts:
         language = UnigramModel(texts)
         bits, others = (
-            exposures(side, canaries.alternatives, lambda asked: [language.log_likelihood(text) for text in asked])
+            exposures(
+                side, canaries.alternatives, lambda sentences: [language.log_likelihood(text) for text in sentences]
+            )
             for side in (planted, held_out)
         )
         low, high = bootstrap.of_mean(bits) or (None, None)
@@ -143,7 +145,7 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
 
 
 def attribute_inference(scene: AttackInput) -> AttackResult:
-    """The label of a person, guessed from the released texts nearest to the first half of that person's text."""
+    """Return the label of a person, guessed from the released texts nearest to the first half of that person's text."""
     embed = scene.embed
     if embed is None:
         raise ValueError("this attack needs an embedder")
@@ -214,7 +216,7 @@ ATTACKS: Mapping[str, Attack] = {
 
 
 def possible(scene: AttackInput) -> tuple[Attack, ...]:
-    """The attacks whose tools the scene has."""
+    """Return the attacks whose tools the scene has."""
     tools: dict[Need, object] = {"model": scene.score, "embedder": scene.embed, "tagger": scene.tag}
     return tuple(attack for attack in ATTACKS.values() if all(tools[need] is not None for need in attack.needs))
 
@@ -231,14 +233,14 @@ def _nothing(members: int, nonmembers: int) -> Separation:
     return Separation(members, nonmembers, None, None, separation([], []).rates)
 
 
-def _membership(scene: AttackInput, name: str, found: Separation, how: str, source: str) -> AttackResult:
+def _membership(scene: AttackInput, name: str, result: Separation, how: str, source: str) -> AttackResult:
     return AttackResult(
         name=name,
         exposure=scene.exposure,
-        values=found.values(),
+        values=result.values(),
         source=f"{source}; {SOURCE}",
         method=f"{how}; {METHOD}",
-        line=found.line() if scene.texts else "no texts",
+        line=result.line() if scene.texts else "no texts",
     )
 
 
@@ -254,7 +256,7 @@ def _people(texts: Sequence[str], labels: Sequence[str]) -> list[Person]:
     if not labels:
         return []
     halves = (" ".join(read[: (len(read) + 1) // 2]) for read in (text.split() for text in texts))
-    return [Person(known, label) for known, label in zip(halves, labels, strict=True) if label and known]
+    return [Person(half, label) for half, label in zip(halves, labels, strict=True) if label and half]
 
 
 def _mean(bits: Sequence[float]) -> str | None:
@@ -270,12 +272,12 @@ def _canary_line(values: Mapping[str, Value]) -> str:
     )
 
 
-def _shares(name: str, found: Extracted | None) -> dict[str, Value]:
-    low, high = (found.interval if found else None) or (None, None)
+def _shares(name: str, extraction: Extracted | None) -> dict[str, Value]:
+    low, high = (extraction.interval if extraction else None) or (None, None)
     return {
-        name: found.appearing if found else None,
-        f"{name}_of": found.of if found else None,
-        f"{name}_share": rounded(found.share if found else None, 4),
+        name: extraction.appearing if extraction else None,
+        f"{name}_of": extraction.of if extraction else None,
+        f"{name}_share": rounded(extraction.share if extraction else None, 4),
         f"{name}_share_low": rounded(low, 4),
         f"{name}_share_high": rounded(high, 4),
     }

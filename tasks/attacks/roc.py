@@ -79,7 +79,7 @@ class Separation:
         return None if self.interval is None else self.interval[0] > 0.5
 
     def values(self) -> dict[str, Value]:
-        """The figures as results store them."""
+        """Return the figures as results store them."""
         low, high = self.interval or (None, None)
         figures: dict[str, Value] = {
             "members": self.members,
@@ -159,7 +159,7 @@ def _of_pairs(auc: float, pairs: int) -> Interval:
 
 
 def _rate(inside: NDArray[np.float64], outside: NDArray[np.float64], most: float) -> Rate | None:
-    """The largest TPR whose threshold at most `most` of the non-members reach; None below 1/`most` of them."""
+    """Return the largest TPR whose threshold at most `most` of the non-members reach; None below 1/`most` of them."""
     allowed = math.floor(most * len(outside) + 1e-9)
     if allowed < 1:
         return None

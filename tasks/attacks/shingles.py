@@ -16,14 +16,14 @@ Shingle: TypeAlias = tuple[str, ...]
 
 
 def shingles(text: str, size: int = SIZE) -> frozenset[Shingle]:
-    """The different runs of `size` words of a text (`tasks.text.words`); of a shorter text itself, if any."""
+    """Return the different runs of `size` words of a text (`tasks.text.words`); of a shorter text itself, if any."""
     return frozenset(_runs(words(text), size))
 
 
-def containment(text: str, known: Set[Shingle], size: int = SIZE) -> float:
-    """The share of the text's runs that are among `known`; 0 for a text without words."""
+def containment(text: str, reference: Set[Shingle], size: int = SIZE) -> float:
+    """Return the share of the text's runs that are among `reference`; 0 for a text without words."""
     own = shingles(text, size)
-    return len(own & known) / len(own) if own else 0.0
+    return len(own & reference) / len(own) if own else 0.0
 
 
 def joined(texts: Iterable[str], size: int = SIZE) -> frozenset[Shingle]:

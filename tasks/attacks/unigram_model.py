@@ -34,7 +34,7 @@ class UnigramModel:
         self._total, self._kinds = self._single.total(), len(self._single) + 1
 
     def log_likelihood(self, text: str) -> float:
-        """The sum of the words' log-probabilities, nats; 0 for a text without words."""
+        """Return the sum of the words' log-probabilities, nats; 0 for a text without words."""
         return math.fsum(self._log(first, word) for first, word in pairwise([_START, *words(text)]))
 
     def _log(self, first: str, word: str) -> float:

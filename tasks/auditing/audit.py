@@ -43,7 +43,7 @@ class MechanismAudit:
         return self.bound.epsilon <= self.case.epsilon
 
     def to_json(self) -> dict[str, Json]:
-        """The audit as programs read it; reals are decimal strings."""
+        """Return the audit as programs read it; reals are decimal strings."""
         bound = self.bound
         return {
             "mechanism": self.case.mechanism,

@@ -13,14 +13,14 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from models_db.errors import Refused, UsageError
-from models_db.values.amounts import DELTA_UNIT
+from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import exact, float_below
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.mechanisms import registry
 from tasks.mechanisms.core import post_processing, uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts import noisy_count, noisy_histogram, partition_selection, set_histogram
+from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, partition_selection, set_histogram
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
 from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
@@ -60,7 +60,7 @@ class AuditCase:
 
 
 def case_of(mechanism: str) -> AuditCase:
-    """The audit of the mechanism of that name.
+    """Return the audit of the mechanism of that name.
 
     Raises:
         NoAudit: the catalogue has no such mechanism.
@@ -196,6 +196,24 @@ def _partition_selection() -> AuditCase:
     )
 
 
+def _gaussian_selection() -> AuditCase:
+    rho, failure = rho_of(EPSILON, DELTA), int(DELTA_UNIT) // 10**6
+    selection = gaussian_selection.calibrate_gaussian_selection(Amount(rho, failure), DRAWS)
+    names = [f"candidate {number}" for number in range(DRAWS)]
+    others = 4 * selection.threshold  # the counts tell most where they are hardly ever cut off
+
+    def sample(present: bool, trials: int) -> Sequence[int]:
+        counts = dict.fromkeys(names, others + present)
+        return [sum(selection.release(counts, OS_RANDOM).values()) for _ in range(trials)]
+
+    return under_zcdp(
+        selection.event(),
+        f"{others} units that name the same {DRAWS} candidates, and {others + 1}",
+        "the sum of the noisy numbers of the candidates that are released",
+        sample,
+    )
+
+
 def _kmeans() -> AuditCase:
     paid = kmeans_rounds.calibrate_rounds(rho_of(EPSILON, DELTA), DRAWS, DRAWS, "0.5")
 
@@ -236,6 +254,7 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
     noisy_histogram.MECHANISM: _noisy_histogram,
     set_histogram.MECHANISM: _set_histogram,
     partition_selection.MECHANISM: _partition_selection,
+    gaussian_selection.MECHANISM: _gaussian_selection,
     kmeans_rounds.MECHANISM: _kmeans,
     kde_sketch.MECHANISM: _kde,
     noisy_mean.MECHANISM: _noisy_mean,

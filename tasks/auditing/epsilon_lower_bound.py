@@ -65,7 +65,7 @@ class EpsilonLowerBound:
 
 
 def epsilon_lower_bound(first: Sample, second: Sample, delta: float, confidence: float) -> EpsilonLowerBound:
-    """The largest epsilon that independent trials rule out.
+    """Return the largest epsilon that independent trials rule out.
 
     Args:
         first, second: one real statistic per trial, on two neighbouring inputs; at least four trials each. Even
@@ -97,7 +97,7 @@ def epsilon_lower_bound(first: Sample, second: Sample, delta: float, confidence:
 
 
 def clopper_pearson_lower(hits: int, trials: int, failure: float) -> float:
-    """The exact lower confidence bound of a proportion, wrong with probability at most `failure`.
+    """Return the exact lower confidence bound of a proportion, wrong with probability at most `failure`.
 
     Clopper and Pearson, Biometrika 26 (1934): the `failure` quantile of Beta(hits, trials - hits + 1).
     """
@@ -107,7 +107,7 @@ def clopper_pearson_lower(hits: int, trials: int, failure: float) -> float:
 
 
 def clopper_pearson_upper(hits: int, trials: int, failure: float) -> float:
-    """The exact upper confidence bound of a proportion, wrong with probability at most `failure`."""
+    """Return the exact upper confidence bound of a proportion, wrong with probability at most `failure`."""
     return 1 - clopper_pearson_lower(trials - hits, trials, failure)
 
 

@@ -22,13 +22,13 @@ _RESOLUTION = 2**10
 
 
 def features_of(features: int) -> NDArray[np.float32]:
-    """The features of the others' phrase and of the unit's: float32 [2, 2 D], of norm 1."""
+    """Return the features of the others' phrase and of the unit's: float32 [2, 2 D], of norm 1."""
     kernel = FourierFeatures.of(POINTS.shape[1], features, Decimal("0.5"))
     return kernel.of_phrases(on_grid(POINTS), np.arange(len(POINTS)))
 
 
 def sums_of(paid: KdeSketches, others: int, present: bool) -> Sums:
-    """The exact sums of `others` units and of the one in question, all under the first label."""
+    """Return the exact sums of `others` units and of the one in question, all under the first label."""
     rows = features_of(paid.features)[[0] * others + [1] * present]
     label_of = np.zeros(len(rows), np.int64)
     return paid.sums([(label_of, np.repeat(rows[:, None], paid.positions, axis=1))])

@@ -18,13 +18,13 @@ _RESOLUTION = 1000
 
 
 def units_of(present: bool, others: int, trials: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The units of all trials: points float32 [n, 4], and the trial that each belongs to, int64 [n]."""
+    """Return the units of all trials: points float32 [n, 4], and the trial that each belongs to, int64 [n]."""
     one = np.concatenate([np.tile(-LONG, (others, 1)), LONG[None][: int(present)]])
     return np.tile(one, (trials, 1)), np.repeat(np.arange(trials, dtype=np.int64), len(one))
 
 
 def observed(rounds: Rounds, paid: KMeansRounds, present: bool, others: int, trials: int) -> Sequence[int]:
-    """The sum over all of `paid`'s rounds of what speaks for the unit, one integer a trial.
+    """Return the sum over all of `paid`'s rounds of what speaks for the unit, one integer a trial.
 
     Args:
         rounds: what draws; a broken one can be put in its place.

@@ -80,7 +80,7 @@ def worst_case_distances(present: bool, references: int) -> tuple[int, int]:
 
 
 def run_length(tests: SparseVector, near: int, far: int, rng: RandomSource, *, noisy: bool = True) -> int:
-    """How many tests a run has, BELOW of them on `near` and one on `far`; BELOW + 2 if none of them ends it.
+    """Return how many tests a run has, BELOW of them on `near` and one on `far`; BELOW + 2 if none of them ends it.
 
     Args:
         noisy: false for a broken run, whose tests have no noise of their own.

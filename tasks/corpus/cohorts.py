@@ -16,7 +16,7 @@ from tasks.corpus.versions import named_problems
 AT_ONCE = 5000
 """Units that are asked for in one question."""
 
-Known: TypeAlias = Callable[[Sequence[bytes]], Mapping[bytes, int]]
+CohortLookup: TypeAlias = Callable[[Sequence[bytes]], Mapping[bytes, int]]
 """The cohorts of those marks that the account knows."""
 
 
@@ -26,11 +26,11 @@ class Cohorts:
 
     Attributes:
         newest: the cohort of every unit that the account does not know.
-        known: asks the ledger about some marks.
+        find_cohorts: asks the ledger about some marks.
     """
 
     newest: int
-    known: Known
+    find_cohorts: CohortLookup
 
     def assign(self, connection: sqlite3.Connection) -> None:
         """Write the cohort of every unit into a store file that is being made; its transaction is open.
@@ -39,8 +39,8 @@ class Cohorts:
             StoreNotWritable, and whatever `cohorts_by_mark` raises.
         """
         last = 0
-        while units := self._next(connection, last):
-            cohorts_by_mark = self.known([mark for _, mark in units])
+        while units := self._read_units(connection, last):
+            cohorts_by_mark = self.find_cohorts([mark for _, mark in units])
             with named_problems():
                 connection.executemany(
                     "UPDATE units SET cohort = ? WHERE number = ?",
@@ -49,7 +49,7 @@ class Cohorts:
             last = units[-1][0]
 
     @staticmethod
-    def _next(connection: sqlite3.Connection, last: int) -> list[tuple[int, bytes]]:
+    def _read_units(connection: sqlite3.Connection, last: int) -> list[tuple[int, bytes]]:
         query = "SELECT number, mark FROM units WHERE number > ? ORDER BY number LIMIT ?"
         with named_problems():
             return connection.execute(query, (last, AT_ONCE)).fetchall()

@@ -22,11 +22,13 @@ INSERT INTO main.documents SELECT number, unit, document_id, text, label FROM ol
 _SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
 
 
-def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool, without: str | None = None) -> str:
+def content_mark(
+    home: ProjectHome, uid: str, overlap_key: bytes, *, has_unit_field: bool, without: str | None = None
+) -> str:
     """Return the keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
 
     Args:
-        named: whether its units are named by a field; ids that were drawn are not part of the content.
+        has_unit_field: whether its units are named by a field; ids that were drawn are not part of the content.
         without: as if this unit were not in it.
 
     Raises:
@@ -35,7 +37,7 @@ def content_mark(home: ProjectHome, uid: str, overlap_key: bytes, *, named: bool
     manifest = ManifestMark(overlap_key)
     for unit, document_id, text in iter_content(home, uid):
         if unit != without:
-            manifest.add(unit if named else None, document_id, text)
+            manifest.add(unit if has_unit_field else None, document_id, text)
     return manifest.hexdigest()
 
 

@@ -22,6 +22,10 @@ DATABASE = "documents.sqlite"
 FORMAT = 1
 """PRAGMA user_version of the file; a reader that meets another one refuses."""
 
+SHARDS = 256
+"""Parts of every version that a pass reads one after the other: public, and the same for all. The shard of a unit is
+the first byte of its mark, a keyed hash of its id alone. Nothing is charged by shard (`tasks.corpus.shards`)."""
+
 SCHEMA = f"""
 CREATE TABLE units (
     number INTEGER PRIMARY KEY,
@@ -37,6 +41,7 @@ CREATE TABLE documents (
     label       TEXT                       -- normalised; NULL where the record has none
 );
 CREATE INDEX documents_by_unit ON documents (unit, label);
+CREATE INDEX units_by_shard ON units (substr(mark, 1, 1));
 CREATE TABLE labelling (field TEXT NOT NULL);  -- one row if labels were kept: the field they came from, which is public
 PRAGMA user_version = {FORMAT};
 """
@@ -46,11 +51,25 @@ _CARRIED = """
     FROM (SELECT DISTINCT unit, label FROM documents WHERE label IS NOT NULL ORDER BY unit) AS found
     JOIN units ON units.number = found.unit ORDER BY found.unit
 """
+_EVERY = "SELECT number, unit, cohort, NULL FROM units"
+_OF_SHARD = "SELECT number, unit, cohort, NULL FROM units WHERE substr(mark, 1, 1) = ? ORDER BY number"
+_CARRIED_OF_SHARD = """
+    SELECT DISTINCT units.number, units.unit, units.cohort, documents.label
+    FROM units CROSS JOIN documents ON documents.unit = units.number AND documents.label IS NOT NULL
+    WHERE substr(units.mark, 1, 1) = ? ORDER BY units.number
+"""
+_TEXTS_OF_SHARD = """
+    SELECT text FROM units CROSS JOIN documents ON documents.unit = units.number
+    WHERE substr(units.mark, 1, 1) = ? ORDER BY units.number
+"""
 _SEPARATOR = "\n\n"
 _LOCK_WAIT_S = 5.0
 
 Place: TypeAlias = tuple[int, int, int]
 """(block, number of the label, batch within the block); without labels the number is 0."""
+
+UnitOrder: TypeAlias = tuple[int, int, bytes]
+"""See `PlacedUnit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +83,25 @@ class UnitDocuments:
 
     unit: str = field(repr=False)
     text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedUnit:
+    """A unit as a pass by shard reads it. Private, and absent from its own repr.
+
+    Attributes:
+        order: sorts the units of a pass, whatever order they are read in: the place of the unit's block among those
+            that are read, the number of its label (0 without labels), its place among rows (`row_order`).
+        unit: its documents.
+    """
+
+    order: UnitOrder = field(repr=False)
+    unit: UnitDocuments = field(repr=False)
+
+    @property
+    def label(self) -> int:
+        """The number of the label that the unit is read under; 0 without labels."""
+        return self.order[1]
 
 
 @dataclass(frozen=True)
@@ -199,6 +237,47 @@ class Corpus:
                 row = _row(connection, scheme, number, unit, under[0] if labels else None)
                 yield number_of[under[0]] if labels else 0, row
 
+    def each_shard(
+        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+    ) -> Iterator[list[PlacedUnit]]:
+        """Yield the units that each of the `SHARDS` shards has in some blocks, of one shard after the other.
+
+        Every unit of the blocks comes once, under one label, as in `each`; a shard without any is an empty list. No
+        more than one shard is in memory. How many units a shard has is private.
+
+        Args:
+            blocks: the numbers of the blocks, each once; no text of another block is read.
+
+        Raises:
+            ValueError: a block outside the partition.
+            LabelsNotKept: labels are asked of a version that was ingested without.
+            StoreBusy, StoreUnreadable.
+        """
+        if labels:
+            self.require_labels()
+        _require_inside([(block, 0, 0) for block in blocks], scheme.blocks, 1, 1)
+        number_of = {label: number for number, label in enumerate(labels)}
+        place_of = {block: place for place, block in enumerate(blocks)}
+        with _reading(self.database) as connection:
+            for shard in range(SHARDS):
+                placed = []
+                for number, unit, cohort, carried in _units(connection, number_of, shard):
+                    if (place := place_of.get(scheme.block_of(unit, cohort))) is None:
+                        continue
+                    under = scheme.labels_of(unit, scheme_id, carried)[0] if labels else None
+                    order = place, number_of[under] if under is not None else 0, scheme.row_order(unit)
+                    placed.append(PlacedUnit(order, _row(connection, scheme, number, unit, under)))
+                yield placed
+
+    def shard_texts(self, shard: int) -> list[str]:
+        """Return the text of every document of a shard's units, from 0; for internal metrics, as `texts`.
+
+        Raises:
+            StoreBusy, StoreUnreadable.
+        """
+        with _reading(self.database) as connection:
+            return [text for (text,) in connection.execute(_TEXTS_OF_SHARD, (bytes([shard]),))]
+
 
 @dataclass(frozen=True)
 class PartOfCorpus(Corpus):
@@ -248,6 +327,17 @@ class PartOfCorpus(Corpus):
         self._require(scheme)
         return super().each(scheme, scheme_id, labels)
 
+    def each_shard(
+        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+    ) -> Iterator[list[PlacedUnit]]:
+        """Yield the same as `Corpus.each_shard`, of those blocks."""
+        self._require(scheme)
+        return super().each_shard(scheme, scheme_id, blocks, labels)
+
+    def shard_texts(self, shard: int) -> list[str]:
+        """Refused, as `texts`."""
+        raise WholeAsked
+
     def _require(self, scheme: PartitionScheme) -> None:
         if scheme != self.part:
             raise WholeAsked
@@ -294,16 +384,22 @@ def iter_content(home: ProjectHome, uid: str) -> Iterator[tuple[str, str | None,
         )
 
 
-def _units(connection: sqlite3.Connection, labels: Collection[str]) -> Iterator[tuple[int, str, int, list[str]]]:
+def _units(
+    connection: sqlite3.Connection, labels: Collection[str], shard: int | None = None
+) -> Iterator[tuple[int, str, int, list[str]]]:
     """Yield every unit that may have a row: number, id, cohort, and those of `labels` that its documents carry.
 
     Without labels that is every unit; with labels, those that carry at least one of them.
+
+    Args:
+        shard: only units of this shard.
     """
+    of_shard: tuple[bytes, ...] = () if shard is None else (bytes([shard]),)
     if not labels:
-        for number, unit, of in connection.execute("SELECT number, unit, cohort FROM units"):
+        for number, unit, of, _ in connection.execute(_OF_SHARD if of_shard else _EVERY, of_shard):
             yield number, unit, of, []
         return
-    every = connection.execute(_CARRIED)
+    every = connection.execute(_CARRIED_OF_SHARD if of_shard else _CARRIED, of_shard)
     for (number, unit, of), rows in groupby(every, key=itemgetter(0, 1, 2)):
         if carried := [label for *_, label in rows if label in labels]:
             yield number, unit, of, carried

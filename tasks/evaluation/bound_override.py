@@ -19,12 +19,12 @@ _STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)
 
 
 def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
-    """The reason to sign, for an approval in spite of `outside`."""
+    """Return the reason to sign, for an approval in spite of `outside`."""
     return f"{_head(outside)}{reason}"
 
 
 def overridden_bounds(reason: str) -> str | None:
-    """The bounds that a signed reason overrides, in its own words; None where it overrides none."""
+    """Return the bounds that a signed reason overrides, in its own words; None where it overrides none."""
     match = _STATED.match(reason)
     return match[1] if match else None
 
@@ -40,8 +40,8 @@ def require_admitted(
     outside = missed(rules.required, measured)
     if not outside:
         return
-    given = list(reasons)
-    if not rules.overrides or not given or not all(_covers(reason, outside) for reason in given):
+    override_reasons = list(reasons)
+    if not rules.overrides or not override_reasons or not all(_covers(reason, outside) for reason in override_reasons):
         raise OutsideBounds(request_id, outside, overridable=rules.overrides)
 
 

@@ -31,7 +31,7 @@ class BoundCheck:
         return self.metric if self.figure is None else f"{self.metric}.{self.figure}"
 
     def __str__(self) -> str:
-        return f"{self.name} is {_shown(self.value)}, allowed is {self.allowed}"
+        return f"{self.name} is {_value_text(self.value)}, allowed is {self.allowed}"
 
 
 def require_measurable(required: Required) -> None:
@@ -46,7 +46,7 @@ def require_measurable(required: Required) -> None:
 
 
 def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[BoundCheck, ...]:
-    """The demands that a release does not meet."""
+    """Return the demands that a release does not meet."""
     return tuple(check for check in bound_checks(required, measured) if not check.met)
 
 
@@ -66,7 +66,7 @@ def bound_checks(required: Required, measured: Mapping[str, MetricResult]) -> It
 
 @cache
 def figures_of(metric: str) -> frozenset[str]:
-    """The names of a metric's figures: those it has of no texts at all."""
+    """Return the names of a metric's figures: those it has of no texts at all."""
     return frozenset(METRICS[metric].compute(EvaluationInput((), score=lambda texts: [], documents=lambda: ())).values)
 
 
@@ -126,5 +126,5 @@ def describe_checks(outside: Sequence[BoundCheck]) -> str:
     return "; ".join(map(str, outside))
 
 
-def _shown(value: Value) -> str:
+def _value_text(value: Value) -> str:
     return "not measured" if value is None else str(value)

@@ -1,6 +1,7 @@
 """Registry of metrics by the name requests use, and which of them a request may name."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -31,8 +32,11 @@ from tasks.evaluation.semantic.topics import topics
 from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
 from tasks.values.metric_result import Exposure, MetricResult
 
-Need: TypeAlias = Literal["model", "embedder", "tagger"]
-"""What a metric needs beside texts; only what some metric of a request needs is loaded."""
+Need: TypeAlias = Literal["model", "conversation", "embedder", "tagger"]
+"""What a metric needs beside texts; only what some metric of a request needs is loaded.
+
+`conversation` is the model, asked by its chat template.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Metric:
 
 
 _MODEL: frozenset[Need] = frozenset({"model"})
+_CONVERSATION: frozenset[Need] = frozenset({"model", "conversation"})
 _TAGGER: frozenset[Need] = frozenset({"tagger"})
 _EMBEDDER: frozenset[Need] = frozenset({"embedder"})
 
@@ -79,8 +84,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("in_context", "internal", in_context, _MODEL),
         Metric("verbatim_overlap", "internal", verbatim_overlap),
         Metric("entities", "public", entities, _TAGGER),
-        Metric("judge", "public", judge, _MODEL),
-        Metric("judge_preference", "internal", judge_preference, _MODEL),
+        Metric("judge", "public", judge, _CONVERSATION),
+        Metric("judge_preference", "internal", judge_preference, _CONVERSATION),
         Metric("jaccard", "internal", jaccard, _TAGGER),
         Metric("length_gap", "internal", length_gap),
         Metric("rouge", "internal", rouge),
@@ -98,7 +103,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
-    """The metrics a request asks for, in its order, each once.
+    """Return the metrics a request asks for, in its order, each once.
 
     Raises:
         UnknownMetric: there is none of that name.
@@ -115,10 +120,16 @@ def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:
     return tuple(metrics)
 
 
+def needs_embedder(metrics: Iterable[Metric]) -> bool:
+    """Return whether some metric compares texts as points."""
+    return any("embedder" in metric.needs for metric in metrics)
+
+
 def evaluate(
     metrics: Iterable[Metric],
     subject: EvaluationInput,
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
+    stage: Callable[[Metric], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[MetricResult, ...]:
     """Compute `metrics`.
 
@@ -126,13 +137,16 @@ def evaluate(
 
     Args:
         charged: draws a charged metric, which is paid for; without it their figures are null.
+        stage: what each metric is computed within.
 
     Raises:
         ValueError: the subject lacks the model, or the documents, that a metric needs.
     """
-    return tuple(
-        charged(metric, subject) if charged and metric.estimate else metric.compute(subject) for metric in metrics
-    )
+    results: list[MetricResult] = []
+    for metric in metrics:
+        with stage(metric):
+            results.append(charged(metric, subject) if charged and metric.estimate else metric.compute(subject))
+    return tuple(results)
 
 
 def names(*exposures: Exposure) -> list[str]:

@@ -4,10 +4,12 @@ After Urania, appendix G.4, and for the reference without privacy appendix G.2; 
 were released by a mechanism and the model is public: this is post-processing and costs nothing (PRIVACY §5).
 
 A prompt shows five answers before it asks, because a small model follows an example better than an instruction; in the
-examples descriptions come first and repeat their keywords. An answer is kept if it mentions its lines and
-does not repeat itself: a fluent answer about something else would be worse than no name. Otherwise the model is asked
-once more, with the lines in reverse order, and a second failure gives the plain form: the first keywords for a name
-and a sentence that lists them. `Described.plain` marks such a topic.
+examples descriptions come first and repeat their keywords. An answer about keywords is kept if every word of its name
+that says something is a word of a keyword (`supported_words`), if the name has the first keywords, and if it does not
+repeat itself: a fluent answer about something else would be worse than no name. Of its description only sentences
+without other words are kept. Otherwise the model is asked once more, with the lines in reverse order, and a second
+failure gives the plain form: the first keywords for a name and a sentence that lists them. `Described.plain` marks such
+a topic. A topic without a supported keyword has no name.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +25,12 @@ from tasks.text.output_cleaning import (
     is_repetitive,
     line,
     plain_text,
+    sentence_list,
     sentences,
     whole_words,
 )
-from tasks.values.insight import Topic
+from tasks.text.supported_words import unsupported_words
+from tasks.values.insight import UNNAMED, Topic
 
 MOST_WORDS = 10
 """Most words of a name."""
@@ -42,8 +46,8 @@ LONGEST_STATEMENT = 100
 """Most characters of one statement in the prompt."""
 IN_PLAIN_NAME = 3
 """Most keywords in the name of a plain form."""
-NOTHING = "Without keywords"
-"""The name of a cluster without released keywords."""
+_FRAME = ("deals", "concerns", "discusses", "mentions")
+"""Words of a description that say nothing about its subject, beside stop words and vague ones."""
 
 TOPIC: Schema = {
     "type": "object",
@@ -94,10 +98,16 @@ def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Word
     A list without keywords gets the plain form without a prompt.
 
     Args:
-        keyword_lists: released, the most frequent first. The prompt has the first 20 of each.
+        keyword_lists: released keywords with support, the most telling first. The prompt has the first 20 of each.
     """
     prompt_lines = [mentioned_keywords(keywords, MOST_KEYWORDS, LONGEST_KEYWORD) for keywords in keyword_lists]
-    return topics(write, prompt_lines, lambda _, keywords: of_keywords(wording, keywords), plain_topic)
+    return topics(
+        write,
+        prompt_lines,
+        lambda _, keywords: of_keywords(wording, keywords),
+        lambda record, keywords: supported_topic(record, keywords, wording),
+        plain_topic,
+    )
 
 
 def describe_statements(write: Write, groups: Sequence[Statements], wording: Wording = DEFAULT) -> list[Topic]:
@@ -108,27 +118,50 @@ def describe_statements(write: Write, groups: Sequence[Statements], wording: Wor
     """
     inside = [mentioned_keywords(group.inside, len(group.inside), LONGEST_STATEMENT) for group in groups]
     outside = [mentioned_keywords(group.outside, len(group.outside), LONGEST_STATEMENT) for group in groups]
-    return topics(write, inside, lambda n, lines: of_statements(wording, lines, outside[n]), _plain_statement, 2)
+    return topics(
+        write,
+        inside,
+        lambda n, lines: of_statements(wording, lines, outside[n]),
+        lambda record, lines: topic_in(record, lines, 2),
+        _plain_statement,
+    )
 
 
 def topics(
     write: Write,
     line_lists: Sequence[Sequence[str]],
     prompt: Callable[[int, Sequence[str]], str],
+    read: Callable[[Record, Sequence[str]], Topic | None],
     plain: Callable[[Sequence[str]], Topic],
-    least: int = 1,
 ) -> list[Topic]:
     """Write a topic for each list of lines; a list without lines gets the plain form without a prompt.
 
     Args:
         prompt: builds the prompt from a list's number and its lines, in the order in which they are shown.
-        least: how many lines a name has to mention, if there are so many.
+        read: parses an answer about lines; None if it is of no use.
+        plain: the topic of lines without a useful answer.
     """
     prompted = [number for number, lines in enumerate(line_lists) if lines]
     rounds = [[prompt(number, line_lists[number][::way]) for number in prompted] for way in (1, -1)]
-    parsed = answers(write, rounds, TOPIC, lambda place, record: topic_in(record, line_lists[prompted[place]], least))
+    parsed = answers(write, rounds, TOPIC, lambda place, record: read(record, line_lists[prompted[place]]))
     topic_by_number = dict(zip(prompted, parsed, strict=True))
     return [topic_by_number.get(number) or plain(lines) for number, lines in enumerate(line_lists)]
+
+
+def supported_topic(record: Record, keywords: Sequence[str], wording: Wording = DEFAULT) -> Topic | None:
+    """As `topic_in`; None too if its name has a word without support, or leaves out a keyword of the plain name.
+
+    The plain name has the keywords with the best evidence: without one of them a name is true of fewer units. Sentences
+    of the description that have a word without support are left out; without any left it lists the keywords.
+    """
+    topic = topic_in(record, keywords)
+    if topic is None or unsupported_words(topic.name, keywords):
+        return None
+    if any(unsupported_words(keyword, [topic.name]) for keyword in keywords[:IN_PLAIN_NAME]):
+        return None
+    words = (*keywords, *_FRAME, wording.kind)
+    kept = [part for part in sentence_list(topic.description) if not unsupported_words(part, words)]
+    return Described(topic.name, " ".join(kept) or _listed(keywords))
 
 
 def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | None:
@@ -161,15 +194,19 @@ def mentions(name: str, description: str, lines: Sequence[str], least: int = 1) 
 def plain_topic(keywords: Sequence[str]) -> Topic:
     """Return the plain form of a cluster without a usable answer."""
     if not keywords:
-        return Described(NOTHING, "No keyword of this group was released.", plain=True)
+        return Described(UNNAMED, "No keyword has enough support to name this topic.", plain=True)
     name = first_words(", ".join(keywords[:IN_PLAIN_NAME]), MOST_WORDS)
-    return Described(name, f"Keywords: {', '.join(keywords)}.", plain=True)
+    return Described(name, _listed(keywords), plain=True)
 
 
 def mentioned_keywords(lines: Sequence[str], most: int, longest: int) -> tuple[str, ...]:
     """Return the `lines` of a prompt: the first `most`, each on one line, cut, without empty ones."""
     plain = (line(text, longest) for text in lines[:most])
     return tuple(text for text in plain if text)
+
+
+def _listed(keywords: Sequence[str]) -> str:
+    return f"Keywords: {', '.join(keywords)}."
 
 
 def _plain_statement(statements: Sequence[str]) -> Topic:

@@ -4,11 +4,12 @@ Units are read on first use, which must be after the first step was armed (PRIVA
 functions of that unit and of public values alone: its facets, its point, whether it is sampled.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from tasks.analysis.facets.cache import CachedExtractor
 from tasks.analysis.facets.extractor import Extractor
 from tasks.corpus.identity.keys import keyed_hash
-from tasks.corpus.store import UnitDocuments
+from tasks.corpus.shards import UNITS_AT_ONCE, Lot, ShardProgress
+from tasks.corpus.store import UnitDocuments, UnitOrder
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.text.interfaces import Embedder
@@ -29,35 +31,61 @@ _WHOLE = 2**256
 class PrivateUnits:
     """Every unit of the blocks that the release is eligible to read, in keyed order.
 
+    Texts are read some shards at a time and are not kept: of each unit its id, its facets and its point remain.
+
     Attributes:
         blocks: numbers of the eligible blocks.
         extract: computes facets.
         embed: computes points.
+        progress: of `extract`, over all shards.
     """
 
     bench: RunContext
     blocks: Sequence[int]
     extract: Extractor
     embed: Embedder
+    progress: ShardProgress = field(default_factory=lambda: ShardProgress(lambda done, of: None))
+
+    def lots(self) -> Iterator[Lot]:
+        """Yield the units with their documents, some shards at a time."""
+        return self.bench.lots(self.blocks)
 
     @cached_property
-    def rows(self) -> list[UnitDocuments]:
-        """One row per unit, with its documents."""
-        return [unit for _, unit in self.bench.units(self.blocks)]
+    def ids(self) -> list[str]:
+        """The id of each unit."""
+        return [unit for unit, _ in self._extracted]
 
     @cached_property
     def facets(self) -> list[Facets]:
         """Facets of each unit; empty where its text has none."""
-        texts = [row.text for row in self.rows]
+        return [facets for _, facets in self._extracted]
+
+    @cached_property
+    def _extracted(self) -> list[tuple[str, Facets]]:
+        units: list[tuple[UnitOrder, str, Facets]] = []
+        for lot in self.lots():
+            self.progress.enter(lot)
+            facets = self._facets_of([placed.unit for placed in lot.units])
+            units += [(placed.order, placed.unit.unit, own) for placed, own in zip(lot.units, facets, strict=True)]
+            self.progress(1, 1)
+        units.sort(key=itemgetter(0))
+        return [(unit, facets) for _, unit, facets in units]
+
+    def _facets_of(self, rows: Sequence[UnitDocuments]) -> list[Facets]:
+        texts = [row.text for row in rows]
         if isinstance(self.extract, CachedExtractor):
-            return self.extract.of_units([row.unit for row in self.rows], texts)
+            return self.extract.of_units([row.unit for row in rows], texts)
         return self.extract(texts)
 
     @cached_property
     def points(self) -> NDArray[np.float32]:
         """float32 [units, width], the embedding of each unit's summary; NaN where the summary is empty."""
-        points = points_of(self.embed, [unit.summary for unit in self.facets])
-        points[[not unit.summary.strip() for unit in self.facets]] = np.nan
+        summaries = [unit.summary for unit in self.facets]
+        points = np.zeros((len(summaries), points_of(self.embed, []).shape[1]), np.float32)
+        for start in range(0, len(summaries), UNITS_AT_ONCE):
+            some = slice(start, start + UNITS_AT_ONCE)
+            points[some] = points_of(self.embed, summaries[some])
+        points[[not summary.strip() for summary in summaries]] = np.nan
         return points
 
     def sampled(self, share: Decimal) -> NDArray[np.bool_]:
@@ -68,5 +96,5 @@ class PrivateUnits:
         """
         key, name = self.bench.scheme.key, self.bench.scheme_id
         limit = int(_WHOLE * Fraction(share))
-        in_sample = [int.from_bytes(keyed_hash(key, "insights", name, row.unit), "big") < limit for row in self.rows]
-        return np.array(in_sample, np.bool_).reshape(len(self.rows))
+        in_sample = [int.from_bytes(keyed_hash(key, "insights", name, unit), "big") < limit for unit in self.ids]
+        return np.array(in_sample, np.bool_).reshape(len(self.ids))

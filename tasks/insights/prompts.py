@@ -1,4 +1,4 @@
-"""Prompts for names and descriptions of clusters: our own wording after Urania, appendices G.2, G.4 and H.1.
+"""Prompts for names and descriptions of clusters: our own wording after Urania, appendices G.2 and G.4.
 
 A small model follows an example better than an instruction, so prompts show answers first. In them the description
 comes first and repeats its keywords.
@@ -67,30 +67,12 @@ _BY_STATEMENTS = (
     ),
 )
 """Statements inside a group and near it, the description after "are about", and a name."""
-_BY_NAMES = (
-    (
-        "Growing tomatoes; Pruning fruit trees; Soil and compost",
-        "growing plants, from tomatoes to fruit trees. They deal with soil and pruning.",
-        "Growing plants in the garden",
-    ),
-    (
-        "Batteries of laptops; Broken phone screens; Slow computers",
-        "computers and phones with problems. They deal with batteries, screens and speed.",
-        "Problems with computers and phones",
-    ),
-    (
-        "Divorce and custody; Contracts of tenants; Taxes of self-employed people",
-        "questions of law. They deal with divorce, tenants and taxes.",
-        "Law of families, tenants and taxes",
-    ),
-)
-"""Names, the description after "are about", and a wider name."""
 
-SHOWN = frozenset(plain_text(name) for _, _, name in (*_BY_KEYWORDS, *_BY_NAMES))
+SHOWN = frozenset(plain_text(name) for _, _, name in _BY_KEYWORDS)
 """The names of all examples, as plain text."""
 _SENTENCES = frozenset(
     plain_text(sentence)
-    for about in (*(e[1] for e in _BY_KEYWORDS), *(e[1] for e in _BY_NAMES), *(e[2] for e in _BY_STATEMENTS))
+    for about in (*(e[1] for e in _BY_KEYWORDS), *(e[2] for e in _BY_STATEMENTS))
     for sentence in about.split(". ")
 )
 
@@ -138,11 +120,3 @@ def _answer(wording: Wording, about: str, name: str) -> str:
 
 def _definition_statements(inside: Sequence[str], outside: Sequence[str]) -> list[str]:
     return [*([f"Others: {' / '.join(outside)}"] if outside else []), f"Group: {' / '.join(inside)}"]
-
-
-def of_names(names: Sequence[str]) -> str:
-    """Return the prompt for the wider topic of names."""
-    lines = ["Find the wider topic of topics that belong together.", ""]
-    for example, about, name in _BY_NAMES:
-        lines += [f"Topics: {example}", _answer(DEFAULT, about, name)]
-    return "\n".join([*lines, f"Topics: {'; '.join(names)}", "Answer:"])

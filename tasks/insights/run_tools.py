@@ -7,6 +7,8 @@ from functools import partial
 from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parallel import spread_extractor
+from tasks.common.progress import Progress
+from tasks.corpus.shards import ShardProgress
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Schema, Writer
 from tasks.inference.embeddings.encoder import load_embedder
@@ -47,16 +49,21 @@ class Tools:
             ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
         """
         embed = load_embedder(parameters.embedder, str(bench.engine.model.device))
-        extract = extractor_with_progress(parameters, bench)
+        progress = ShardProgress(bench.in_tenths("facets"))
+        extract = extractor_with_progress(parameters, bench, progress)
         write = Writer.of(bench, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
-        points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device)
-        return cls(embed, write, PrivateUnits(bench, blocks, extract, points))
+        points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
+        return cls(embed, write, PrivateUnits(bench, blocks, extract, points, progress))
 
 
-def extractor_with_progress(parameters: InsightParameters, bench: RunContext) -> Extractor:
-    """Return the extractor; it reports progress over all units, not per batch: the number of batches is private."""
-    progress = bench.in_tenths("facets")
-    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, parameters.facets)
+def extractor_with_progress(parameters: InsightParameters, bench: RunContext, progress: Progress) -> Extractor:
+    """Return the extractor.
+
+    Args:
+        progress: over all units, not per batch: the number of batches is private.
+    """
+    shards = bench.text_shards
+    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, parameters.facets, shards)
     if bench.cache is None:
         return extractor(progress)
     texts_per_batch = BATCH * (len(bench.workers.places) if bench.workers else 1)

@@ -11,7 +11,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core import post_processing, uncharged
-from tasks.mechanisms.counts import noisy_count, noisy_histogram, partition_selection, set_histogram
+from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, partition_selection, set_histogram
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
@@ -27,6 +27,9 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     partition_selection.MECHANISM: lambda event: partition_selection.PartitionSelection.from_event(event).event(
         event.count
     ),
+    gaussian_selection.MECHANISM: lambda event: gaussian_selection.GaussianSelection.from_event(event).event(
+        event.count
+    ),
     kmeans_rounds.MECHANISM: lambda event: kmeans_rounds.KMeansRounds.from_event(event).event(event.count),
     kde_sketch.MECHANISM: lambda event: kde_sketch.KdeSketches.from_event(event).event(event.count),
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
@@ -36,7 +39,7 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
 
 
 def recompute(event: PrivacyEvent) -> Amount:
-    """The charge of `event`, from its parameters alone; its stored loss is not looked at.
+    """Return the charge of `event`, from its parameters alone; its stored loss is not looked at.
 
     Raises:
         UnknownMechanism: this version knows no mechanism of that name.

@@ -28,7 +28,7 @@ ONE_HOT = frozenset({noisy_count.MECHANISM, noisy_histogram.MECHANISM, set_histo
 
 
 def replace_one_loss(event: PrivacyEvent) -> Amount:
-    """The loss of one event where one unit is replaced.
+    """Return the loss of one event where one unit is replaced.
 
     Raises:
         ValueError: it has a failure probability; it is re-converted from its epsilon and delta instead.
@@ -42,7 +42,7 @@ def replace_one_loss(event: PrivacyEvent) -> Amount:
 
 
 def replace_one_losses(events: Sequence[PrivacyEvent]) -> Amount:
-    """The loss of all events together; what a release that extends another rests on counts four times.
+    """Return the loss of all events together; what a release that extends another rests on counts four times.
 
     Raises:
         ValueError, KeyError: as `replace_one_loss`.

@@ -22,6 +22,16 @@ from tasks.planning.labels_and_groups import PartParameters
 from tasks.values.generated import GeneratedText
 
 
+def batches_per_cell(samples: int, cells: int, declared: int | None = None) -> int:
+    """Return the least number of batches of each cell that gives every sample one of its own.
+
+    Args:
+        cells: blocks times labels.
+        declared: batches of each cell that a request declares; more than the least are made, fewer are not.
+    """
+    return max(-(-samples // cells), declared or 0)
+
+
 @dataclass(frozen=True)
 class BatchLayout:
     """Distribution of `samples` over blocks and labels: as even as possible over either, earlier ones first.
@@ -48,7 +58,7 @@ class BatchLayout:
     @property
     def most_in_a_block(self) -> int:
         """The least `per_block` that gives every sample a batch of its own."""
-        return -(-self.samples // self.cells)
+        return batches_per_cell(self.samples, self.cells)
 
     def per_block(self, units: int, references: int) -> int:
         """Return the batches per block and label, so that `units` units make batches of about `references`."""

@@ -68,24 +68,24 @@ def rotation_of_request(body: Mapping[str, Json], blocks: int) -> Rotation | Non
     return Rotation(groups, group, blocks)
 
 
-def next_turn(groups: int, left: Sequence[Amount]) -> Rotation:
+def next_turn(groups: int, balances: Sequence[Amount]) -> Rotation:
     """Return the turn to take: the group whose most spent block has most left; of equal groups the first.
 
     Args:
-        left: what each block has left, by its number.
+        balances: what each block has left, by its number.
 
     Raises:
         RotationUnfit: the groups would not be of one size.
     """
-    turns = [Rotation(groups, group, len(left)) for group in range(max(groups, 1))]
-    return max(turns, key=lambda turn: (_room(turn, left), -turn.group))
+    turns = [Rotation(groups, group, len(balances)) for group in range(max(groups, 1))]
+    return max(turns, key=lambda turn: (_room(turn, balances), -turn.group))
 
 
-def _room(turn: Rotation, left: Sequence[Amount]) -> tuple[int, int]:
-    return min(left[block].rho for block in turn.blocks), min(left[block].delta for block in turn.blocks)
+def _room(turn: Rotation, balances: Sequence[Amount]) -> tuple[int, int]:
+    return min(balances[block].rho for block in turn.blocks), min(balances[block].delta for block in turn.blocks)
 
 
-def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | None:
+def affords(price: Amount, balances: Sequence[Amount], groups: int = 1) -> int | None:
     """Return how many releases at a price the blocks can pay for; None where a release costs nothing.
 
     Without rotation (one group) each release charges every block. With it each charges the blocks of one group, and a
@@ -96,9 +96,9 @@ def affords(price: Amount, left: Sequence[Amount], groups: int = 1) -> int | Non
     """
     if price == Amount():
         return None
-    whole = range(len(left))
-    parts = [whole] if groups == 1 else [Rotation(groups, group, len(left)).blocks for group in range(groups)]
-    return sum(min(price.count_in(left[block]) or 0 for block in part) for part in parts)
+    whole = range(len(balances))
+    parts = [whole] if groups == 1 else [Rotation(groups, group, len(balances)).blocks for group in range(groups)]
+    return sum(min(price.count_in(balances[block]) or 0 for block in part) for part in parts)
 
 
 def most_groups(blocks: int) -> int:

@@ -77,6 +77,11 @@ def names_of(parameters: BaseModel) -> tuple[str, ...]:
     return parameters.names if isinstance(parameters, PartParameters) else ()
 
 
+def shown_names(parameters: BaseModel) -> tuple[str, ...]:
+    """Return the labels or groups of a release as the model is told of them."""
+    return parameters.shown if isinstance(parameters, PartParameters) else ()
+
+
 def part_facts(parameters: PartParameters) -> dict[str, str]:
     """Return the facts about labels and groups that a plan shows."""
     if not parameters.groups:

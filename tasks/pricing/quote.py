@@ -5,9 +5,9 @@ Quoting the same request twice gives the same body but for its nonce, so a run c
 is what was approved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,25 +20,40 @@ from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, fo
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.network import is_external
-from tasks.evaluation.registry import Metric, requested
+from tasks.common.number_format import round_down
+from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
-from tasks.inference.loading.readability import require_readable
+from tasks.inference.catalogue.local_models import FolderGone, LocalModel, MergedParts
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.loading.check_model import require_usable
+from tasks.inference.loading.check_prompt import check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
+from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading, require_governed
-from tasks.planning.labels_and_groups import GroupsNeeded, PartParameters, names_of, require_parts_for, with_catalogue
+from tasks.planning.labels_and_groups import (
+    GroupsNeeded,
+    PartParameters,
+    names_of,
+    require_parts_for,
+    shown_names,
+    with_catalogue,
+)
 from tasks.planning.precision_parameters import require_precision
 from tasks.pricing.charged_metrics import plan_with_metrics
+from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
+from tasks.pricing.influence import Influence, influence_of_request
+from tasks.pricing.prompt_form import require_form
 from tasks.pricing.registry import system_for
 from tasks.values.plan import Generator, Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
 
 FORMAT = "almoner-request/1"
 
-# Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/decoding.py): an estimate for people.
+# Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/inference/decoding.py): an estimate.
 READ_PER_SECOND = 900
 DRAWN_PER_SECOND = 90
 
@@ -79,13 +94,26 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Identity of a model by digest; for an endpoint, the digest of its configuration."""
+    """Identity of a model by digest; for an endpoint, the digest of its configuration.
+
+    `parts` are the digests of base and adapter, where an adapter was merged.
+    `check` and `render` are a local model's: what was found about it, and what renders prompts for it, given the labels
+    or groups as the model is told of them.
+    """
 
     name: str
     revision: str
     digest: str
     licence: str
     endpoint: Endpoint | None = None
+    check: ModelCheck | None = None
+    render: Callable[[PromptSpec, Sequence[str]], RenderedPrompt] | None = field(default=None, compare=False)
+    parts: MergedParts | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as it stands in a request."""
+        whole = {"name": self.name, "revision": self.revision, "sha256": self.digest, "licence": self.licence}
+        return {**whole, **({} if self.parts is None else self.parts.to_json())}
 
 
 @dataclass(frozen=True)
@@ -93,13 +121,14 @@ class Quote:
     """A priced request.
 
     Attributes:
-        request: the request that was priced.
+        request: the request that was priced, with the parameters that almoner chose.
         system, parameters, metrics: the objects that its names stand for.
         prompt: the complete wording, the same for every run of the request.
         plan: the plan of the run.
         body: the canonical request, without its nonce.
         dataset: the facts that it was priced with.
         endpoint: the endpoint of a model behind an API; None for a model on this machine.
+        choices: the parameters that the request left out, each with the reason for the chosen value.
     """
 
     request: ReleaseRequest
@@ -111,6 +140,7 @@ class Quote:
     body: Mapping[str, Json]
     dataset: DatasetFacts
     endpoint: Endpoint | None = None
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def charged(self) -> tuple[str, ...]:
@@ -140,30 +170,34 @@ class Quote:
             BudgetExceeded: the price exceeds it; the error names the epsilon that would still fit.
         """
         if not (self.plan.loss - (paid or Amount())).fits(self.dataset.left):
-            left, envelope = self.dataset.left, self.dataset.envelope
+            remaining, envelope = self.dataset.left, self.dataset.envelope
             where = f"in the envelope {envelope.name!r}" if envelope else self._where()
             hint = "" if envelope else self._other_cohorts()
-            raise BudgetExceeded(self.dataset.name, self.plan.loss, left, where, hint or self._still_possible(left))
+            raise BudgetExceeded(
+                self.dataset.name, self.plan.loss, remaining, where, hint or self._still_possible(remaining)
+            )
 
     def _where(self) -> str:
         """Name the cohorts with too small a balance, if the request reads several."""
-        short = [str(cohort) for cohort, left in self.dataset.left_by_cohort.items() if not self.plan.loss.fits(left)]
+        short = [
+            str(cohort) for cohort, balance in self.dataset.left_by_cohort.items() if not self.plan.loss.fits(balance)
+        ]
         return f"in cohort {' and in cohort '.join(short)}" if short else ""
 
     def _other_cohorts(self) -> str:
         """Advise to read only the cohorts that could pay, if some could."""
-        able = [cohort for cohort, left in self.dataset.left_by_cohort.items() if self.plan.loss.fits(left)]
+        able = [cohort for cohort, balance in self.dataset.left_by_cohort.items() if self.plan.loss.fits(balance)]
         if not able:
             return ""
         newest = able == [max(self.dataset.left_by_cohort)]
         cohorts = "newest" if newest else f"[{', '.join(map(str, able))}]"
         return f"The others could pay: `cohorts: {cohorts}` in the request reads them alone."
 
-    def _still_possible(self, left: Amount) -> str:
-        if not left.rho or self.request.delta is None:
+    def _still_possible(self, remaining: Amount) -> str:
+        if not remaining.rho or self.request.delta is None:
             return "Nothing is left"
-        epsilon = zcdp.epsilon_of(left.rho, self.request.delta)
-        return f"A release at delta {format_decimal(self.request.delta)} could still have epsilon {_down(epsilon)}"
+        epsilon = zcdp.epsilon_of(remaining.rho, self.request.delta)
+        return f"A release at delta {format_decimal(self.request.delta)} could still have epsilon {round_down(epsilon)}"
 
     def to_json(self, *, with_balance: bool = True) -> dict[str, Json]:
         """Return the price for `--json`; without the balance it says only whether the budget affords the request."""
@@ -180,7 +214,10 @@ class Quote:
             "rho_replace_one": self._rho_replace_one(),
             "delta_fail": loss.delta_text,
             "facts": dict(self.plan.facts),
-            "prompt": {"description": self.prompt.description, **self._templates},
+            **({"choices": self._choices()} if self.choices else {}),
+            **({"influence": self.influence.sentence} if self.influence else {}),
+            "prompt": {"description": self.prompt.description, **self._wording},
+            **({"prompt_sha256": self.body["prompt_sha256"]} if "prompt_sha256" in self.body else {}),
             "public_metadata": self.body.get("public_metadata", {}),
             **self._groups(),
             "budget": {
@@ -196,6 +233,20 @@ class Quote:
             "expected_seconds": self.seconds,
         }
 
+    @property
+    def influence(self) -> Influence | None:
+        """How much the private texts move the next word, by the clip norm; None where that was not measured."""
+        return influence_of_request(self.body)
+
+    def _choices(self) -> dict[str, Json]:
+        """Return the chosen parameters with their values and reasons."""
+        values = model_to_json(self.parameters)
+        return {
+            name: {"value": values[name], "reason": reason}
+            for name, reason in self.choices.items()
+            if isinstance(values, dict)
+        }
+
     def _rho_replace_one(self) -> str | None:
         """Return the loss under the replace-one relation; None for a loss with a delta of its own."""
         if self.plan.loss.delta:
@@ -203,9 +254,9 @@ class Quote:
         return total_amount([replace_one_loss(invocation.event) for invocation in self.plan.all_invocations]).rho_text
 
     @property
-    def _templates(self) -> Mapping[str, str]:
-        """Templates of the rows' prompts; none for insights, which have prompts of their own."""
-        return {} if ReleaseKind(self.request.kind) is ReleaseKind.INSIGHTS else self.prompt.templates
+    def _wording(self) -> Mapping[str, str]:
+        """Words of the rows' prompts; none for insights, which have prompts of their own."""
+        return {} if ReleaseKind(self.request.kind) is ReleaseKind.INSIGHTS else self.prompt.wording
 
     def _groups(self) -> dict[str, Json]:
         """Return the description of each group in the prompts of summaries."""
@@ -213,13 +264,13 @@ class Quote:
         return {"groups": {group.id: group.shown for group in groups}} if groups else {}
 
     def _balance(self) -> dict[str, Json]:
-        loss, budget, left = self.plan.loss, self.dataset.budget, self.dataset.left
-        after = left - loss if self.affordable else None
+        loss, budget, remaining = self.plan.loss, self.dataset.budget, self.dataset.left
+        after = remaining - loss if self.affordable else None
         return {
             **self._envelope(),
             "rho_spent": budget.spent.rho_text,
             "rho_held": budget.balance.held.rho_text,
-            "rho_left_before": left.rho_text,
+            "rho_left_before": remaining.rho_text,
             "rho_left_after": after.rho_text if after else None,
             "epsilon_spent_before": budget.epsilon_spent,
             "epsilon_spent_after": budget.epsilon_of(budget.spent + loss),
@@ -243,16 +294,46 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         endpoints: those of the home, by name.
 
     Raises:
-        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel.
+        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel, FolderGone.
     """
     if is_external(name):
         endpoint = endpoint_of(name, endpoints or {})
         return ModelFacts(name, endpoint.revision, endpoint.digest, endpoint.licence, endpoint)
-    registry.find(name)
+    known = registry.find(name)
+    if isinstance(known, LocalModel) and not known.folder.is_dir():
+        raise FolderGone(name, known.folder)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
-            require_readable(name)
-            return ModelFacts(model.name, model.revision, model.digest, model.licence)
+            check, render = require_usable(name), partial(check_prompt, name)
+            return ModelFacts(
+                model.name, model.revision, model.digest, model.licence, check=check, render=render, parts=model.parts
+            )
+    raise registry.ModelNotPulled(name)
+
+
+@dataclass(frozen=True)
+class EmbedderFacts:
+    """The embedder of a request's metrics; `digest` is the SHA-256 of its files."""
+
+    name: str
+    revision: str
+    digest: str
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as it stands in a request."""
+        return {"name": self.name, "revision": self.revision, "sha256": self.digest}
+
+
+def embedder_facts(name: str) -> EmbedderFacts:
+    """Return the facts of an installed embedder.
+
+    Raises:
+        UnknownModel, WrongKind, NoRevision, ModelNotPulled.
+    """
+    registry.find(name, "embedder")
+    for model in registry.list_models():
+        if model.name == name and model.installed and model.digest:
+            return EmbedderFacts(model.name, model.revision, model.digest)
     raise registry.ModelNotPulled(name)
 
 
@@ -263,9 +344,14 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         FileInvalid: its parameters do not fit the mechanism.
         GroupUnknown, GroupsNeeded, GroupsUnexpected, ContributionBoundExceeded, GroupsContradicted: nor do its groups.
         BadTemplate, WordingUnused: its prompt is unfit, or does not fit its labels or its kind.
+        FormUnsupported, NoChatTemplate, MetricNeedsConversation: nor does its form, or the model.
+        BadDescription, ControlTokens: its prompt spells control tokens of the model.
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
+        LengthNeeded, PopulationNeeded, TooFewUnits, BudgetTooSmall: it leaves parameters out that cannot be chosen.
+        ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
+        UnknownModel, WrongKind, NoRevision, ModelNotPulled: a metric needs an embedder that is not on this machine.
         Refused, UsageError, PrecisionMissing: the mechanism, a metric, the amount or the precision is impossible here.
     """
     system = system_for(request.mechanism, request.kind)
@@ -274,6 +360,13 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     fields = with_catalogue(request.parameters, dataset.public.groups)
     if ReleaseKind(request.kind) is ReleaseKind.SUMMARIES and not fields.get("groups"):
         raise GroupsNeeded  # and not that `samples` is missing, which follows from them
+    metrics = requested(request.evaluation, governed=dataset.governed)
+    embedder = embedder_facts(request.evaluation_embedder) if needs_embedder(metrics) else None
+    choices = choose_parameters(_choice_inputs(request, system, dataset, model, metrics), fields)
+    if choices:
+        values = {name: choice.value for name, choice in choices.items()}
+        request = request.model_copy(update={"parameters": request.parameters | values})
+        fields |= values
     parameters = parse_model(system.parameters, fields, f"`parameters` of {request.mechanism}")
     names = names_of(parameters)
     require_parts_for(request.kind, parameters)
@@ -281,7 +374,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_precision(parameters, external=model.endpoint is not None)
     filled_prompt = prompt_for_kind(request.kind, request.prompt)
     prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
-    metrics = requested(request.evaluation, governed=dataset.governed)
+    require_form(filled_prompt, system, metrics, model.name, model.check)
+    rendered = render_prompt(system, prompt, parameters, model)
+    require_context(parameters, model.check, rendered)
     inputs = PlanInputs(
         _amount(request, system, parameters), parameters, dataset.blocks, dataset.population, dataset.governed
     )
@@ -290,6 +385,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     plan = plan_with_metrics(system, reading.restrict_inputs(inputs), metrics, request.evaluation_share)
     plan = with_external_fact(reading.renumber_plan(plan), model.name, model.revision)
     public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
+    reasons = {name: choice.reason for name, choice in choices.items()}
     body: dict[str, Json] = {
         "format": FORMAT,
         "dataset": {"name": dataset.name, "version": dataset.version, "uid": dataset.version_uid},
@@ -302,7 +398,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "mechanism": request.mechanism,
         "epsilon": model_to_json(request.epsilon),
         "delta": model_to_json(request.delta),
-        "model": {"name": model.name, "revision": model.revision, "sha256": model.digest, "licence": model.licence},
+        "model": model.to_json(),
         "parameters": model_to_json(parameters),
         "prompt": written_prompt,
         "evaluation": list(request.evaluation),
@@ -310,20 +406,83 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         "policy": policy_digest,
         "code": code,
         **({"evaluation_share": model_to_json(request.evaluation_share)} if plan.measuring else {}),
+        **({} if embedder is None else {"evaluation_embedder": embedder.to_json()}),
         **({} if request.scope is None else {"scope": request.scope}),
         **reading.to_json(),
         **({"public_metadata": public} if public else {}),
+        **({} if rendered is None else {"prompt_sha256": rendered.sha256}),
+        **({"choices": dict(reasons)} if reasons else {}),
     }
-    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint)
+    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons)
+
+
+def _choice_inputs(
+    request: ReleaseRequest,
+    system: Generator[Any],
+    dataset: DatasetFacts,
+    model: ModelFacts,
+    metrics: Sequence[Metric],
+) -> ChoiceInputs:
+    """Return the public facts that the parameters which a request leaves out are chosen from."""
+    reading = dataset.read
+    read = reading.restrict_inputs(
+        PlanInputs(None, request, dataset.blocks, dataset.population, governed=dataset.governed)
+    )
+    public = dataset.public.merged_over(request.public_metadata)
+    context = model.check.shape.context if model.check and model.check.shape else None
+    charged = any(metric.estimate for metric in metrics)
+
+    def amount(parameters: BaseModel) -> Amount | None:
+        whole = _amount(request, system, parameters)
+        if whole is None or not charged:
+            return whole
+        return Amount(int(whole.rho * (1 - request.evaluation_share)), whole.delta)
+
+    facts = PublicFacts(read.population, read.blocks, public.typical_words, context)
+    return ChoiceInputs(system, request.kind, facts, amount)
+
+
+def render_prompt(
+    system: Generator[Any], prompt: PromptSpec, parameters: BaseModel, model: ModelFacts
+) -> RenderedPrompt | None:
+    """Return the prompts as the model reads them; None where its rows read others, or the model is not on this machine.
+
+    Raises:
+        NoChatTemplate, BadDescription, ControlTokens.
+    """
+    if model.render is None or not system.renders_prompt:
+        return None
+    return model.render(prompt, shown_names(parameters))
+
+
+def require_context(parameters: BaseModel, check: ModelCheck | None, rendered: RenderedPrompt | None = None) -> None:
+    """Check that the model's context holds the texts that `parameters` read and write, beside the prompt.
+
+    Without a rendered prompt the shortest conversation counts.
+
+    Systems that read a text and write in one row say so by `row_tokens`; of others the longer of the two counts.
+
+    Raises:
+        ContextTooLong.
+    """
+    if check is not None:
+        lengths = (getattr(parameters, field, 0) for field in ("max_reference_tokens", "max_new_tokens"))
+        prompt_tokens = None if rendered is None else rendered.tokens
+        check.require_context(getattr(parameters, "row_tokens", max(lengths)), prompt_tokens)
 
 
 def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
     """Return the request behind a canonical body: quoted with the same facts, it gives that body again.
 
+    All parameters are written out in it, so nothing is chosen again, and the new body has no `choices`.
+
     A body without cohorts was made when there was one; a later request from it still reads that one alone.
     """
     fields = {"cohorts": [1]} | {name: body[name] for name in ReleaseRequest.model_fields if name in body}
-    return ReleaseRequest.model_validate(fields | {"dataset": body["dataset"]["name"], "model": body["model"]["name"]})
+    fields |= {"dataset": body["dataset"]["name"], "model": body["model"]["name"]}
+    if "evaluation_embedder" in body:
+        fields["evaluation_embedder"] = body["evaluation_embedder"]["name"]
+    return ReleaseRequest.model_validate(fields)
 
 
 def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
@@ -334,7 +493,7 @@ def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
     """
     if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
         raise WordingUnused(kind)
-    if kind == ReleaseKind.SUMMARIES and prompt.preset is None:
+    if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
         return prompt.model_copy(update={"preset": "summary"})
     return prompt
 
@@ -360,10 +519,6 @@ def _amount(request: ReleaseRequest, system: Generator[Any], parameters: BaseMod
     if request.epsilon is None or request.delta is None:
         raise ClaimMissing(request.mechanism)
     return zcdp.release_amount(request.epsilon, request.delta, system.failure_delta_share(parameters))
-
-
-def _down(epsilon: Decimal) -> str:
-    return format_decimal(epsilon.quantize(Decimal("0.001"), rounding="ROUND_FLOOR"))
 
 
 class ClaimMissing(UsageError):

@@ -37,7 +37,7 @@ from tasks.release.signatures.approvals import counted_approvals, require_approv
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
-from tasks.release.wording.insight_text import clusters_asked, threshold_of
+from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
 from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
@@ -184,7 +184,7 @@ def texts(bundle: OpenedBundle) -> str:
     """
     count, record = 0, bundle.record
     if record.kind == ReleaseKind.INSIGHTS:
-        require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record))
+        require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record), support_of(record))
         return f"{len(bundle.insights)} insights, in one hierarchy"
     samples = record.request["parameters"]["samples"]
     blocks = len(record.request["plan"]["blocks"])

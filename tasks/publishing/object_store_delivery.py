@@ -77,7 +77,7 @@ def upload_bundle(
     target = prefix.address / bundle_name(record.dataset.name, record.release)
     with alone_in(draft):
         place = _Place(prefix.store, target)
-        if SUMS_SIGNATURE in place.there:
+        if SUMS_SIGNATURE in place.objects:
             with _not_another(target):
                 place.fetch(prefix.scratch / target.name)
                 return replace(write_bundle(draft, files, documents, key, prefix.scratch), place=target)
@@ -101,11 +101,11 @@ class _Place:
     def __init__(self, store: Store, target: Address) -> None:
         self._store = store
         self._target = target
-        self.there = listed(store, target)
+        self.objects = listed(store, target)
 
     def fetch(self, into: Path) -> None:
         """Download all of its objects into the new folder `into`."""
-        fetch(self._store, self.there, self._target, into)
+        fetch(self._store, self.objects, self._target, into)
 
     def claimed(self, documents: BundleDocuments, artifact: str, key: SigningKey) -> BundleDocuments:
         """Return the documents with which this bundle was begun, if it was; otherwise these.
@@ -113,7 +113,7 @@ class _Place:
         Raises:
             BundleExists: another publisher or another release has the name.
         """
-        if not self.there:
+        if not self.objects:
             return documents
         claim = self._claim()
         if claim is None or not claim.authentic or (claim.artifact_sha256, claim.public_key) != (
@@ -123,7 +123,7 @@ class _Place:
         return replace(documents, ledger_head=claim.ledger_head)
 
     def _claim(self) -> Checkpoint | None:
-        entry = self.there.get(CHECKPOINT)
+        entry = self.objects.get(CHECKPOINT)
         if entry is None or entry.size > _LARGEST_CLAIM:
             return None
         with self._store.open(entry) as file:
@@ -141,20 +141,20 @@ class _Place:
             DeliveryGarbled: a stored object differs from the file.
         """
         digests = {name: str(measure(built / name)["sha256"]) for name in os.listdir(built)}
-        if self.there.keys() - digests.keys():
+        if self.objects.keys() - digests.keys():
             raise BundleExists(self._target)
         unsealed = sorted(digests.keys() - {CHECKPOINT, SUMS, SUMS_SIGNATURE})
         for name in (CHECKPOINT, *unsealed, SUMS):
-            self._put(built / name, digests[name])
+            self._create_object(built / name, digests[name])
         self._compare({name: digests[name] for name in digests if name != SUMS_SIGNATURE})
-        self._put(built / SUMS_SIGNATURE, digests[SUMS_SIGNATURE])
+        self._create_object(built / SUMS_SIGNATURE, digests[SUMS_SIGNATURE])
         self._compare({SUMS_SIGNATURE: digests[SUMS_SIGNATURE]}, allowed=digests.keys())
 
-    def _put(self, path: Path, sha256: str) -> None:
+    def _create_object(self, path: Path, sha256: str) -> None:
         """Create an object. An existing one comes from a call that was killed or got no answer; if it differs, it is
         replaced, because the claim is ours and there is no seal yet."""
         address = self._target / path.name
-        if path.name not in self.there and self._store.create(address, path):
+        if path.name not in self.objects and self._store.create(address, path):
             return
         entry = self._store.find(address)
         if entry is not None and measured(self._store, entry) == sha256:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from models_db.errors import AlmonerError, UsageError
+from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.values.canonical_json import Json
+from models_db.values.printable_text import escape_controls
 from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
 from tasks.publishing import checks
@@ -28,6 +29,10 @@ _MALFORMED: Final = (
     MemoryError,
     OSError,
 )
+
+CONTENT_CHECKS: Final = ("files", "digests", "signature", "record", "request", "texts", "approvals", "revocations")
+"""Names of the checks that a bundle's record and rows are those that were approved; they hold for bundles of every
+version of almoner, unlike those that plan a release again or write its documents again."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,25 @@ def verify_release(folder: Path, trusted_key: str | None = None, later: Path | N
     return _report(bundle, results, pinned=trusted_key is not None)
 
 
+def open_unaltered(folder: Path, place: str) -> OpenedBundle:
+    """Open a bundle whose record and rows are those that its approvers signed; its claim is not computed again.
+
+    Args:
+        place: the path or address that a person has named; errors repeat it.
+
+    Raises:
+        NoBundle: there is no such folder.
+        BundleAltered: one of `CONTENT_CHECKS` fails.
+    """
+    if not folder.is_dir():
+        raise NoBundle(folder)
+    bundle = OpenedBundle(folder)
+    for name, check in CHECKS:
+        if name in CONTENT_CHECKS and not (result := _run_check(name, check, bundle)).ok:
+            raise BundleAltered(place, result)
+    return bundle
+
+
 def _run_check(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBundle) -> Check:
     try:
         return Check(name, True, check(bundle))
@@ -175,4 +199,16 @@ class NoBundle(UsageError):
             f"There is {missing} {place}.",
             "Give the path of the bundle that `almoner publish` wrote.",
             {"bundle": str(place)},
+        )
+
+
+class BundleAltered(Refused):
+    """A bundle whose record or rows are not those that were approved, or that cannot be read."""
+
+    def __init__(self, place: str, failed: Check) -> None:
+        detail = escape_controls(failed.detail).rstrip(".")
+        super().__init__(
+            f"The bundle {escape_controls(place)} cannot be used: {failed.name}: {detail}.",
+            "Fetch it again from its publisher; `almoner verify-release` shows every check.",
+            {"bundle": place, "check": failed.name, "detail": detail},
         )

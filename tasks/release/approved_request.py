@@ -4,11 +4,11 @@ The format is closed, as the record's is. Verification plans the release again f
 the declared facts of the dataset, as `tasks.pricing.quote` did: so no event can belong to another request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from models_db.errors import Refused
 from models_db.values.amounts import Amount
@@ -16,8 +16,8 @@ from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, model_to_json, parse_model
 from tasks.accounting.zcdp import release_amount
 from tasks.common.strict_model import Digest, Figure, Name, Strict
-from tasks.evaluation.registry import requested
-from tasks.inference.prompts.prompt_spec import TEMPLATES, prompt_json
+from tasks.evaluation.registry import Metric, needs_embedder, requested
+from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
@@ -43,29 +43,59 @@ class ApprovedDataset(Strict):
 
 
 class ApprovedModel(Strict):
-    """Model of a request; `sha256` fixes its bytes."""
+    """Model of a request; `sha256` fixes its bytes.
+
+    Attributes:
+        base_sha256, adapter_sha256: of the files that it was merged from, where it has a LoRA adapter; else None.
+    """
 
     name: Name
     revision: Name
     sha256: Digest
     licence: Name
+    base_sha256: Digest | None = None
+    adapter_sha256: Digest | None = None
+
+    @model_validator(mode="after")
+    def _merged_from_both(self) -> Self:
+        if (self.base_sha256 is None) != (self.adapter_sha256 is None):
+            raise ValueError("a merged model has the digests of its base and of its adapter")
+        return self
+
+    def __str__(self) -> str:
+        merged = f", merged from {self.base_sha256} and the adapter {self.adapter_sha256}" if self.base_sha256 else ""
+        return f"{self.name} ({self.licence}), revision {self.revision}{merged}"
+
+
+class ApprovedEmbedder(Strict):
+    """Embedder of a request's metrics; `sha256` fixes its bytes."""
+
+    name: Name
+    revision: Name
+    sha256: Digest
+
+    def __str__(self) -> str:
+        return f"{self.name}, revision {self.revision}"
 
 
 class ApprovedPrompt(Strict):
     """Prompt of a request: templates written out in full, or a description alone in the default wording."""
 
     description: str
+    form: str | None = None
     preset: str | None = None
     system: str | None = None
     public: str | None = None
     private: str | None = None
     again: str | None = None
+    examples: list[str] | None = None
+    separator: str | None = None
+    date: str | None = None
 
     @property
-    def templates(self) -> dict[str, str]:
-        """The templates that are written out; none in the default wording."""
-        templates = {name: getattr(self, name) for name in TEMPLATES}
-        return {name: text for name, text in templates.items() if text is not None}
+    def wording(self) -> dict[str, str]:
+        """The words that are written out; none in the default wording."""
+        return wording_of(self.model_dump())
 
 
 class ApprovedPlan(Strict):
@@ -102,6 +132,8 @@ class ApprovedRequest(Strict):
     """Envelope of the budget that the request draws on; absent where there is none."""
     evaluation_share: Figure | None = None
     """Part of rho for charged metrics; absent where there are none."""
+    evaluation_embedder: ApprovedEmbedder | None = None
+    """What metrics make points of texts with; absent where none does."""
     rotate_over: Positive | None = None
     """Number of groups of blocks of a rotation, and `group` the one that is read; both absent in other requests."""
     group: Annotated[int, Field(ge=0)] | None = None
@@ -109,6 +141,11 @@ class ApprovedRequest(Strict):
     """Cohorts that the request reads, with `blocks` blocks each; absent where the dataset had a single cohort."""
     public_metadata: dict[str, Any] | None = None
     """Declared facts about the published data; absent where nothing is declared."""
+    prompt_sha256: Digest | None = None
+    """Digest of the prompts' token ids (`tasks.inference.prompts.rendered`); absent where rows read other prompts."""
+    choices: dict[str, str] | None = None
+    """Parameters that almoner chose when it priced the request, each with its reason (`tasks.pricing.choices`); their
+    values are in `parameters`. Absent where the request's author wrote all of them."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:
@@ -137,19 +174,29 @@ class ApprovedRequest(Strict):
             self._require_adapters_own(parameters.adapter.meta)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
+        if self.choices is not None and not set(self.choices) <= set(self.parameters):
+            raise PlanForeign("it names choices that are no parameters")
         selection = self._reading()
         if len(self.plan.blocks) != selection.size:
             raise PlanForeign("it charges other blocks than it reads")
         inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
+        if self.prompt_sha256 is not None and not system.renders_prompt:
+            raise PlanForeign("it has a digest of prompts that its rows do not read")
         metrics = requested(self.evaluation, governed=self.governed)
         plan = plan_with_metrics(system, selection.restrict_inputs(inputs), metrics, self._evaluation_share())
-        if (self.evaluation_share is not None) != bool(plan.measuring):
-            raise PlanForeign("it has a share for charged metrics without naming any, or names some without a share")
+        self._require_for_metrics(metrics, paid=bool(plan.measuring))
         plan = with_external_fact(selection.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
+
+    def _require_for_metrics(self, metrics: Sequence[Metric], *, paid: bool) -> None:
+        """Check that there is a share, and an embedder, exactly where some metric needs one."""
+        if (self.evaluation_share is not None) != paid:
+            raise PlanForeign("it has a share for charged metrics without naming any, or names some without a share")
+        if (self.evaluation_embedder is not None) != needs_embedder(metrics):
+            raise PlanForeign("it has an embedder without metrics that need one, or such metrics without an embedder")
 
     def _reading(self) -> Reading:
         """Return the selection of the dataset's blocks that it reads."""

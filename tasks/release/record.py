@@ -20,7 +20,7 @@ from models_db.values.requests import PublicMetadata
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
-from tasks.inference.prompts.prompt_spec import TEMPLATES
+from tasks.inference.prompts.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
 from tasks.release.claim import Claim, state_claim
@@ -37,6 +37,7 @@ RELEASED_FIGURES: Final = frozenset({
     "candidates_clear_of_noise",
     "clusters_kept",
     "clusters_released",
+    "clusters_unnamed",
     "descriptions_replaced",
     "effective_k",
     "keywords_released",
@@ -158,7 +159,7 @@ class PublicModel(Strict):
     """The model of the release; for one behind an API, the digest is that of its endpoint's configuration."""
 
     name: Name
-    weights_sha256: Digest
+    sha256: Digest
     licence: Name
 
     @property
@@ -214,6 +215,12 @@ class ReleaseRecord(Strict):
     standing: Standing | None = None
     unprotected_figures: UnprotectedFigures | None = None
 
+    @property
+    def population(self) -> int | None:
+        """The declared number of units; None where none is declared, or the request is no honest one."""
+        declared = self.request.get("population")
+        return declared if isinstance(declared, int) and declared > 0 else None
+
     @classmethod
     def from_request(
         cls,
@@ -259,7 +266,7 @@ class ReleaseRecord(Strict):
             "released": dict(released),
             "model": {
                 "name": request["model"]["name"],
-                "weights_sha256": request["model"]["sha256"],
+                "sha256": request["model"]["sha256"],
                 "licence": request["model"]["licence"],
             },
             "prompt": request["prompt"]["description"],
@@ -306,10 +313,15 @@ class ReleaseRecord(Strict):
         return parent_of(self.events)
 
     @property
-    def templates(self) -> dict[str, str]:
-        """The templates that the request writes out; empty for the default wording."""
-        prompt = self.request["prompt"]
-        return {name: str(prompt[name]) for name in TEMPLATES if prompt.get(name) is not None}
+    def wording(self) -> dict[str, str]:
+        """The words of the prompt that the request writes out; empty for the default wording."""
+        return wording_of(self.request["prompt"])
+
+    @property
+    def prompt_sha256(self) -> str | None:
+        """Digest of the prompts' token ids; None where the request has none."""
+        sha256: str | None = self.request.get("prompt_sha256")
+        return sha256
 
     @property
     def declared(self) -> PublicMetadata:
@@ -317,11 +329,11 @@ class ReleaseRecord(Strict):
         return PublicMetadata.model_validate(self.request.get("public_metadata", {}))
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form."""
+        """Return the stable stored form."""
         return self.model_dump(exclude={"unprotected_figures"} if self.unprotected_figures is None else None)
 
     def to_bytes(self) -> bytes:
-        """The content of `release.json`."""
+        """Return the content of `release.json`."""
         return encode_json(self.to_json())
 
     @classmethod

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from models_db.values.canonical_json import Json
+from tasks.common.number_format import number
 from tasks.reporting.audience_filter import AudienceFact, Section
-from tasks.reporting.number_format import number
 from tasks.values.metric_result import MetricResult, Value
 
 Verdict: TypeAlias = Literal["wins", "does not win", "says nothing", "not measured"]
@@ -132,7 +132,7 @@ class TwinAttacks:
 
 
 def exceeds_reference(values: Mapping[str, Value]) -> bool | None:
-    """Whether an attack's figures are above its figures where nothing can have leaked; None without figures.
+    """Return whether an attack's figures are above its figures where nothing can have leaked; None without figures.
 
     The area under the curve against 0.5; exposure against chance; shares against the same share for held-out people.
     An interval has to lie above the other one, or above the level, as a whole.

@@ -27,6 +27,7 @@ LISTED: Final = (
     "bounds",
     "metrics",
     "samples",
+    "text_pages",
     "tradeoff",
     "attacks",
     "mechanisms",
@@ -59,7 +60,7 @@ class AudienceFact:
     """A part of a report and the exposure that decides who may see it."""
 
     exposure: Exposure
-    said: Section
+    section: Section
 
     def __post_init__(self) -> None:
         if self.exposure not in get_args(Exposure):
@@ -85,7 +86,7 @@ def contents(version: Version, facts: Iterable[AudienceFact]) -> dict[str, Any]:
         **{key: [] for key in LISTED},
     }
     for fact in visible_to(version, facts):
-        place, fields = fact.said.place, fact.said.to_json()
+        place, fields = fact.section.place, fact.section.to_json()
         if place in LISTED:
             report[place].append(fields)
         elif report[place] is None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from tasks.common.number_format import number
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, tenth
-from tasks.reporting.number_format import number
 
 Chart = Mapping[str, Any]
 
@@ -37,8 +37,8 @@ def guess_scale(claim: Mapping[str, Any]) -> Chart | None:
         return None
     at = (float(claim["right"]) - 50) / 50 * WIDTH
     desc = (
-        f"On a scale from 50 % (a coin toss) to 100 % (certainty), a guess whether a unit is in the data is right in at"
-        f" most {claim['right']} % of cases."
+        "On a scale from 50 % (a coin toss) to 100 % (certainty), a guess whether a unit is in the data is right"
+        f" {claim['guesses']}."
     )
     return {"width": WIDTH, "height": 26, "at": tenth(min(max(at, 2.0), WIDTH)), "desc": desc}
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import deviation_of, reading, rounded
+from tasks.release.wording.insight_text import count_deviation_of, deviation_of, keyword_notes, reading, rounded
 from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.plain_language import claim_part
 from tasks.values.insight import Insight
@@ -35,26 +35,32 @@ class Node:
     Attributes:
         size: in words; None where it was not measured.
         noise: the standard deviation of its size, where it is known.
+        keywords: each keyword with what is to be said of it, or with nothing.
     """
 
     insight: Insight
     below: tuple["Node", ...]
     size: str | None
     noise: str | None
+    keywords: tuple[tuple[str, str], ...]
 
 
 def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
     """Return the page for these nodes, parents before their children, numbered from 1."""
-    style, script = _part("style.css", "tasks.reporting") + _part("explorer.css"), _part("explorer.js")
+    style, script = (
+        _template_file("style.css", "tasks.reporting") + _template_file("explorer.css"),
+        _template_file("explorer.js"),
+    )
     noisy, noises = record.claim is not None, _noises(insights, deviation_of(record))
-    data = _script_safe_json(_data(insights, noises, noisy=noisy))
+    notes = [keyword_notes(insight, count_deviation_of(record)) for insight in insights]
+    data = _script_safe_json(_data(insights, noises, notes, noisy=noisy))
     return environment("tasks.reporting").get_template("explorer.html").render(
         record=record,
         clusters=f"{sum(node.level == 0 for node in insights):,}",
         groups=f"{sum(node.level > 0 for node in insights):,}",
         claim=claim_part(record),
         reading=[_marked(paragraph) for paragraph in reading(record)],
-        nodes=_nested(insights, noises, noisy=noisy),
+        nodes=_nested(insights, noises, notes, noisy=noisy),
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours
@@ -72,27 +78,25 @@ def _noises(insights: Sequence[Insight], deviation: Decimal | None) -> list[str 
     """Return the standard deviation of each size: clusters have independent noise, so variances add up."""
     if deviation is None:
         return [None] * len(insights)
-    below = [int(node.level == 0) for node in insights]
-    for node in reversed(insights):
-        if node.parent is not None:
-            below[node.parent - 1] += below[node.number - 1]
-    return [
-        None if node.size is None else rounded(deviation * Decimal(clusters).sqrt())
-        for node, clusters in zip(insights, below, strict=True)
-    ]
+    return [None if node.size is None else rounded(deviation * Decimal(node.clusters).sqrt()) for node in insights]
 
 
-def _nested(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> tuple[Node, ...]:
+def _nested(
+    insights: Sequence[Insight], noises: Sequence[str | None], notes: Sequence[tuple[str, ...]], *, noisy: bool
+) -> tuple[Node, ...]:
     """Return the top nodes, with all nodes below them."""
     below: dict[int | None, list[Node]] = {}
-    for node, noise in zip(reversed(insights), reversed(noises), strict=True):
+    for node, noise, note in zip(reversed(insights), reversed(noises), reversed(notes), strict=True):
         size = None if node.size is None else size_words(node.size, noisy=noisy)
-        html_node = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise)
+        keywords = tuple(zip(node.keywords, note, strict=True))
+        html_node = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise, keywords)
         below.setdefault(node.parent, []).append(html_node)
     return tuple(reversed(below.get(None, [])))
 
 
-def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: bool) -> Mapping[str, Any]:
+def _data(
+    insights: Sequence[Insight], noises: Sequence[str | None], notes: Sequence[tuple[str, ...]], *, noisy: bool
+) -> Mapping[str, Any]:
     """Return the data of the script: a row per node, in order; a parent is a number from 1, or 0 at the top."""
     return {
         "noisy": noisy,
@@ -105,8 +109,9 @@ def _data(insights: Sequence[Insight], noises: Sequence[str | None], *, noisy: b
                 [escape_text(keyword) for keyword in node.keywords],
                 node.size,
                 noise,
+                list(note) if any(note) else [],
             ]
-            for node, noise in zip(insights, noises, strict=True)
+            for node, noise, note in zip(insights, noises, notes, strict=True)
         ],
     }
 
@@ -134,5 +139,5 @@ def _marked(paragraph: str) -> list[tuple[str, bool]]:
     return [(part, bool(number % 2)) for number, part in enumerate(paragraph.split("**")) if part]
 
 
-def _part(name: str, package: str = "tasks.reporting") -> str:
+def _template_file(name: str, package: str = "tasks.reporting") -> str:
     return files(package).joinpath("templates", name).read_text("utf-8")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from tasks.common.number_format import format_number
 from tasks.reporting import charts
 from tasks.reporting.audience_filter import AudienceFact, Version, contents
-from tasks.reporting.number_format import format_number
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -4,11 +4,12 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from tasks.common.number_format import format_small
 from tasks.common.strict_model import figure
 from tasks.release import claim as claims
+from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
-from tasks.reporting.number_format import format_small, round_up
 from tasks.reporting.sections import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
@@ -29,15 +30,23 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
         rho=claim.rho,
         delta_fail=format_small(claim.delta_fail),
         relation=RELATION,
-        replace_epsilon=round_up(claim.replace_one.epsilon),
-        replace_delta=format_small(claim.replace_one.delta),
+        replace_one=describe_replace_one(claim.replace_one),
         times=times,
         right=right,
+        guesses=describe_guesses(Decimal(right)) if right else None,
+        weaknesses=_weaknesses(record),
         conversion=claim.conversion,
         lifetime=_lifetime(record.lifetime, record.unprotected_figures) if record.lifetime else None,
         second_opinion=_opinion(record.second_opinion) if record.second_opinion else None,
         not_promised=limits(),
     )
+
+
+def _weaknesses(record: ReleaseRecord) -> tuple[str, ...]:
+    claim = record.claim
+    if claim is None or claim.charges_nothing:
+        return ()
+    return release_weaknesses(claim.epsilon, claim.delta, record.population)
 
 
 def _extends(record: ReleaseRecord) -> list[str]:
@@ -78,13 +87,10 @@ _FINDING: Final = (
     " probability of {delta}."
 )
 _GUESSING: Final = (
-    "Asked to guess at even odds whether a unit is in the data, they are right in at most {right} % of cases; a coin"
-    " toss gives 50 %. This is the ceiling for the worst case, not an estimate."
+    "Asked to guess at even odds whether a unit is in the data, they are right {guesses}; a coin toss gives 50 %. This"
+    " is the ceiling for the worst case, not an estimate."
 )
-_EXCHANGING: Final = (
-    "If one unit is exchanged for another instead of added or removed, the same release has epsilon {epsilon} at delta"
-    " {delta}."
-)
+_EXCHANGING: Final = "If one unit is exchanged for another instead of added or removed, the same release has {figures}."
 
 
 def _sentences(claim: claims.Claim, times: str | None, right: str | None) -> list[str]:
@@ -93,8 +99,8 @@ def _sentences(claim: claims.Claim, times: str | None, right: str | None) -> lis
     other = claim.replace_one
     return [
         _FINDING.format(times=times, delta=format_small(claim.delta)),
-        _GUESSING.format(right=right),
-        _EXCHANGING.format(epsilon=round_up(other.epsilon), delta=format_small(other.delta)),
+        _GUESSING.format(guesses=describe_guesses(Decimal(right))),
+        _EXCHANGING.format(figures=describe_replace_one(other)),
         card_text.BEFOREHAND,
     ]
 

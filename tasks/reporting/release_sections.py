@@ -6,16 +6,18 @@ These are the files of a bundle, so every reader of one can compute the same fac
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain, repeat
 from statistics import median
 from typing import Final
 
+from tasks.common.number_format import format_small
 from tasks.evaluation.bound_override import overridden_bounds
 from tasks.evaluation.policy_bounds import BoundCheck, bound_checks
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import SignedDecision
+from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
 from tasks.reporting.audience_filter import AudienceFact
-from tasks.reporting.number_format import format_small
 from tasks.reporting.plain_language import claim_part
 from tasks.reporting.sections import (
     Decision,
@@ -28,12 +30,16 @@ from tasks.reporting.sections import (
     PolicyRequirement,
     Release,
     Sample,
+    TextOnPage,
+    TextPage,
 )
+from tasks.text.doubts import find_doubts
 from tasks.text.words import words
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 
 SAMPLES: Final = 6
+TEXTS_PER_PAGE: Final = 100
 SAMPLE_WORDS: Final = 160
 BINS: Final = 12
 _ROUND: Final = tuple(digit * 10**power for power in range(12) for digit in (1, 2, 5))
@@ -67,7 +73,7 @@ def release_facts(
     yield from (AudienceFact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
     yield from demand_facts(record, metrics)
     yield from map(metric_fact, metrics)
-    yield from (AudienceFact("public", sample) for sample in samples(texts))
+    yield from (AudienceFact("public", sample) for sample in samples(texts, count_deviation_of(record)))
     if texts:
         yield AudienceFact("public", lengths(texts))
     yield from (AudienceFact("public", _decision(one)) for one in decisions)
@@ -89,8 +95,12 @@ def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iter
         yield AudienceFact(exposure, _demand(check))
 
 
-def samples(texts: Sequence[Text]) -> Iterator[Sample]:
-    """Return some texts, evenly spread over the file; the choice follows from the number of texts alone."""
+def samples(texts: Sequence[Text], deviation: Decimal | None = None) -> Iterator[Sample]:
+    """Return some texts, evenly spread over the file; the choice follows from the number of texts alone.
+
+    Args:
+        deviation: of the noise in a keyword's count in one cluster, where there are insights with support.
+    """
     count = min(SAMPLES, len(texts))
     for text in (texts[number * len(texts) // count] for number in range(count)):
         words_in_text = list(re.finditer(r"\S+", text.text))
@@ -98,14 +108,34 @@ def samples(texts: Sequence[Text]) -> Iterator[Sample]:
             text.text if len(words_in_text) <= SAMPLE_WORDS else text.text[: words_in_text[SAMPLE_WORDS - 1].end()]
         )
         yield Sample(
-            text.number, text.label, shown_text, max(0, len(words_in_text) - SAMPLE_WORDS), _node(text.insight)
+            text.number,
+            text.label,
+            shown_text,
+            max(0, len(words_in_text) - SAMPLE_WORDS),
+            _node(text.insight, deviation),
         )
 
 
-def _node(insight: Insight | None) -> Node | None:
+def texts_with_doubts(texts: Sequence[Text], prompt: str) -> tuple[TextOnPage, ...]:
+    """Return texts in full, each with its doubts; `prompt` as in `text_pages`."""
+    return tuple(TextOnPage(one.number, one.label, one.text, find_doubts(one.text, prompt)) for one in texts)
+
+
+def text_pages(texts: Sequence[Text], prompt: str) -> Iterator[TextPage]:
+    """Return all texts with their doubts, TEXTS_PER_PAGE at a time.
+
+    Args:
+        prompt: the public description that the request gave the model.
+    """
+    for start in range(0, len(texts), TEXTS_PER_PAGE):
+        page = texts_with_doubts(texts[start : start + TEXTS_PER_PAGE], prompt)
+        yield TextPage(page, sum(bool(one.doubts) for one in page))
+
+
+def _node(insight: Insight | None, deviation: Decimal | None) -> Node | None:
     if insight is None:
         return None
-    return Node(insight.topic.name, insight.level, insight.size, insight.keywords)
+    return Node(insight.topic.name, insight.level, insight.size, keywords_with_notes(insight, deviation))
 
 
 def lengths(texts: Sequence[Text]) -> Lengths:

@@ -35,6 +35,8 @@ class Claim(Section):
         sentences: how well it is hidden.
         times, right: upper bounds on how many times likelier a finding is, and on right guesses in percent. Null where
             no private text was used.
+        guesses: `right` in words.
+        weaknesses: warnings on a large epsilon or delta.
         not_promised: limits of the promise, as (heading, sentence).
     """
 
@@ -46,10 +48,11 @@ class Claim(Section):
     rho: str
     delta_fail: str
     relation: str
-    replace_epsilon: str
-    replace_delta: str
+    replace_one: str
     times: str | None
     right: str | None
+    guesses: str | None
+    weaknesses: tuple[str, ...]
     conversion: str
     lifetime: str | None
     second_opinion: str | None
@@ -152,7 +155,7 @@ class Measured(Section):
 
 @dataclass(frozen=True)
 class Node:
-    """Insight behind a released description: name, level, noisy size (null where not measured) and keywords."""
+    """Insight behind a description: name, level, noisy size (null where not measured), keywords with support."""
 
     name: str
     level: int
@@ -170,6 +173,33 @@ class Sample(Section):
     text: str
     words_left_out: int
     insight: Node | None = None
+
+
+@dataclass(frozen=True)
+class TextOnPage:
+    """A released text in full.
+
+    Attributes:
+        doubts: what a reader should look at first (`tasks.text.doubts`).
+    """
+
+    number: int
+    label: str | None
+    text: str
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextPage(Section):
+    """Texts of a release in the order of the file, for stewards: each page holds up to TEXTS_PER_PAGE of them.
+
+    Attributes:
+        doubtful: how many of them have a doubt.
+    """
+
+    place: ClassVar[str] = "text_pages"
+    texts: tuple[TextOnPage, ...]
+    doubtful: int
 
 
 @dataclass(frozen=True)

@@ -280,45 +280,45 @@ def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:
     return adapter
 
 
-def _require_worded(known: KnownAdapter, request: ReleaseRequest) -> None:
+def _require_worded(adapter: KnownAdapter, request: ReleaseRequest) -> None:
     """Check that the prompt that the request states is the one that the model gets."""
-    prompt, wording = request.prompt, known.meta.wording
+    prompt, wording = request.prompt, adapter.meta.wording
     for name in ("description", "system", "private"):
         requested_text = getattr(prompt, name)
         if requested_text is not None and requested_text != getattr(wording, name):
-            raise AdapterWordedOtherwise(known, name, getattr(wording, name))
+            raise AdapterWordedOtherwise(adapter, name, getattr(wording, name))
     if LABEL not in Template.read("private", wording.private).places:
-        raise AdapterUnlabelled(known)
+        raise AdapterUnlabelled(adapter)
 
 
 class AdapterChanged(UsageError):
     """A stored request whose description of its adapter differs from the adapter's own."""
 
-    def __init__(self, known: KnownAdapter) -> None:
+    def __init__(self, adapter: KnownAdapter) -> None:
         super().__init__(
-            f"The request describes the adapter {known.meta.name!r} differently from the adapter's own file.",
+            f"The request describes the adapter {adapter.meta.name!r} differently from the adapter's own file.",
             "Submit it again with the adapter's name.",
-            {"adapter": known.digest},
+            {"adapter": adapter.digest},
         )
 
 
 class AdapterWordedOtherwise(UsageError):
     """A request that states another prompt than its adapter's."""
 
-    def __init__(self, known: KnownAdapter, name: str, wanted: str) -> None:
+    def __init__(self, adapter: KnownAdapter, name: str, wording: str) -> None:
         super().__init__(
-            f"`prompt.{name}` differs from the prompt that the adapter {known.meta.name!r} was trained with.",
-            f"Use {wanted!r}, or train an adapter with your prompt.",
-            {"adapter": known.digest, "field": name},
+            f"`prompt.{name}` differs from the prompt that the adapter {adapter.meta.name!r} was trained with.",
+            f"Use {wording!r}, or train an adapter with your prompt.",
+            {"adapter": adapter.digest, "field": name},
         )
 
 
 class AdapterUnlabelled(UsageError):
     """An adapter whose prompt has no place for the subject of a group."""
 
-    def __init__(self, known: KnownAdapter) -> None:
+    def __init__(self, adapter: KnownAdapter) -> None:
         super().__init__(
-            f"The adapter {known.meta.name!r} was trained without the subject of a group in its prompt.",
+            f"The adapter {adapter.meta.name!r} was trained without the subject of a group in its prompt.",
             "Give every line of its training file an `about`, and train it again. See docs/adapters.md.",
-            {"adapter": known.digest},
+            {"adapter": adapter.digest},
         )

@@ -51,9 +51,9 @@ class TokenLevelRule:
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.public_draw)
         logits = self._hidden(step, choice) if self.space == "hidden" else self._logits(step, choice)
-        zeros = torch.zeros_like(choice.found.tokens)
+        zeros = torch.zeros_like(choice.candidates.tokens)
         scores = utility_scores.utilities(self.public_draw, logits, zeros)
-        return utility_scores.draw_tokens(self.public_draw, choice.found, scores, self.rng)
+        return utility_scores.draw_tokens(self.public_draw, choice.candidates, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
         """Return no facts: the text contains all released values."""
@@ -70,15 +70,15 @@ class TokenLevelRule:
         """Return candidates' logits from the noisy mean of hidden states: float32 [L, K], -inf where there is none."""
         public = step.public_hidden()
         mean = self._mean(step.hidden(), public)
-        return choice.found.of_public(step.head(mean))
+        return choice.candidates.of_public(step.head(mean))
 
     def _logits(self, step: Step, choice: CandidateSet) -> Tensor:
         """As `_hidden`, from the noisy mean of the candidates' logits."""
-        public = choice.public.masked_fill(~choice.found.allowed, 0.0)
+        public = choice.public.masked_fill(~choice.candidates.allowed, 0.0)
         rows = choice.rows(step)
-        logits = rows.values.masked_fill(~choice.found.allowed[rows.generation], 0.0)
+        logits = rows.values.masked_fill(~choice.candidates.allowed[rows.generation], 0.0)
         mean = self._mean(RowValues(logits, rows.generation, rows.valid), public)
-        return mean.masked_fill(~choice.found.allowed, -torch.inf)
+        return mean.masked_fill(~choice.candidates.allowed, -torch.inf)
 
     def _mean(self, rows: RowValues, public: Tensor) -> Tensor:
         """Return the noisy mean of the rows, float32 [L, K]; `public`, [L, K], are the public rows' vectors."""

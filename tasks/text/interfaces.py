@@ -22,7 +22,7 @@ class Embedder(Protocol):
         """float32 [n, d], one finite row for each text, also for an empty one."""
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
-        """The word pieces of each text, in its own context."""
+        """Return the word pieces of each text, in its own context."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Tagger(Protocol):
         """Identity that is recorded beside a figure: the tagger and its version."""
 
     def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[Entity]]:
-        """The mentions in each text, in their order."""
+        """Return the mentions in each text, in their order."""
 
     def noun_chunks(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The base noun phrases of each text, in their order."""
+        """Return the base noun phrases of each text, in their order."""
 
 
 Points = NDArray[np.float64]

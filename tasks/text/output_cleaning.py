@@ -28,7 +28,7 @@ def line(written: object, longest: int | None = None) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The words of a text alone: equal for texts that differ in case and signs."""
+    """Return the words of a text alone: equal for texts that differ in case and signs."""
     return " ".join(plain_words(text)) or text
 
 
@@ -38,7 +38,7 @@ def whole_words(text: str, limit: int) -> str:
 
 
 def first_words(text: str, most: int) -> str:
-    """The first words of a line."""
+    """Return the first words of a line."""
     words = text.split()
     return text if len(words) <= most else _ended(words[:most])
 
@@ -51,9 +51,14 @@ def _ended(words: list[str]) -> str:
 
 
 def sentences(text: str, most: int) -> str:
-    """The first finished sentences of a line; if there is none, the line itself with a full stop."""
-    matches = _SENTENCE.findall(text)[:most]
+    """Return the first finished sentences of a line; if there is none, the line itself with a full stop."""
+    matches = sentence_list(text)[:most]
     return " ".join(matches) if matches else text and text.rstrip(" ,;:-") + "."
+
+
+def sentence_list(text: str) -> list[str]:
+    """Return the finished sentences of a line, in order."""
+    return _SENTENCE.findall(text)
 
 
 def is_rambling(text: str) -> bool:

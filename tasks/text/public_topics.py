@@ -7,6 +7,8 @@ privacy. A release depends on the list, so a plan's facts tell its digest, and a
 
 import hashlib
 
+from tasks.text.keyword_normalisation import roots, tokens_of
+
 _HOME = """
 cooking a recipe for dinner; baking bread and cakes; healthy meals and nutrition; vegetarian and vegan food;
 coffee and tea; wine, beer and cocktails; restaurants and eating out; grocery shopping; cleaning the house;
@@ -138,6 +140,14 @@ PUBLIC_TOPICS: tuple[str, ...] = tuple(
 """All phrases, in a fixed order."""
 
 
+def topic_words() -> list[str]:
+    """Return the words of the phrases that could be keywords, in the order of the alphabet; of plurals the plural."""
+    words = sorted(
+        {word for phrase in PUBLIC_TOPICS for word in tokens_of(phrase)}, key=lambda word: (-len(word), word)
+    )
+    return sorted({next(iter(roots(word)), word): word for word in reversed(words)}.values())
+
+
 def digest() -> str:
-    """The SHA-256 of the list, 64 hexadecimal digits."""
+    """Return the SHA-256 of the list, 64 hexadecimal digits."""
     return hashlib.sha256("\n".join(PUBLIC_TOPICS).encode()).hexdigest()

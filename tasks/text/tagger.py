@@ -31,11 +31,11 @@ Progress = Callable[[int, int], None]
 class TaggerChanged(EnvironmentProblem):
     """The pipeline is missing, or is not the pinned one."""
 
-    def __init__(self, found: str | None) -> None:
+    def __init__(self, installed: str | None) -> None:
         super().__init__(
-            f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if found else 'not installed'}.",
+            f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if installed else 'not installed'}.",
             "Install what requirements.lock names; if that changes nothing, find out who changed its files.",
-            {"package": PACKAGE, "pinned": PINNED, "found": found},
+            {"package": PACKAGE, "pinned": PINNED, "found": installed},
         )
 
 
@@ -54,11 +54,11 @@ class SpacyTagger:
     progress: Progress = lambda done, of: None
 
     def __call__(self, texts: Sequence[str]) -> list[list[Entity]]:
-        """The mentions in each text, in their order; kinds are those of OntoNotes 5."""
+        """Return the mentions in each text, in their order; kinds are those of OntoNotes 5."""
         return self._read(texts, _BESIDE_NAMES, lambda doc: [Entity(name.label_, name.text) for name in doc.ents])
 
     def noun_chunks(self, texts: Sequence[str]) -> list[list[str]]:
-        """The base noun phrases of each text, in their order, with their articles."""
+        """Return the base noun phrases of each text, in their order, with their articles."""
         return self._read(texts, _BESIDE_PHRASES, lambda doc: [chunk.text for chunk in doc.noun_chunks])
 
     def _read(
@@ -76,7 +76,7 @@ class SpacyTagger:
 
 
 def load_tagger(progress: Progress = lambda done, of: None) -> SpacyTagger:
-    """The pinned pipeline, ready to read.
+    """Return the pinned pipeline, ready to read.
 
     Raises:
         TaggerChanged: it is not installed, or its files are others.

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from fractions import Fraction
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from models_db.values.canonical_json import Json
 
@@ -14,6 +15,24 @@ SIZE_DEVIATION = "standard deviation of a size"
 
 SMALLEST_CLUSTER = "smallest cluster"
 """The public parameter of a plan that says below which noisy size a cluster is left out, in units; an integer."""
+
+COUNT_DEVIATION = "standard deviation of a keyword count"
+"""The public parameter of a plan that says how much noise the count of a keyword bears, in units; a plain decimal."""
+
+SMALLEST_COUNT = "smallest keyword count"
+"""The public parameter of a plan that says from which noisy count on a keyword has support; an integer."""
+
+SMALLEST_SHARE = "smallest keyword share"
+"""The public parameter of a plan that says from which share of a cluster's noisy size on a keyword has support."""
+
+UNNAMED = "Unnamed"
+"""The name of a topic of which no keyword has support."""
+
+MIXED = "Mixed"
+"""The name of a group none of whose keywords belongs to most of its members."""
+
+Origin: TypeAlias = Literal["selected", "request", "built_in"]
+"""Where a keyword comes from: from the data, from the request's public words, or from the program's own."""
 
 Prepared = TypeVar("Prepared")
 
@@ -61,9 +80,13 @@ class Insight:
         parent: the number of the node above it; None at the top.
         level: 0 for clusters, 1 for groups of clusters, and so on upwards.
         topic: its name and description.
-        keywords: released keywords, the most frequent first.
+        keywords: released keywords, the most telling first.
         size: a noisy number of units, of a node above others the sum of theirs; it may be negative. None where it was
             not measured.
+        support: how many of its units chose each keyword, with noise: of a node above others the sum of theirs, where
+            one that does not list a keyword adds nothing. None where it was not counted.
+        origins: where each keyword comes from; None where all are words of the corpus.
+        clusters: how many released clusters its size is a sum of.
     """
 
     number: int
@@ -72,6 +95,31 @@ class Insight:
     topic: Topic
     keywords: tuple[str, ...]
     size: int | None
+    support: tuple[int, ...] | None = None
+    origins: tuple[Origin, ...] | None = None
+    clusters: int = 1
+
+    def __post_init__(self) -> None:
+        for name, beside in (("support", self.support), ("origins", self.origins)):
+            if beside is not None and len(beside) != len(self.keywords):
+                raise ValueError(f"{len(self.keywords)} keywords have {len(beside)} values of {name}")
+
+
+@dataclass(frozen=True)
+class SupportRule:
+    """When a noisy count supports that a keyword belongs to a cluster; both numbers are public.
+
+    Attributes:
+        count: the least noisy count.
+        share: the least share of the cluster's noisy size.
+    """
+
+    count: int
+    share: Fraction
+
+    def holds(self, count: int, size: int) -> bool:
+        """Return whether so many of so many units support a keyword; both are noisy, and may be negative."""
+        return count >= max(self.count, 1) and count >= self.share * size
 
 
 class StageBudget(Protocol):

@@ -91,6 +91,11 @@ class Plan:
         return self.invocations + self.measuring
 
     @property
+    def instalments(self) -> int:
+        """How many instalments the invocations have together."""
+        return sum(len(invocation.instalments) for invocation in self.all_invocations)
+
+    @property
     def loss(self) -> Amount:
         """Loss that the plan charges to every block."""
         return total_amount([part for invocation in self.all_invocations for part in invocation.instalments])
@@ -109,13 +114,16 @@ class Generator(Protocol[Work]):
     """One system. Its loss is stated by `plan` and drawn by `generate`, side by side in one file.
 
     A system that uses only the context's backend, never the engine, sets `shows_private_text = False` and may use a
-    model behind an API; other systems may not (`tasks.pricing.external_models`).
+    model behind an API; other systems may not (`tasks.pricing.external_models`). A system whose rows read the request's
+    prompt as `tasks.inference.prompts.render` makes it, in either form, sets `renders_prompt`; others have
+    conversations of their own.
     """
 
     name: str
     kinds: tuple[str, ...]
     parameters: type[BaseModel]
     charges: bool
+    renders_prompt: bool
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Return the request with everything that it names and that only this machine could look up.
@@ -142,6 +150,8 @@ class Generator(Protocol[Work]):
 
 class GeneratorDefaults:
     """Defaults of most systems: a request names nothing to look up, and none of its mechanisms fails."""
+
+    renders_prompt = False
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Return the request unchanged: nothing has to be looked up."""

@@ -126,9 +126,20 @@ class WorkerPool:
             WorkerDied: a worker ended without a last message.
             AlmonerError: the error that ended a worker.
         """
+        number, message = self.receive_or_loss()
+        if isinstance(message, WorkerDied):
+            raise message
+        return number, message
+
+    def receive_or_loss(self) -> "tuple[int, Request | Result | WorkerDied]":
+        """Return as `receive`, but return the loss of a worker: for work that another worker may do again.
+
+        Raises:
+            AlmonerError: any other error that ended a worker.
+        """
         number, message = self.messages.get()
         match message:
-            case Request() | Result():
+            case Request() | Result() | WorkerDied():
                 return number, message
             case Failure(problem):
                 raise problem

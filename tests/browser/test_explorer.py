@@ -11,7 +11,7 @@ from tasks.reporting.html_explorer import explorer_html
 from tasks.values.insight import Insight
 from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
-from tests.insights_rows import hostile, insights_record, known, many, plausible, unmeasured
+from tests.insights_rows import hostile, insights_record, known, many, plausible, supported, unmeasured
 from tests.support import PATIENCE
 from tests.unit.tasks.reporting.test_html_report import contrast
 
@@ -22,6 +22,7 @@ KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "Ar
 EVERY: dict[str, tuple[Insight, ...]] = {
     "plausible": plausible(), "none": (), "one": many(1, 0), "sixty": many(60, 8), "many": many(4000, 60),
     "flat": many(4000, 0), "hostile": hostile(), "unmeasured": unmeasured(),
+    "supported": supported(),
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def problems(tab: Tab) -> list[Any]:
 # --- what it looks like --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["plausible", "none", "one", "hostile", "unmeasured", "flat"])
+@pytest.mark.parametrize("name", ["plausible", "none", "one", "hostile", "unmeasured", "supported", "flat"])
 def test_it_fits_its_window_and_says_nothing_to_the_console(tab: Tab, pages: dict[str, Path], name: str) -> None:
     for width in (PHONE, TABLET, DESK):
         tab.open(pages[name], width)
@@ -101,6 +102,14 @@ def test_it_fits_its_window_and_says_nothing_to_the_console(tab: Tab, pages: dic
         asked = [e["params"]["request"]["url"] for e in tab.events if e["method"] == "Network.requestWillBeSent"]
         assert asked == [pages[name].as_uri()]
         assert problems(tab) == []
+
+
+def test_details_say_how_many_chose_each_keyword_and_which_are_the_programs(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["supported"], DESK)
+    find(tab, "actors")
+    press(tab, "Enter")
+    lines = "[...document.querySelectorAll('#detail .words li')].map(line => line.innerText)"
+    until(tab, lines, ["films: 41 of 165", "actors: 20 of 165, the program's own"])
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])

@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_refused_with_figures(world: World, whole: bool) ->
     before = snapshot(world.database)
     with pytest.raises(BudgetExceeded) as refusal:
         hold(world, attempt, whole)
-    assert (refusal.value.asked, refusal.value.left) == (Amount(12, 1), Amount(11, 1))
+    assert (refusal.value.requested, refusal.value.remaining) == (Amount(12, 1), Amount(11, 1))
     assert snapshot(world.database) == before
 
 

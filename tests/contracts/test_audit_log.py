@@ -11,6 +11,8 @@ from models_db.services.audit.log import LogFilter, LoggedLink
 from tests.conftest import Ledgers
 from tests.support import World, append_link, fetch
 
+CONCERNS = ("migrations/schema", "models_db/services", "models_db/writes")
+
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def world(request: pytest.FixtureRequest, ledgers: Ledgers) -> Iterator[World]:
@@ -103,6 +105,7 @@ def test_a_page_is_the_newest_oldest_first(world: World) -> None:
         assert log.read_page(session, LogFilter(), head).next_before is None
 
 
+@pytest.mark.slow
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 20), appended=st.integers(0, 3), dataset=st.sampled_from([None, "clinic"]))
 def test_pages_lose_and_repeat_nothing_while_others_write(

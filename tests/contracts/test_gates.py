@@ -261,4 +261,4 @@ def test_an_adopted_policy_comes_back(clinic: World) -> None:
 def test_the_cap_is_refused_with_figures(clinic: World) -> None:
     with pytest.raises(BudgetExceeded) as exceeded:
         clinic.hold(clinic.running(), planned(Amount(1001)))
-    assert exceeded.value.left == Amount(1000, 100)
+    assert exceeded.value.remaining == Amount(1000, 100)

@@ -121,7 +121,7 @@ def test_datasets_on_one_account_share_its_budget(world: World) -> None:
     world.hold(first, planned(Amount(70)))
     with pytest.raises(BudgetExceeded) as refusal:
         world.hold(second, planned(Amount(31)))
-    assert refusal.value.left == Amount(30)
+    assert refusal.value.remaining == Amount(30)
     world.hold(second, planned(Amount(30)))
 
 
@@ -140,8 +140,8 @@ def test_a_plan_over_the_cap_leaves_every_table_unchanged(world: World, cap: Amo
     with pytest.raises(BudgetExceeded) as refusal:
         world.hold(attempt, *PLAN)
     assert snapshot(world.database) == before
-    assert refusal.value.asked == Amount(65, 1)
-    assert refusal.value.left == cap
+    assert refusal.value.requested == Amount(65, 1)
+    assert refusal.value.remaining == cap
     assert refusal.value.facts["left_rho"] == cap.rho_text
 
 
@@ -172,7 +172,7 @@ def test_one_full_block_refuses_the_whole_plan(world: World) -> None:
     before = snapshot(world.database)
     with pytest.raises(BudgetExceeded) as refusal:
         world.hold(other, planned(Amount(20)))
-    assert refusal.value.left == Amount(10)
+    assert refusal.value.remaining == Amount(10)
     assert snapshot(world.database) == before
 
 

@@ -1,7 +1,7 @@
 """What a run costs does not grow with the past of its account: guards look rows up, they do not read them all.
 
 Counted in steps of SQLite's machine, not in time, so that the test is the same on every machine; PostgreSQL's plans
-are measured by `benchmarks/ledger.py`.
+are measured by `benchmarks/ledger/writes.py`.
 """
 
 from collections.abc import Iterator

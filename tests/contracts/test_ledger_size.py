@@ -1,6 +1,6 @@
 """A large ledger: what concerns one dataset does not grow with the others, and what concerns blocks grows with them.
 
-Work is counted in steps of SQLite's virtual machine, which are the same in every run (benchmarks/ledger_size.py has the
+Work is counted in steps of SQLite's virtual machine, which are the same in every run (benchmarks/ledger/size.py has the
 times).
 """
 

@@ -134,6 +134,8 @@ class Town:
             f" VALUES ('{at}', 1, 'a disk', '{at}', {self.world.admin.id})",
             "INSERT INTO twin_attack (dataset, request_id, configuration, result, attacks, at, actor_id)"
             f" VALUES ('twin', 1, 'c', 'r', 'membership', '{at}', {self.world.runner.id})",
+            "INSERT INTO rehearsal (dataset, request_id, configuration, result, at, actor_id)"
+            f" VALUES ('twin', 1, 'c', '{{}}', '{at}', {self.world.runner.id})",
             "INSERT INTO principal (name, public_key, created_at, login)"
             f" VALUES ('stranger', 'key of stranger', '{at}', 'stranger')",
         )

@@ -9,7 +9,7 @@ from models_db.services.catalogue import datasets, erasures, internal_views, pol
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import artifacts, envelopes, proposals
-from models_db.tables import Restoration, TwinAttack
+from models_db.tables import Rehearsal, Restoration, TwinAttack
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.writes.insert import insert_row
@@ -42,6 +42,8 @@ def tell(world: World) -> None:
         insert_row(session, Restoration(taken_at=now_, link=3, reason="a disk", at=now_, actor_id=world.admin.id))
         insert_row(session, TwinAttack(dataset="twin", request_id=1, configuration="c" * 64, result="d" * 64,
                                    attacks="membership", at=now_, actor_id=world.runner.id))  # fmt: skip
+        insert_row(session, Rehearsal(dataset="twin", request_id=1, configuration="c" * 64, result='{"texts":24}',
+                                   at=now_, actor_id=world.runner.id))  # fmt: skip
         chain.record_checkpoint(session, chain.read_chain_head(session).hash, "signature", "key of steward")
 
 

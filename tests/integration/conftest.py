@@ -1,6 +1,7 @@
 """Project homes on both backends, worked by a tiny model."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from inspect import unwrap
@@ -12,9 +13,12 @@ import spacy.util
 import torch
 import typer.testing
 
+import cli.command_table
 import flows.audit.health
 import flows.observability.tracing
+import flows.workspace.yaml_files
 import migrations.runner
+import models_db.sessions.database
 from migrations import schema_inventory
 from tasks.accounting import dp_accounting_check
 from tasks.accounting.dp_accounting_check import plan_report
@@ -22,6 +26,7 @@ from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
 from tests.integration.story import Almoner, Served
+from tests.support import PATIENCE
 
 WATCHED = {"caplog", "capsys", "capfd", "prefect_home"}
 """Who uses one of these looks at how a stage is reached, not only at what it leaves."""
@@ -40,11 +45,19 @@ def _plan_report_once() -> Callable[..., Any]:
     return report
 
 
+def _parse_yaml_once() -> Callable[[str], object]:
+    """The document in a text, parsed once."""
+    parsed = cache(flows.workspace.yaml_files.parse_yaml)
+    return lambda text: deepcopy(parsed(text))
+
+
 ASKED_ONCE: list[tuple[Any, str, Callable[..., Any]]] = [
     (typer.testing, "_get_command", cache(typer.testing._get_command)),
     (flows.audit.health, "packages_distributions", cache(flows.audit.health.packages_distributions)),
     (dp_accounting_check, "plan_report", _plan_report_once()),
     (spacy.util, "load_model_from_path", cache(spacy.util.load_model_from_path)),
+    (flows.workspace.yaml_files, "parse_yaml", _parse_yaml_once()),
+    (cli.command_table.ListedCommand, "load", cache(cli.command_table.ListedCommand.load)),
     *SCHEMAS_ONCE,
 ]
 """What commands ask of the installation, or compute from the same values, whose answer is always the same."""
@@ -57,17 +70,44 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def real_almoner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Almoner]:
+def own_connections() -> None:
+    """Requested by tests that overwrite a ledger's file: each command opens it anew, as in a process of its own."""
+
+
+class NewestEngine:
+    """Engine of the SQLite file that was opened last, shared by all who open it, so that the schema is read once.
+
+    A test types a dozen commands in one process; each would read 400 triggers and copy the log back at its end.
+    """
+
+    def __init__(self, create: Callable[[str], Any]) -> None:
+        self.create = create
+        self.url, self.engine, self.dispose = "", None, lambda: None
+
+    def __call__(self, url: str) -> Any:
+        if url != self.url:
+            self.dispose()
+            self.url, self.engine = url, self.create(url)
+            self.dispose, self.engine.dispose = self.engine.dispose, lambda: None
+        return self.engine
+
+
+@pytest.fixture
+def real_almoner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Almoner]:
     """A home that `almoner init` has not made yet, with the models of this machine."""
     made = Almoner(tmp_path)
     for room, name, answered in ASKED_ONCE:
         monkeypatch.setattr(room, name, answered)
+    newest = NewestEngine(models_db.sessions.database._sqlite_engine)
+    if "own_connections" not in request.fixturenames:
+        monkeypatch.setattr(models_db.sessions.database, "_sqlite_engine", newest)
     monkeypatch.setenv("ALMONER_HOME", str(made.home.root))
     # On a busy machine two threads spend their time waiting for each other: 154 s instead of 8 were measured.
     monkeypatch.setenv("ALMONER_THREADS", "1")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield made
+    newest.dispose()
     torch.set_num_threads(threads)
 
 
@@ -97,6 +137,15 @@ def any_almoner(backend: str, request: pytest.FixtureRequest) -> Almoner:
     made = request.getfixturevalue({"sqlite": "almoner", "postgresql": "team_almoner"}[backend])
     assert isinstance(made, Almoner)
     return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On PostgreSQL a whole story is a slow test; the ledger's contracts run on both backends each time."""
+    for item in items:
+        on_both = isinstance(item, pytest.Function) and "any_almoner" in item.fixturenames
+        if on_both and item.callspec.params.get("backend") == "postgresql":
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture
@@ -140,3 +189,20 @@ def revise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
         return folder
 
     return add
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Prefect server of this run's own; everything it keeps is below this folder."""
+    from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    home = tmp_path_factory.mktemp("prefect")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(home / "server"))
+        (home / "server").mkdir()
+        with (
+            temporary_settings({PREFECT_HOME: home, PREFECT_LOCAL_STORAGE_PATH: home / "storage"}),
+            prefect_test_harness(server_startup_timeout=int(PATIENCE)),
+        ):
+            yield home

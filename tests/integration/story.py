@@ -5,8 +5,10 @@ import json
 import os
 import shlex
 import shutil
+import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -183,7 +185,15 @@ class Almoner:
             make()
             if self.served:
                 self.served.keep(ledger)
-            shutil.copytree(self.folder, found)
+            else:
+                self.complete_file()
+            # By another process: whoever closes a file loses this process' locks on it, and SQLite rests on them.
+            subprocess.run(["cp", "-a", str(self.folder), str(found)], check=True)
+
+    def complete_file(self) -> None:
+        """Bring all that was committed into the ledger's one file; an open connection keeps it beside the file."""
+        with closing(sqlite3.connect(self.home.root / "almoner.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @kept
     def registered(self, options: str = "") -> None:

@@ -67,14 +67,14 @@ def test_the_attack_that_was_published_once_is_refused(any_almoner: Almoner) -> 
     any_almoner.ingested()
     file = any_almoner.request_file(epsilon=12.0)
     alter(any_almoner.database, *RAISED)
-    assert any_almoner.ask(f"release request {file}", expected=1)["error"] == "AmountsDiffer"
+    assert any_almoner.ask(f"release request {file} --accept-weak-promise", expected=1)["error"] == "AmountsDiffer"
     derived = lifetime_claim("70", "0.000001").cap  # whoever knows what an epsilon is worth writes amounts that agree
     alter(
         any_almoner.database,
         f"UPDATE account SET rho_cap = {derived.rho}, delta_cap = {derived.delta}",
         f"UPDATE cap SET rho = {derived.rho}, delta_fail = {derived.delta}",
     )
-    any_almoner.type(f"release request {file}")
+    any_almoner.type(f"release request {file} --accept-weak-promise")
     any_almoner.type('approve 1 --gate spend --reason "it fits"')
     refused = any_almoner.ask("run 1", expected=1)
     assert refused["error"] == "LedgerAltered"

@@ -28,7 +28,7 @@ from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch, snapshot
 
 SPEND = "approve 1 --gate spend --reason 'agreed'"
-SCREEN = "What it costs"
+SCREEN = "Privacy cost"
 PUBLISH = "approve 1 --gate publish --reason 'names nobody'"
 
 
@@ -132,7 +132,7 @@ def test_json_stands_alone_on_stdout_and_the_screen_beside_it(team: Team) -> Non
     sue = team.at(team.home("sue"))
     told = sue.type(f"{SPEND} --json", piped="clinic\n")
     assert told.json["state"] == "approved"
-    assert "What it costs" in told.err
+    assert "Privacy cost" in told.err
 
 
 def test_the_requester_is_refused_before_anything_is_read(team: Team) -> None:
@@ -364,7 +364,7 @@ def test_a_proposal_is_decided_like_a_request(any_team: Team) -> None:
     sue = any_team.at(any_team.home("sue"))
     refused(sue, line, "ConfirmationMissing")
     told = sue.type(line, piped="clinic\n")
-    assert "It RAISES what the dataset may ever lose" in told.err
+    assert "It RAISES the most the dataset may ever lose" in told.err
     assert "the proposal is carried." in told.out
     assert sue.ask("budget show clinic")["epsilon_cap"] == "12"
     refused(sue, line, "ProposalDecided", piped="clinic\n")

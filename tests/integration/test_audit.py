@@ -11,6 +11,8 @@ from tests.contracts.tampering import FORGET_CHECKPOINTS, rewrite, superuser, tr
 from tests.integration.story import Almoner
 from tests.support import fetch
 
+pytestmark = pytest.mark.usefixtures("own_connections")
+
 READING = ("audit log", "audit verify", "audit export --to {folder}/export.jsonl")
 
 
@@ -193,4 +195,4 @@ def test_an_unknown_signer_is_said_to_be_one(kept: Almoner, tmp_path: Path, monk
     other.type("init")
     told = other.type(f"audit verify --against {kept.folder / 'head.json'}", expected=1).out
     assert "another ledger" in told
-    assert "somebody this ledger does not know" in told
+    assert "a key that this ledger does not know" in told

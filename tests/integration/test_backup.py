@@ -25,6 +25,8 @@ from tests.conftest import PostgreSQL
 from tests.integration.story import Almoner
 from tests.support import snapshot
 
+pytestmark = pytest.mark.usefixtures("own_connections")
+
 NOTHING_SINCE = '--reason "the disk failed, and nothing ran after the backup"'
 
 

@@ -6,7 +6,6 @@ release is there once, at the price that the ledger says. A request is known to 
 
 import os
 import random
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from models_db.values.amounts import Amount
 from tests.integration import nursery
 from tests.integration.nursery import Nursery
 from tests.integration.story import REQUEST, Almoner
-from tests.support import fetch
+from tests.support import fetch, free_port
 
 INSTALMENT, FIRST_K, MOST_KILLS_EACH = 4, 50, 12
 DRAWS = "SELECT COUNT(DISTINCT h.instalment) FROM entry e JOIN hold h ON h.id = e.hold_id JOIN invocation i"
@@ -137,11 +136,8 @@ def chaos(almoner: Almoner) -> Iterator[Chaos]:
     text = almoner.home.policy.read_text().replace("attempts: 5", "attempts: 100")
     assert "attempts: 100" in text
     almoner.type(f"policy adopt {almoner.write('patient.yaml', text)}")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with Nursery() as made:
-        found = Chaos(almoner, made, random.Random(), port)
+        found = Chaos(almoner, made, random.Random(), free_port())
         found.repair()
         yield found
 

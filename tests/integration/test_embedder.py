@@ -30,6 +30,28 @@ def test_without_the_embedder_a_run_spends_nothing(
     almoner.type("run 1")
 
 
+def test_an_embedder_that_was_not_pulled_is_refused_when_priced(almoner: Almoner) -> None:
+    almoner.ingested()
+    written = almoner.request_file(evaluation=EVALUATION, evaluation_embedder="all-mpnet-base-v2")
+    refused = almoner.ask(f"release request {written}", expected=3)
+    assert refused["error"] == "ModelNotPulled"
+    assert "almoner models pull all-mpnet-base-v2" in refused["advice"]
+    assert almoner.ask("release list") == []
+    almoner.type(f"release request {almoner.request_file(evaluation=EVALUATION)}")
+    assert "embedder of metrics" in almoner.type("approve 1 --gate spend --reason fits").err
+
+
+def test_figures_by_an_embedder_that_is_missing_are_not_looked_at(
+    almoner: Almoner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.produced()
+    almoner.type('reject 1 --gate publish --reason "it reads badly"')
+    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path / "none"))
+    refused = almoner.ask("evaluate 1 --internal --embedder all-mpnet-base-v2", expected=3)
+    assert refused["error"] == "ModelNotPulled"
+    assert almoner.ask("evaluate 1 --internal --embedder tiny", expected=2)["error"] == "WrongKind"
+
+
 def test_after_the_decision_labels_of_both_sides_are_compared(almoner: Almoner) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()} --label-field section")

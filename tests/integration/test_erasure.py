@@ -99,6 +99,7 @@ def live_in(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
         home.released / f"{artifact}.json",
         home.root / "reports" / "1-internal.html",
         home.root / "attacks" / f"0123-{uid[:12]}" / "stage.json",
+        home.root / "rehearsals" / f"0123-{uid[:12]}" / "split.json",
         home.scratch / "attack-1" / "twin.txt",
         home.corpora / uid / "documents.sqlite-wal",
         home.corpora / ".incoming-0123456789abcdef" / "documents.sqlite",
@@ -313,7 +314,7 @@ def test_a_store_that_was_changed_is_found_and_not_made_right(almoner: Almoner) 
     erase(almoner, "unit")
     store.write_bytes(whole)  # somebody puts the old file back
     [finding] = [one for one in almoner.ask("doctor", 3)["findings"] if not one["ok"]]
-    assert finding["detail"] == "version 1 of 'clinic' holds other content than the ledger says"
+    assert finding["detail"] == "version 1 of 'clinic' differs from its digest in the ledger"
     assert erase(almoner, "unit")["erasure"] == 1
     healthy(almoner)
 

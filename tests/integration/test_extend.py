@@ -110,7 +110,7 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     written = {name: value for name, value in (SEEDED | public).items() if value is not None}
     same = {name: REQUEST[name] for name in ("model", "prompt")}
     other = almoner.write("other.yaml", {"dataset": "clinic", **same, **written})
-    almoner.type(f"release request {other}")
+    almoner.type(f"release request {other} --accept-weak-promise")
     told = almoner.type("release extend 2 --samples 3 --json", expected=1).json
     assert told["facts"]["reason"] == "public_only is not keyphrase_seeding"
     assert refused(almoner, "release extend 1 --samples 3") == "NotExtendable"  # not produced
@@ -127,7 +127,8 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     values.write_bytes(stored.replace(b"kettle", b"kettlf"))
     assert refused(almoner, "run 4") == "ValuesMissing"
     assert refused(almoner, "release extend 1 --samples 3") == "ValuesMissing"
-    almoner.type(f"release request {almoner.request_file(**SEEDED | {'parameters': COUNTED, 'epsilon': 9.0})}")
+    other = almoner.request_file(**SEEDED | {"parameters": COUNTED, "epsilon": 9.0})
+    almoner.type(f"release request {other} --accept-weak-promise")
     almoner.type('approve 5 --gate spend --reason "another"')
     almoner.type("run 5")
     (others,) = set(almoner.home.released.iterdir()) - {values}
@@ -198,12 +199,20 @@ def test_a_request_for_something_else_does_not_pass_as_an_extension(almoner: Alm
         {"parameters": COUNTED | {"extends": extends | {"values": digest({})}}},
     ):
         request = SEEDED | {"parameters": COUNTED | {"extends": extends}} | changes
-        assert refused(almoner, f"release request {almoner.request_file(**request)}") == "ParentDiffers", changes
+        assert (
+            refused(almoner, f"release request {almoner.request_file(**request)} --accept-weak-promise")
+            == "ParentDiffers"
+        ), changes
     # It would be armed and then find no corpus; and its part of rho would not be what the parent has paid.
     request = SEEDED | {"parameters": COUNTED | {"extends": extends}, "evaluation": ["dp_length"]}
-    assert refused(almoner, f"release request {almoner.request_file(**request)}") == "ChargedMetricOfExtension"
-    almoner.type("dataset register other --unit patient_id --epsilon 90 --delta 1e-5")
+    assert (
+        refused(almoner, f"release request {almoner.request_file(**request)} --accept-weak-promise")
+        == "ChargedMetricOfExtension"
+    )
+    almoner.type("dataset register other --unit patient_id --epsilon 90 --delta 1e-5 --accept-weak-promise")
     notes = [{"patient_id": f"q{unit}", "text": "A short note.", "ward": "a"} for unit in range(4)]
     almoner.type(f"dataset ingest other {almoner.notes_file(notes=notes)} --label-field ward")
     request = SEEDED | {"parameters": COUNTED | {"extends": extends}, "dataset": "other"}
-    assert refused(almoner, f"release request {almoner.request_file(**request)}") == "ParentDiffers"
+    assert (
+        refused(almoner, f"release request {almoner.request_file(**request)} --accept-weak-promise") == "ParentDiffers"
+    )

@@ -104,7 +104,7 @@ def test_a_release_by_an_external_model_tells_it_nothing_private_and_says_so(
     record = json.loads((office.bundle / "release.json").read_bytes())
     assert record["facts"][FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"
     configured = office.ask("models endpoint list")[0]
-    assert record["model"] == {"name": "external:office", "weights_sha256": configured["sha256"], "licence": "MIT"}
+    assert record["model"] == {"name": "external:office", "sha256": configured["sha256"], "licence": "MIT"}
     card = (office.bundle / "README.md").read_text()
     assert SEES in card
     assert "the configuration of its endpoint" in card

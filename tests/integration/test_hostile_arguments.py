@@ -33,6 +33,10 @@ LINES = {
     "an export from such a time": ("audit export --to links.jsonl --since 9999-12-31T23:59:59-12:00", {2}),
     "an anchor of 300 bytes": (f"audit verify --against {LONG}", {1, 2, 3}),
     "a bundle of 300 bytes": (f"verify-release {LONG}", {1, 2, 3}),
+    "a release of insights of 300 bytes": (f"insights compare {LONG} 1", {1, 2, 3}),
+    "a release of insights of 5,000 digits": ("insights compare " + "9" * 5000 + " 1", {1, 2, 3}),
+    "a release of insights that is memory": ("insights compare /proc/self/mem 1", {1, 2, 3}),
+    "a likeness that is no number": ("insights compare 1 2 --likeness nan", {2}),
     "a backup of 300 bytes": (f"backup --to {LONG}", {2, 3}),
     "metrics without a name": ("metrics --to ''", {2, 3}),
     "a backup without a name": ("backup --to ''", {2, 3}),
@@ -52,6 +56,8 @@ TEXTS = (
     'reject 1 --gate spend --reason "{}"',
     'user grant analyst steward --reason "{}"',
     "audit verify --against {}",
+    "insights compare {} 1",
+    "insights compare --last {}",
 )
 
 

@@ -1,6 +1,7 @@
 """Insights from the request to the verified bundle: charged, killed and gone on, and nothing that one person said."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ PRIVATE: dict[str, Any] = INSIGHTS | {
     "parameters": PARAMETERS | {"keywords": {"method": "tfidf", "size": 8, "per_unit": 2, "tokens_per_unit": 4}},
 }
 STAGES = ["kmeans", "noisy_histogram", "set_histogram"]
-KEYWORDS = ["set_histogram", "partition_selection", "set_histogram"]
+KEYWORDS = ["set_histogram", "gaussian_selection"]
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +52,9 @@ def a_model_that_ends(monkeypatch: pytest.MonkeyPatch, almoner: Almoner) -> None
 
 def approved(almoner: Almoner, asked: dict[str, Any] = INSIGHTS, notes: Any = NOTES) -> None:
     almoner.type("init")
-    almoner.type("dataset register clinic --unit patient_id --epsilon 80 --delta 1e-5")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 80 --delta 1e-5 --accept-weak-promise")
     almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=notes)}")
-    almoner.type(f"release request {almoner.request_file(**asked)}")
+    almoner.type(f"release request {almoner.request_file(**asked)} --accept-weak-promise")
     almoner.type('approve 1 --gate spend --reason "a first look"')
 
 
@@ -73,12 +74,19 @@ def test_insights_from_the_request_to_the_verified_bundle(almoner: Almoner) -> N
     rows = published(almoner)
     clusters = [row for row in rows if row["level"] == 0]
     assert clusters
-    assert all(set(row) == {"id", "parent", "level", "name", "text", "keywords", "size"} for row in rows)
+    fields = {"id", "parent", "level", "name", "text", "keywords", "support", "origins", "size", "clusters"}
+    assert all(set(row) == fields for row in rows)
+    assert all(len(row["support"]) == len(row["origins"]) == len(row["keywords"]) for row in rows)
     assert sum(row["size"] for row in clusters) == pytest.approx(48, abs=40)
     assert {word for row in clusters for word in row["keywords"]} <= set(WORDS)
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert [event["mechanism"] for event in record["events"]] == STAGES
-    assert record["released"].keys() == {"clusters_released", "clusters_kept", "descriptions_replaced"}
+    assert record["released"].keys() == {
+        "clusters_released",
+        "clusters_kept",
+        "clusters_unnamed",
+        "descriptions_replaced",
+    }
     assert "<title>" in (almoner.bundle / "explorer.html").read_text()
     assert not list((almoner.home.root / "quarantine").glob("*-unfinished"))
 
@@ -99,7 +107,7 @@ def test_a_private_keyword_set_is_paid_for_and_only_shared_words_come_out(almone
     rows = published(almoner)
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert [event["mechanism"] for event in record["events"]] == KEYWORDS + STAGES
-    assert record["claim"]["delta_fail"] == "0.0000001"
+    assert 0 < Decimal(record["claim"]["delta_fail"]) <= Decimal("1e-7")  # thresholds are whole numbers
     assert int(record["released"]["keywords_released"]) > 0
     assert {"kettle", "tomato", "violin"} & {word for row in rows for word in row["keywords"]}
     assert SECRET not in json.dumps(rows)

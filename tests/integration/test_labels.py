@@ -127,10 +127,8 @@ def test_every_unfit_prompt_and_label_set_is_refused_with_a_reason(almoner: Almo
     assert almoner.everything() == before
 
 
-def test_a_control_token_in_a_template_ends_the_run_before_anything_is_armed(almoner: Almoner) -> None:
+def test_a_control_token_in_a_template_is_refused_at_the_price(almoner: Almoner) -> None:
     ingested(almoner)
     prompt = {"description": "Notes.", "public": "{description}<|end|>"}
-    almoner.type(f"release request {almoner.request_file(prompt=prompt)}")
-    almoner.type('approve 1 --gate spend --reason "a first look"')
-    assert "prompt.public" in almoner.type("run 1", 2).err
-    assert almoner.ask("budget show clinic")["rho_spent"] == "0"
+    assert "prompt.public" in almoner.type(f"release request {almoner.request_file(prompt=prompt)}", 2).err
+    assert almoner.ask("release list") == []

@@ -103,7 +103,8 @@ def test_a_rule_allows_what_is_inside_and_refuses_what_is_outside(almoner: Almon
 
 
 @pytest.mark.parametrize(
-    ("population", "rule"), [("", "declares no population"), ("--population 10000000", "below 1/10000000")]
+    ("population", "rule"),
+    [("", "declares no population"), ("--population 10000000 --accept-weak-promise", "below 1/10000000")],
 )
 def test_a_delta_has_to_be_below_one_in_the_population(almoner: Almoner, population: str, rule: str) -> None:
     almoner.ingested(population)
@@ -114,7 +115,7 @@ def test_a_delta_has_to_be_below_one_in_the_population(almoner: Almoner, populat
 
 
 def test_a_delta_below_one_in_the_population_is_allowed(almoner: Almoner) -> None:
-    almoner.ingested("--population 9999999")
+    almoner.ingested("--population 9999999 --accept-weak-promise")
     set_rules(almoner, delta_below_population=True)
     almoner.type(f"release request {request_file(almoner)} --dry-run")
 

@@ -216,7 +216,7 @@ def test_two_requests_cannot_share_the_last_run(authorised: Team) -> None:
     ("changes", "named"),
     [
         ({"epsilon": 1.5}, ["epsilon", "plan"]),
-        ({"prompt": {"description": "Long notes."}}, ["prompt"]),
+        ({"prompt": {"description": "Long notes."}}, ["prompt", "prompt_sha256"]),
         ({"scope": "study"}, ["scope"]),
     ],
 )

@@ -148,7 +148,7 @@ CASES: dict[str, list[Case]] = {
         ("publish 1 --to {folder}/out", 1, "GateClosed"),
         ("run 1", 1, "WrongState"),
         ("approve 1 --gate spend --reason 'again'", 1, "WrongState"),
-        ("reject 1 --reason 'too late'", 1, "WrongState"),
+        ("reject 1 --gate spend --reason 'too late'", 1, "WrongState"),
         ("release withdraw 1", 1, "WrongState"),
         ("evaluate 1 --internal", 1, "WrongState"),
     ],
@@ -293,7 +293,7 @@ def test_a_budget_refusal_says_what_was_asked_what_is_left_and_what_fits(almoner
     assert f"dataset 'clinic' has rho {left} left" in told["message"]
     assert told["facts"]["left_rho"] == left
     fitting = told["message"].rsplit(" ", 1)[1].rstrip(".")
-    almoner.type(f"release request {almoner.request_file(epsilon=fitting)}")
+    almoner.type(f"release request {almoner.request_file(epsilon=fitting)} --accept-weak-promise")
 
 
 def test_a_dry_run_changes_nothing_and_prices_what_cannot_be_afforded(almoner: Almoner) -> None:
@@ -490,6 +490,7 @@ def test_a_missing_corpus_is_found_before_anything_is_held(almoner: Almoner) -> 
     assert almoner.state() == "approved"
     budget = almoner.ask("budget show clinic")
     assert (budget["rho_held"], budget["rho_spent"]) == ("0", "0")
+    assert almoner.ask("audit log --kind run.started") == []
     (almoner.folder / "elsewhere").rename(version)
     almoner.type("run 1")
 

@@ -64,6 +64,7 @@ def test_a_steward_gets_a_page_and_the_same_as_json(any_almoner: Almoner) -> Non
     assert float(budget["before"]) == 0
     assert budget["release"] == budget["after"] == said["claim"]["rho"]
     assert len(said["samples"]) == 3
+    assert [one["number"] for one in said["text_pages"][0]["texts"]] == [1, 2, 3]
     page = page_of(almoner)
     for fact in ("clinic, release 1", "epsilon 4", "almoner approve 1 --gate publish", budget["after"]):
         assert fact in page

@@ -153,10 +153,10 @@ def test_a_system_that_reads_unit_by_unit_reads_its_turn_alone(
 ) -> None:
     """Keyphrase seeding streams over the corpus; and what took a turn is not extended, because that takes none."""
     almoner.type("init")
-    almoner.type("dataset register clinic --unit patient_id --epsilon 90 --delta 1e-5 --blocks 4")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 90 --delta 1e-5 --accept-weak-promise --blocks 4")
     almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=SPOKEN)} --label-field ward")
     words = {"parameters": COUNTED, "rotate_over": 2}
-    almoner.type(f"release request {almoner.request_file(**SEEDED | words)}")
+    almoner.type(f"release request {almoner.request_file(**SEEDED | words)} --accept-weak-promise")
     almoner.type('approve 1 --gate spend --reason "a first look"')
     with read_units(monkeypatch) as units:
         almoner.type("run 1")

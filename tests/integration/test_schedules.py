@@ -390,6 +390,6 @@ def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pyt
     monkeypatch.setattr(serve, "_poll_and_notify", told)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     done = almoner.type("serve --without-prefect --every 1")
-    assert (done.out, done.err) == ("Stopped after 1 looks.\n", "a run: 50 %\n" * 2)
+    assert (done.out, done.err) == ("Stopped after 1 polls.\n", "a run: 50 %\n" * 2)
     assert seen == [{"slots": [], "runs": [], "problems": []}] * 2
     assert signal.getsignal(signal.SIGTERM) is before

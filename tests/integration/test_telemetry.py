@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,9 @@ def test_metrics_are_what_the_ledger_says(world: World, tmp_path: Path) -> None:
     assert found["almoner_instalments_armed"] == {on: armed}
     assert found["almoner_requests"] == {(("state", "published"),): 1, (("state", "submitted"),): 1}
     assert found["almoner_attempts"] == {(("outcome", "produced"), ("at_most_seconds", "60")): 1}
+    [[since]] = fetch(world.database, "SELECT max(at) FROM transition WHERE to_state = 'submitted'")
+    waiting = datetime.fromisoformat(str(since)).timestamp()
+    assert found["almoner_gate_waiting_since_seconds"] == {(("gate", "spend"),): waiting}
     [[links]] = fetch(world.database, "SELECT seq FROM audit_head")
     assert found["almoner_chain_links"] == {(): links}
 

@@ -56,3 +56,24 @@ def test_an_earlier_slot_that_was_asked_for_meanwhile_skips_the_later_one(
     decided = decide_slot(workspace, later)
     assert (decided.request_id, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
+
+
+def test_a_runner_whose_home_has_not_the_data_leaves_the_slot_to_another(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runners each has its own datasets: the other's slots are no failed runs, and use up no authorisation."""
+    authorised(almoner, runs=1)
+    scheduled(almoner)
+    (version,) = almoner.home.corpora.iterdir()
+    version.rename(almoner.folder / "elsewhere")
+    began: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.schedules.slots.execute_request", lambda *given, **_: began.append(given))
+        for _ in range(2):
+            ran = look(almoner)["runs"]
+            assert [(run["outcome"], run["reason"]) for run in ran] == [("not now", "VersionMissing")]
+    assert began == []  # each would be a failed flow run on Prefect's page, at every poll
+    assert almoner.state() == "approved"
+    assert almoner.ask("schedule list")[0]["used"] == 0
+    (almoner.folder / "elsewhere").rename(version)
+    assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]

@@ -15,8 +15,6 @@ from tests.integration.story import NOTES, Almoner
 from tests.support import fetch
 
 CONCERNS = ("flows/approvals", "flows/releases", "migrations/schema", "models_db/services")
-MOSTLY_SQLITE = pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-"""What commands print is the same on both ledgers; what the database refuses is tested on both always."""
 
 TODAY = datetime.now(UTC).date().isoformat()
 SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
@@ -26,7 +24,7 @@ PUBLISHED = ("README.md", "report.html", "checklist.md", "deployment.yaml", "cro
 def looked(almoner: Almoner) -> str:
     """Release 1 is out, and the owner of the home has seen its unprotected figures; returns their name."""
     almoner.published(**SMALL)
-    almoner.type("evaluate 1 --internal")
+    almoner.type("evaluate 1 --internal --workers 2 --runner threads")
     return str(almoner.ask("user list")["people"][0]["name"])
 
 
@@ -45,7 +43,6 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@MOSTLY_SQLITE
 def test_every_later_place_says_it(any_almoner: Almoner) -> None:
     almoner = any_almoner
     name = looked(almoner)
@@ -90,7 +87,6 @@ def test_a_bundle_cannot_leave_it_out(almoner: Almoner, change: str) -> None:
     assert {"digests", "card", "checklist.md", "report.html", "attestation"} <= failed
 
 
-@MOSTLY_SQLITE
 def test_it_is_the_accounts(any_almoner: Almoner) -> None:
     almoner = any_almoner
     looked(almoner)
@@ -131,7 +127,6 @@ def test_nobody_looks_while_a_release_is_waiting(any_almoner: Almoner) -> None:
     almoner.type("evaluate 1 --internal")
 
 
-@MOSTLY_SQLITE
 def test_reading_stored_figures_is_looking(any_almoner: Almoner) -> None:
     almoner = any_almoner
     almoner.published(**SMALL)

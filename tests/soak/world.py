@@ -44,7 +44,7 @@ def made(almoner: Almoner, sources: tuple[Source, ...] = SOURCES) -> datetime:
     almoner.type("init")
     almoner.type(f"notify add record --log {notices(almoner)}")
     for number, source in enumerate(sources, 1):
-        options = f"--epsilon {source.epsilon} --delta 1e-6 --blocks {source.blocks}"
+        options = f"--epsilon {source.epsilon} --delta 1e-6 --accept-weak-promise --blocks {source.blocks}"
         almoner.type(f"dataset register {source.name} --unit patient_id {options}")
         almoner.type(f"dataset ingest {source.name} {almoner.notes_file(f'{source.name}.jsonl', notes_of(source))}")
         file = almoner.request_file(dataset=source.name, **SMALL, **source.changes)

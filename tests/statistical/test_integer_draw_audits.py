@@ -26,7 +26,7 @@ from tasks.mechanisms.tokens.exponential_mechanism import LARGEST_CLIP_STEPS
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism, calibrate
 from tasks.mechanisms.tokens.weight_table import WeightTable, weight_table
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 CONFIDENCE = 0.9999
 RHO = rho_of(EPSILON, DELTA)

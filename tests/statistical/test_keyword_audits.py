@@ -14,11 +14,13 @@ from random import SystemRandom
 
 import pytest
 
+from models_db.values.amounts import DELTA_UNIT, Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit_cases import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
+from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram
 
@@ -100,6 +102,87 @@ def test_a_set_in_the_order_of_reading_exceeds_the_claim() -> None:
         counts = count_units_by_item(units, K)
         kept = set(SELECTION.keep(counts, OS_RANDOM))
         return [[word for word in counts if word in kept].index("z") for _ in range(2000)]
+
+    assert audit(sample) > CLAIM
+
+
+# --- selection by noisy counts
+
+FAILURE = 0.01
+"""The failure probability of the selections here, so large that trials see it; it is part of DELTA."""
+THRESHOLD = calibrate_gaussian_selection(
+    Amount(rho_of(EPSILON, str(float(DELTA) - FAILURE)), int(FAILURE * DELTA_UNIT)), K
+)
+SHARED = 4 * THRESHOLD.threshold
+"""Units of a candidate that is released for certain."""
+
+
+def released_sum(selection: GaussianSelection, without: int, with_it: int) -> Sample:
+    """The sum of the noisy numbers of K candidates that `without` units name, or with the unit `with_it`."""
+
+    def sample(present: bool) -> list[int]:
+        counts = dict.fromkeys(CANDIDATES, with_it if present else without)
+        return [sum(selection.release(counts, OS_RANDOM).values()) for _ in range(TRIALS)]
+
+    return sample
+
+
+def released_alone(selection: GaussianSelection, candidates: int = K, named: int = 1) -> float:
+    """How often a candidate is released that one unit alone names."""
+    counts = {f"candidate {number}": named for number in range(candidates)}
+    return sum(bool(selection.release(counts, OS_RANDOM)) for _ in range(TRIALS)) / TRIALS
+
+
+def test_the_honest_threshold_stays_below_its_claim() -> None:
+    assert audit(released_sum(THRESHOLD, SHARED, SHARED + 1)) < CLAIM
+    edge = THRESHOLD.threshold
+    assert audit(released_sum(THRESHOLD, edge - 1, edge)) < CLAIM
+    # Three standard deviations of the trials above the failure probability that is charged.
+    failure = float(THRESHOLD.failure)
+    assert released_alone(THRESHOLD) < failure + 3 * math.sqrt(failure / TRIALS)
+    assert released_alone(THRESHOLD) > failure / 2, "or the bound is loose, and too much is charged"
+
+
+def test_noise_for_one_candidate_exceeds_the_claim_where_units_name_four() -> None:
+    broken = GaussianSelection(
+        Fraction(int(THRESHOLD.sigma / 2 * 2**20), 2**20), THRESHOLD.threshold, THRESHOLD.contributions
+    )
+    assert audit(released_sum(broken, SHARED, SHARED + 1)) > CLAIM
+
+
+def test_a_threshold_for_one_candidate_is_passed_more_often_than_delta_where_units_name_four() -> None:
+    """A threshold whose failure is that of one candidate, instead of the sum over all of a unit."""
+    one = next(
+        GaussianSelection(THRESHOLD.sigma, threshold, 1)
+        for threshold in range(math.ceil(THRESHOLD.sigma + 2), THRESHOLD.threshold + 1)
+        if GaussianSelection(THRESHOLD.sigma, threshold, 1).failure <= Fraction(FAILURE)
+    )
+    assert one.threshold < THRESHOLD.threshold
+    assert released_alone(GaussianSelection(THRESHOLD.sigma, one.threshold, K)) > 2 * FAILURE
+
+
+def test_a_threshold_one_unit_lower_is_passed_more_often_than_delta() -> None:
+    """The mistake of comparing with the noise alone: a candidate of one unit starts at 1, not at 0."""
+    assert released_alone(THRESHOLD, named=2) > 1.1 * float(THRESHOLD.failure)
+
+
+def test_counts_of_documents_exceed_the_claim() -> None:
+    assert audit(released_sum(THRESHOLD, SHARED, SHARED + 10)) > CLAIM
+    assert released_alone(THRESHOLD, named=10) > 3 * FAILURE
+
+
+def test_a_unit_that_names_more_than_four_is_released_more_often_than_delta() -> None:
+    assert released_alone(THRESHOLD, candidates=10 * K) > 3 * FAILURE
+
+
+def test_selection_by_true_counts_exceeds_the_claim() -> None:
+    """Noise on the numbers of candidates that were selected without noise."""
+    edge = THRESHOLD.threshold
+
+    def sample(present: bool) -> list[int]:
+        counts = dict.fromkeys(CANDIDATES, edge - 1 + present)
+        selected = {name: count for name, count in counts.items() if count >= edge}
+        return [len(selected)] * TRIALS
 
     assert audit(sample) > CLAIM
 

@@ -114,7 +114,7 @@ def released(keyword_set: KeywordSet, others: Sequence[Facets], own: Facets) -> 
 
 def others_like(own: Facets, keyword_set: KeywordSet) -> list[Facets]:
     """So many that the one more decides."""
-    return [own] * (keyword_sets.even_count(keyword_set.selecting.selection) - 1)
+    return [own] * (keyword_set.selecting.selection.even_count() - 1)
 
 
 @pytest.mark.parametrize("method", ["tfidf", "model"])

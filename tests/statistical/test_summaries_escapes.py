@@ -20,7 +20,7 @@ from tests.unit.tasks.summarization.planted import adapter
 
 CONCERNS = ("tasks/accounting", "tasks/mechanisms", "tasks/summarization")
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 CONFIDENCE = 0.9999
 CLAIM = 1.0

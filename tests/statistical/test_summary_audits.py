@@ -29,7 +29,7 @@ from tasks.summarization.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.summarization.planted import adapter
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 CONCERNS = ("tasks/accounting", "tasks/auditing", "tasks/mechanisms", "tasks/summarization")
 
 CONFIDENCE, DELTA, CLAIM = 0.9999, "0.03", 1.0

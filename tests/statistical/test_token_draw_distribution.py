@@ -39,6 +39,7 @@ def honest() -> list[int]:
     return drawn(DRAW, SCORES, TRIALS)
 
 
+@pytest.mark.slow
 def test_the_stated_distribution_is_accepted(honest):
     assert p_value(honest, STATED) > P_THRESHOLD
 

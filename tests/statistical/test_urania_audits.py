@@ -7,13 +7,11 @@ broken in its own way, are audited in the files beside this one; here it is what
 counts a person once for each document, as a pipeline does that looks at records.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from models_db.home import ProjectHome
@@ -22,9 +20,9 @@ from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
-from tasks.analysis.keywords.keyword_set import even_count
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.corpus.store import UnitDocuments
+from tasks.corpus.shards import Lot
+from tasks.corpus.store import PlacedUnit, UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import Tools
@@ -35,7 +33,7 @@ from tasks.insights.urania.run import UraniaRun
 from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.values.plan import Plan, PlanInputs
-from tests.tiny_embedder import Letters
+from tests.tiny_embedder import KeepingLetters
 from tests.unit.tasks.generation.workshop import Workshop, store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -48,24 +46,17 @@ PUBLIC = {"method": "public", "words": ["kettle", "violin", "zebra", "tomato"], 
 PRIVATE = {"method": "tfidf", "size": 4, "per_unit": 1, "tokens_per_unit": 2}
 
 
-class Quick(Letters):
-    """Embeds each text once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.known: dict[str, np.ndarray] = {}
-
-    def __call__(self, texts: Any) -> Any:
-        self.known |= {text: super(Quick, self).__call__([text])[0] for text in texts if text not in self.known}
-        return np.stack([self.known[text] for text in texts]) if texts else super().__call__([])
-
-
 class RowADocument(PrivateUnits):
     """Broken: whoever has said twelve things is twelve rows."""
 
-    @cached_property
-    def rows(self) -> list[UnitDocuments]:
-        return [UnitDocuments(row.unit, text) for row in super().rows for text in row.text.split("\n\n")]
+    def lots(self) -> Iterator[Lot]:
+        for lot in super().lots():
+            yield replace(lot, units=[own for placed in lot.units for own in self._documents(placed)])
+
+    @staticmethod
+    def _documents(placed: PlacedUnit) -> list[PlacedUnit]:
+        row = placed.unit
+        return [replace(placed, unit=UnitDocuments(row.unit, text)) for text in row.text.split("\n\n")]
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,7 @@ class Release:
 @pytest.fixture
 def units_of(tmp_path: Path) -> Callable[..., PrivateUnits]:
     """The units of a corpus of people who say these things."""
-    embed, extract = Quick(), extractor_for(FacetSettings())
+    embed, extract = KeepingLetters(), extractor_for(FacetSettings())
 
     def made(people: list[tuple[str, ...]], kind: type[PrivateUnits] = PrivateUnits) -> PrivateUnits:
         notes = [{"patient_id": f"unit {number}", "text": text} for number, said in enumerate(people) for text in said]
@@ -133,7 +124,9 @@ def units_of(tmp_path: Path) -> Callable[..., PrivateUnits]:
 @pytest.fixture(autouse=True)
 def few_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clusterer that starts from hundreds of public points takes longer, and tells no more."""
-    monkeypatch.setattr(urania_run, "PUBLIC_TOPICS", ("kettle", "violin", "zebra", "oven", "music", "animal", "tax"))
+    topics = ("kettle", "violin", "zebra", "oven", "music", "animal", "tax")
+    monkeypatch.setattr(urania_run, "PUBLIC_TOPICS", topics)
+    monkeypatch.setattr(urania_run, "topic_words", lambda: list(topics))
 
 
 def bound(
@@ -147,7 +140,7 @@ def bound(
 def crowd(release: Release) -> list[tuple[str, ...]]:
     """Others of whom some say the same, so many that one more decides whether their word is released."""
     selecting = release.stages.keywords.selecting
-    alike = even_count(selecting.selection) - 1 if selecting else 0
+    alike = selecting.selection.even_count() - 1 if selecting else 0
     return [("kettle kettle",)] * 12 + [("violin",)] * 12 + [("zebra zebra",)] * alike
 
 

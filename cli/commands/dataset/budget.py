@@ -1,6 +1,6 @@
 """`almoner budget`: what a dataset may lose, has lost, and can still afford."""
 
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
@@ -12,7 +12,7 @@ from cli.framework.options import DatasetName
 from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import affordable_runs
 from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
-from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table
+from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table, largest_epsilon
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.services.catalogue import datasets, requests
@@ -23,6 +23,7 @@ from models_db.values.digits import parse_digits
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
+from tasks.common.number_format import format_share
 
 app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate; manage envelopes.")
 app.add_typer(envelope.app, name="scope")
@@ -30,9 +31,12 @@ app.add_typer(envelope.app, name="scope")
 Cohorts = Annotated[
     str | None,
     typer.Option(
-        metavar="newest|N,N", help="Count the budget of releases that read only these cohorts. Default: all cohorts."
+        metavar="newest|N,N", help="Show the budget of releases that read only these cohorts. Default: all cohorts."
     ),
 ]
+EXAMPLE_DELTA, EXAMPLE_EPSILONS = "1e-7", ("1", "4")
+"""Releases that a budget's first sentence counts."""
+
 Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: the budget outside all envelopes.")]
 
 
@@ -72,7 +76,23 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
     }
     warned = [] if budget.viewing is None else [budget.viewing.sentence]
     return CommandResult(
-        {**data, **more}, [fact_list(data), *warned, *_narrowing_table(budget), _spent_table(spent_by)]
+        {**data, **more},
+        [_budget_sentence(budget), fact_list(data), *warned, *_narrowing_table(budget), _spent_table(spent_by)],
+    )
+
+
+def _budget_sentence(budget: BudgetView) -> str:
+    """Return the state of a budget in one sentence, with what it still affords."""
+    share = budget.share_of_cap(budget.spent)
+    affordable = [
+        f"{row.ever} more {'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
+        for row in forecast_table(budget, EXAMPLE_DELTA, epsilons=EXAMPLE_EPSILONS)
+        if row.ever
+    ]
+    rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
+    return (
+        f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"
+        f" {budget.claim.epsilon}); {format_share(1 - share, ROUND_FLOOR)} is left{rest}."
     )
 
 
@@ -133,7 +153,7 @@ def _narrowing_table(budget: BudgetView) -> list[RenderableType]:
     if budget.envelopes:
         shown.append(envelope.envelope_table(budget.envelopes))
     if budget.window:
-        shown.append(fact_list(_window_to_json(budget.window), title="What may be reserved in one window of time"))
+        shown.append(fact_list(_window_to_json(budget.window), title="Limit of one pacing window"))
     if changes := _claim_changes(budget):
         rows = [list(change.values()) for change in changes if isinstance(change, dict)]
         columns = ("epsilon before", "delta before", "epsilon after", "delta after")
@@ -211,11 +231,11 @@ def simulate(
     read = _parse_cohorts(cohorts)
     budget = load_budget(workspace, name, read)
     claimed = {"epsilon": _parse_decimal(epsilon), "delta": _parse_decimal(delta)}
-    price, left, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
+    price, remaining, rows = release_amount(claimed["epsilon"], claimed["delta"]), budget.left(scope), []
     turns = None if rotate_over is None else affordable_runs(workspace, name, price, rotate_over, scope, read)
     for number in range(1, 0 if exceeds_window(budget, price) else releases_ + 1):
         total = price * number
-        if not total.fits(left):
+        if not total.fits(remaining):
             break
         window = None if budget.window is None else window_of(budget.window, price, number)
         rows.append((number, (budget.balance.spent + total).rho_text, epsilon_after(budget, total), window))
@@ -227,7 +247,9 @@ def simulate(
         **({"rotation": turns.to_json()} if turns else {}),
         "steps": [dict(zip(("release", "rho_spent", "epsilon_spent", "window"), row, strict=True)) for row in rows],
     }
-    sentences = [f"{len(rows)} of {releases_} releases fit into what is left."]
+    sentences = [f"{len(rows)} of {releases_} releases fit into the remaining budget."]
+    if len(rows) < releases_ and (largest := largest_epsilon(remaining, releases_, claimed["delta"])):
+        sentences.append(f"All {releases_} fit at epsilon {largest} each, at the same delta.")
     sentences.extend([str(turns)] if turns else [])
     if budget.window:
         sentences.append(f"Window 1 is the {budget.window.period} that is open or opens next.")
@@ -235,7 +257,7 @@ def simulate(
 
 
 def window_of(window: PacingWindow, price: Amount, number: int) -> int:
-    """In which window the release of that number has its turn; later windows are as large as this one."""
+    """Return the pacing window of the release with that number; later windows are as large as this one."""
     first, each = count_releases(window.left, price), count_releases(window.cap, price)
     return 1 if number <= first else 2 + (number - first - 1) // each
 
@@ -248,10 +270,10 @@ def _parse_decimal(written: str) -> Decimal:
 
 
 def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
-    """Cohorts as they are typed: 'newest', or numbers.
+    """Parse cohorts as typed: 'newest', or numbers.
 
     Raises:
-        InvalidCohortList: it is neither.
+        InvalidCohortList: the text is neither.
     """
     if cohorts in (None, "newest"):
         return cohorts
@@ -262,7 +284,7 @@ def _parse_cohorts(cohorts: str | None) -> str | tuple[int, ...] | None:
 
 
 class InvalidCohortList(UsageError):
-    """Cohorts that are no numbers."""
+    """The list of cohorts is neither `newest` nor numbers."""
 
     def __init__(self, typed: str) -> None:
         super().__init__(f"{typed!r} names no cohorts.", "Type `newest`, or numbers such as `1,2`.", {"cohorts": typed})

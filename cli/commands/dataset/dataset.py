@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -13,11 +13,7 @@ from cli.framework.options import DatasetName
 from cli.framework.progress import progress_bar
 from cli.framework.proposal_view import waiting_sentence
 from cli.framework.tables import fact_list, groups_table, table
-from flows.approvals.propose_change import propose_cap
-from flows.datasets import register as registration
 from flows.datasets.inventory import describe_datasets, list_datasets
-from flows.datasets.register import IngestPreview
-from flows.workspace.object_stores import open_source
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.errors import EnvironmentProblem, UsageError
@@ -26,8 +22,10 @@ from models_db.services.catalogue.datasets import Registration
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.corpus.store import open_corpus
 from tasks.object_storage.address import parse_place
+
+if TYPE_CHECKING:
+    from flows.datasets.register import IngestPreview
 
 app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase.")
 erase.register(app)
@@ -45,12 +43,22 @@ Population = Annotated[
 Public = Annotated[bool, typer.Option("--public", help="The data is public: no guarantee is made or needed.")]
 Metadata = Annotated[
     Path | None,
-    typer.Option(help="YAML of what its owner says about what is published from it (licence, language); on cards."),
+    typer.Option(help="YAML file with the owner's statements on published data (licence, language); shown on cards."),
 ]
 LabelField = Annotated[
     str | None, typer.Option(help="Field with a document's label or group, for `labels` and summaries; kept private.")
 ]
-Shared = Annotated[str | None, typer.Option(help="Draw on the budget of this dataset, because they share people.")]
+Check = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH", help="Read the first records of this source before the fields and the claim are fixed."
+    ),
+]
+AcceptWeak = Annotated[
+    bool,
+    typer.Option("--accept-weak-promise", help="Accept a claim that almoner calls weak: epsilon or delta is large."),
+]
+Shared = Annotated[str | None, typer.Option(help="Share the budget of this dataset of the same people.")]
 
 
 @command(app, "register")
@@ -66,19 +74,29 @@ def register_dataset(
     public: Public = False,
     public_metadata: Metadata = None,
     shares_account_with: Shared = None,
+    accept_weak_promise: AcceptWeak = False,
+    check: Check = None,
 ) -> CommandResult:
     """Register a dataset with its lifetime claim. Reads no data.
 
+    With --check it first reads some records of a source and refuses fields that they lack; it keeps nothing of them.
+
     Example: almoner dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6
     """
+    from flows.datasets import register as registration
+
     workspace = open_workspace(context.home)
     registration_terms = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
+    if check is not None:
+        _check_fields(context, registration_terms, check)
     if shares_account_with:
         _refuse_second_claim(epsilon, delta, blocks)
         registration.register_sharing(workspace, registration_terms, shares_account_with)
     elif epsilon is None or delta is None:
         raise ClaimRequired
     else:
+        if not public:
+            registration.require_strong_claim(epsilon, delta, population, accepted=accept_weak_promise)
         registration.register_dataset(workspace, registration_terms, epsilon, delta, blocks or 1)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
@@ -86,6 +104,19 @@ def register_dataset(
         shown,
         [f"Registered dataset {name}.", *_dataset_page(shown), f"Next: `almoner dataset ingest {name} PATH`."],
     )
+
+
+def _check_fields(context: CommandContext, terms: Registration, path: str) -> None:
+    """Read the first records of a source with the fields of a registration.
+
+    Raises:
+        UsageError: the source cannot be read, or a record lacks a field (`tasks.corpus.readers`).
+    """
+    from flows.datasets.register import check_fields
+    from flows.workspace.object_stores import open_source
+
+    with open_source(context.home, parse_place(path)) as source:
+        check_fields(source, terms)
 
 
 @command(app, "ingest")
@@ -106,11 +137,14 @@ def ingest_dataset(
 ) -> CommandResult:
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
-    A record without the label field is kept without a label. Which labels there are, and how many, is told nowhere.
-    Open a cohort (`--new-cohort`) at times that are fixed in public, and never because of what the data holds.
+    A record without the label field is kept without a label. almoner never shows the labels or their number.
+    Open a cohort (`--new-cohort`) at times that are fixed in public, and never because of the data's content.
 
     Example: almoner dataset ingest clinic notes.jsonl --label-field section
     """
+    from flows.datasets import register as registration
+    from flows.workspace.object_stores import open_source
+
     workspace = open_workspace(context.home)
     coming = registration.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
@@ -133,7 +167,7 @@ def ingest_dataset(
         [
             f"Ingested version {version.number} of {name}: {version.documents:,} documents read.",
             *([f"{version.left_out:,} records of erased units were left out."] if version.left_out else []),
-            "That number is private: it is on no card and in no log, and no parameter should be chosen by it.",
+            "That number is private: it is on no card and in no log. Choose no parameter by it.",
             *([f"Opened: {_cohort_sentence(coming)}. See `almoner budget show {name}`."] if coming.opens else []),
         ],
     )
@@ -142,18 +176,18 @@ def ingest_dataset(
 _NOTHING_READ = "Nothing was read, and nothing was changed."
 
 
-def _preview_result(name: str, coming: IngestPreview) -> list[str]:
+def _preview_result(name: str, coming: "IngestPreview") -> list[str]:
     return [
-        f"It would be version {coming.number} of {name}. Units that are known keep their cohort and their budget.",
+        f"It would be version {coming.number} of {name}. Known units keep their cohort and their budget.",
         f"Would open: {_cohort_sentence(coming)}."
         if coming.opens
         else f"New units would be of cohort {coming.cohort}.",
     ]
 
 
-def _cohort_sentence(coming: IngestPreview) -> str:
+def _cohort_sentence(coming: "IngestPreview") -> str:
     blocks = f"{coming.blocks} blocks" if coming.blocks > 1 else "1 block"
-    return f"Cohort {coming.cohort} for all units that are new, with {blocks} of rho {coming.rho} each"
+    return f"Cohort {coming.cohort} for all new units, with {blocks} of rho {coming.rho} each"
 
 
 @command(app, "list")
@@ -199,16 +233,24 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
 def propose_cap_change(
     context: CommandContext,
     name: DatasetName,
-    epsilon: Annotated[str, typer.Option(help="The lifetime epsilon that the dataset would have.")],
-    delta: Annotated[str, typer.Option(help="The lifetime delta that it would have.")],
+    epsilon: Annotated[str, typer.Option(help="The proposed lifetime epsilon of the dataset.")],
+    delta: Annotated[str, typer.Option(help="The proposed lifetime delta.")],
     reason: Annotated[str, typer.Option(help="Reason, recorded and signed.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and stop.")] = False,
+    accept_weak_promise: AcceptWeak = False,
 ) -> CommandResult:
     """Propose another lifetime claim. Spent budget stays spent; every later card shows the change.
 
     Example: almoner dataset cap clinic --epsilon 10 --delta 1e-6 --reason "one more study" --dry-run
     """
-    proposal = propose_cap(open_workspace(context.home), name, epsilon, delta, reason, dry_run=dry_run)
+    from flows.approvals.propose_change import propose_cap
+    from flows.datasets.register import require_strong_claim
+
+    workspace = open_workspace(context.home)
+    with workspace.database.read() as session:
+        population = datasets.find_dataset(session, name).population
+    require_strong_claim(epsilon, delta, population, accepted=dry_run or accept_weak_promise)
+    proposal = propose_cap(workspace, name, epsilon, delta, reason, dry_run=dry_run)
     spent = [lifetime_epsilon(proposal.spent, each.delta_conversion) for each in (proposal.before, proposal.after)]
     values = [
         ("epsilon", proposal.before.epsilon, proposal.after.epsilon),
@@ -231,13 +273,15 @@ def propose_cap_change(
         "Every later card of these datasets shows the change: " + ", ".join(proposal.sharing) + ".",
     ]
     if proposal.raises:
-        sentences.insert(0, "It RAISES what these people may ever lose. The promise that was made to them is replaced.")
+        sentences.insert(0, "It RAISES the most that these people may ever lose and replaces the promise to them.")
     shown = table(("", "now", "with this proposal"), values, f"Lifetime claim of {name}")
     return CommandResult(data, [shown, *sentences, *waiting_sentence(proposal.number, proposal.needed)])
 
 
 def _label_field_of(workspace: Workspace, uid: str) -> str | None:
-    """The field that a version's labels came from: somebody named it at ingest, so it is public."""
+    """Return the field of a version's labels; it was named at ingest, so it is public."""
+    from tasks.corpus.store import open_corpus
+
     try:
         return open_corpus(workspace.home, uid).label_field()
     except EnvironmentProblem:  # a home may have the ledger, and not the texts
@@ -263,7 +307,7 @@ def _read_metadata(path: Path | None) -> str | None:
 
 
 def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
-    """A dataset for people: what its owner declares stands field by field, and a catalogue of groups by itself."""
+    """Return a dataset for people: the owner's declaration field by field, and the catalogue of groups as a table."""
     declared = shown["public_metadata"]
     metadata = dict(declared) if isinstance(declared, Mapping) else {}
     groups = [PublicGroup.model_validate(group) for group in metadata.pop("groups", ())]
@@ -286,7 +330,7 @@ class ClaimRequired(UsageError):
 
 
 class UnexpectedClaim(UsageError):
-    """A shared account has its claim and blocks already."""
+    """The dataset joins a shared account, which has its own claim and blocks."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -67,7 +67,7 @@ def list_all(context: CommandContext, name: DatasetName) -> CommandResult:
 
 
 def envelope_to_json(envelope: Envelope) -> dict[str, Json]:
-    """An envelope as programs read it; `rho_held` is what running releases have reserved in it."""
+    """Return an envelope as JSON for programs; `rho_held` is the amount that running releases have reserved in it."""
     return {
         "scope": envelope.name,
         "rho_cap": envelope.cap.rho_text,
@@ -79,7 +79,7 @@ def envelope_to_json(envelope: Envelope) -> dict[str, Json]:
 
 
 def envelope_table(envelopes: Iterable[Envelope]) -> RenderableType:
-    """Envelopes, one a line."""
+    """Return a table of envelopes, one in each row."""
     rows = [envelope_to_json(envelope) for envelope in envelopes]
     columns = ("scope", "rho_cap", "rho_spent", "rho_held", "rho_left")
     return table([column.replace("_", " ") for column in columns], [[r[c] for c in columns] for r in rows], "Envelopes")

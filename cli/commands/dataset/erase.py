@@ -1,6 +1,6 @@
 """`almoner dataset erase`: text leaves the home for good."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -8,11 +8,13 @@ from rich.console import RenderableType
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.prompts import confirm
 from cli.framework.tables import fact_list
-from flows.datasets.erase import ErasureListing, ErasureTarget, InvalidErasureReason, erase, list_erasure
 from flows.workspace.workspace import open_workspace
 
+if TYPE_CHECKING:
+    from flows.datasets.erase import ErasureListing
+
 _WHAT_REMAINS = (
-    "What stays: the budget that was spent, the marks that recognise units, the record, and what was published. The"
+    "These stay: the spent budget, the marks that recognise units, the audit log, and published bundles. The"
     " source outside this home, backups elsewhere and copies of other homes are not almoner's: docs/erasure.md."
 )
 _LATER_VERSIONS = "Later versions leave this unit out, whatever their source holds."
@@ -35,7 +37,7 @@ def erase_command(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be erased and stop.")] = False,
     confirmed: Annotated[
-        str | None, typer.Option("--confirm", metavar="NAME", help="The dataset's name, where nobody can type it.")
+        str | None, typer.Option("--confirm", metavar="NAME", help="The dataset's name, for use without a terminal.")
     ] = None,
 ) -> CommandResult:
     """Erase the text of a unit, a version or a whole dataset from this home. It cannot be undone.
@@ -44,6 +46,8 @@ def erase_command(
 
     Example: almoner dataset erase clinic --version 1 --dry-run
     """
+    from flows.datasets.erase import ErasureTarget, InvalidErasureReason, erase, list_erasure
+
     target, workspace = ErasureTarget(unit, version, everything), open_workspace(context.home)
     listing = list_erasure(workspace, name, target, reason)
     if dry_run:
@@ -58,7 +62,7 @@ def erase_command(
     return CommandResult(done.to_json(), [*_listing_table(done, "Erased"), *later])
 
 
-def _listing_table(listing: ErasureListing, title: str) -> list[RenderableType]:
+def _listing_table(listing: "ErasureListing", title: str) -> list[RenderableType]:
     versions = ", ".join(map(str, listing.versions)) or "none"
     counted = {} if listing.documents is None else {"documents": listing.documents}
     rows = {"versions": versions, **counted, **listing.places}

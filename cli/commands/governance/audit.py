@@ -40,7 +40,7 @@ By = Annotated[str | None, typer.Option(help="Only links by this person.")]
 Mechanism = Annotated[
     str | None,
     typer.Option(
-        help="Only links that name this mechanism (requests and holds), searched for in what the other filters leave."
+        help="Only links that name this mechanism (requests and holds), among those that pass the other filters."
     ),
 ]
 Kind = Annotated[str | None, typer.Option(help="Only links whose kind begins with this, such as ledger.")]
@@ -89,8 +89,8 @@ def show_log(
 def verify_audit(context: CommandContext, against: Against = None) -> CommandResult:
     """Verify the hash chain from its first link; compare every row with its link, and every anchor with the chain.
 
-    A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at its end or replaced by
-    an older copy shows against a bundle or a checkpoint that was kept elsewhere.
+    The chain alone reveals an alteration inside it. A bundle or a checkpoint kept elsewhere also reveals that the
+    chain was rewritten as a whole, cut at its end or replaced by an older copy.
 
     Example: almoner audit verify --against out/clinic-release-1
     """
@@ -170,10 +170,11 @@ def audit_mechanism(
         float, typer.Option(min=0.5, max=0.999999, help="One minus the chance that the bound is too high.")
     ] = 0.9999,
 ) -> CommandResult:
-    """Run a mechanism on two made-up neighbouring inputs, and compare its measured leakage with its claim.
+    """Run a mechanism on two synthetic neighbouring inputs, and compare its measured leakage with its claim.
 
-    A bound above the claim (exit code 1) means that it is broken on this machine. One below is no proof that it is not:
-    an audit sees only what its statistic can see (docs/attacks.md). Reads no data and spends nothing.
+    A bound above the claim (exit code 1) means that the mechanism is broken on this machine. A bound below it is no
+    proof that the claim holds: an audit detects only what its statistic shows (docs/attacks.md). Reads no data and
+    spends nothing.
 
     Example: almoner audit mechanism token_draw --trials 50000
     """
@@ -198,7 +199,7 @@ def _mechanism_result(result: Mapping[str, Any]) -> list[RenderableType]:
         ("seconds", result["seconds"]),
     ]
     sentence = (
-        "Nothing contradicts the claim. That is no proof of it: the proof is beside the mechanism's code."
+        "The measurement does not contradict the claim. The proof of the claim is beside the mechanism's code."
         if result["holds"]
         else "THE CLAIM DOES NOT HOLD HERE: run nothing with this mechanism on this machine. Run `almoner doctor`."
     )
@@ -225,11 +226,11 @@ def _verification_lines(verification: "AuditVerification") -> list[str]:
         lines.append(f"THE CLOCK WENT BACK at link {places}: expired approvals may have held there.")
     if chain.unreadable:
         places = ", ".join(map(str, chain.unreadable))
-        lines.append(f"NO READER CAN PARSE link {places}: almoner cannot have written what they say.")
+        lines.append(f"NO READER CAN PARSE link {places}: almoner cannot have written them.")
     lines.append(
-        f"THE TABLES ARE NOT WHAT THE CHAIN TELLS: {'; '.join(verification.differences)}."
+        f"THE TABLES DIFFER FROM THE CHAIN: {'; '.join(verification.differences)}."
         if verification.differences
-        else "Every row of the ledger has its link, and every link says what its rows say."
+        else "Every row of the ledger has its link, and every link agrees with its rows."
     )
     return lines + [_anchor_to_json(witness, placed) for witness, placed in verification.anchors]
 
@@ -237,7 +238,7 @@ def _verification_lines(verification: "AuditVerification") -> list[str]:
 def _anchor_to_json(witness: "Anchor", placed: AnchorPlacement) -> str:
     if not witness.is_genuine:
         return f"{witness.path}: ITS SIGNATURE DOES NOT FIT; it was altered and proves nothing."
-    signer = f"by {placed.signer}" if placed.signer else "by somebody this ledger does not know"
+    signer = f"by {placed.signer}" if placed.signer else "by a key that this ledger does not know"
     signed = f"signed {signer} (key {witness.fingerprint})"
     if placed.link is not None:
         return f"{witness.path}: lies on the chain ({placed.detail}), {signed}."
@@ -258,7 +259,7 @@ def _anchor_row(witness: "Anchor", placed: AnchorPlacement) -> dict[str, object]
 
 
 def _parse_time(written: str | None) -> str | None:
-    """Return a time as the audit log writes it; a day is its first moment."""
+    """Return a time in the format of the audit log; a day becomes its first moment."""
     if written is None:
         return None
     try:
@@ -269,7 +270,7 @@ def _parse_time(written: str | None) -> str | None:
 
 
 class InvalidTime(UsageError):
-    """A time in another form than ISO 8601."""
+    """A time is not in ISO 8601."""
 
     def __init__(self, written: str) -> None:
         super().__init__(f"{written!r} is not a time.", "Write it as 2026-11-21 or 2026-11-21T08:30.")

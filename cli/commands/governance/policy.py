@@ -31,11 +31,11 @@ def show_policy(context: CommandContext) -> CommandResult:
     policy = policy_in_force(workspace)
     file_digest = workspace.policy_digest
     if policy is None:
-        heading = "# No policy is in force yet; the first request of an admin adopts that of their home."
+        heading = "# No policy is in force yet; the first request of an admin adopts the policy of their home."
         return CommandResult({"digest": None, "policy": None, "home": file_digest}, [heading])
     policy_digest = digest(model_to_json(policy))
     data = {"digest": policy_digest, "policy": model_to_json(policy), "home": file_digest}
-    same = "" if file_digest == policy_digest else "\n# The policy.yaml of this home is another one."
+    same = "" if file_digest == policy_digest else "\n# The policy.yaml of this home differs from it."
     return CommandResult(data, [f"# Policy {policy_digest}{same}\n{policy_text(policy).rstrip()}"])
 
 
@@ -46,7 +46,7 @@ def check_policy(context: CommandContext, file: File) -> CommandResult:
     Example: almoner policy check policy.yaml
     """
     change = compare_policy(open_workspace(context.home), file)
-    return CommandResult({"valid": True, **change.to_json()}, [f"{file} is a policy.", *_changes_table(change)])
+    return CommandResult({"valid": True, **change.to_json()}, [f"{file} is a valid policy.", *_changes_table(change)])
 
 
 @command(app, "adopt")

@@ -29,7 +29,7 @@ def propose_authorisation(
     runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs, failed ones included.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, such as 2027-06-30.")],
     reason: Reason,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would allow and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be authorised and stop.")] = False,
 ) -> CommandResult:
     """Propose that requests like this file may run repeatedly without a decision at the spend gate.
 
@@ -50,8 +50,8 @@ def propose_authorisation(
         **({"runs_that_fit_now": proposal.affordable_runs} if proposal.with_balance else {}),
     }
     data = {"proposal": proposal.number, "approvals_needed": proposal.needed, **allowed, "price": price}
-    ends = "It ends with the next version of almoner or of the policy: both are part of what is approved."
-    shown = [*price_tables(price), fact_list(allowed, title="What would be authorised"), ends]
+    ends = "It ends with the next version of almoner or of the policy: both are part of the approved configuration."
+    shown = [*price_tables(price), fact_list(allowed, title="Proposed authorisation"), ends]
     return CommandResult(data, [*shown, *waiting_sentence(proposal.number, proposal.needed)])
 
 

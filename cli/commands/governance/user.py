@@ -21,13 +21,13 @@ from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
 app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke, delegate, undelegate.")
 
 READ_ONLY_ROLES = frozenset({"auditor"})
-"""Roles for which a login needs nothing but to read."""
+"""Roles whose logins need only the right to read."""
 
 Name = Annotated[str, typer.Argument(help="The person's name in the ledger.")]
 Role = Annotated[str, typer.Argument(help="analyst, runner, steward, auditor or admin.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 Since = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First day (UTC) [today].")]
-Until = Annotated[str | None, typer.Option(metavar="DAY", help="Last day (UTC); for good without it.")]
+Until = Annotated[str | None, typer.Option(metavar="DAY", help="Last day (UTC). Default: no end.")]
 
 
 @command(app, "add")
@@ -63,7 +63,7 @@ def add_user(
         fact_list({**data, "roles": ", ".join(roles) or "none yet"}),
     ]
     if login is None and not workspace.database.is_sqlite:
-        renderables.append("Without a login this person can only sign approvals elsewhere, for others to bring.")
+        renderables.append("Without a login this person can only sign approvals elsewhere, which others import.")
     return CommandResult({**data, "database_rights": grants_to_json(rights)}, [*renderables, *describe_grants(rights)])
 
 
@@ -137,7 +137,7 @@ def revoke_role(context: CommandContext, name: Name, role: Role, reason: Reason)
 def delegate_decisions(
     context: CommandContext,
     name: Name,
-    dataset: Annotated[str, typer.Option(help="For the decisions on this dataset, and no other.")],
+    dataset: Annotated[str, typer.Option(help="Delegate the decisions on this dataset only.")],
     until: Annotated[str, typer.Option(metavar="DAY", help="Last day (UTC).")],
     reason: Reason,
     since: Since = None,
@@ -192,7 +192,7 @@ def _require_reason(reason: str) -> None:
 
 
 class RoleReasonMissing(UsageError):
-    """A change of roles without a reason."""
+    """A change of roles has no reason."""
 
     def __init__(self) -> None:
         super().__init__("This needs a reason.", 'Say why: --reason "...".')

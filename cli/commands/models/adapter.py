@@ -35,7 +35,7 @@ def train_adapter(
     soft_tokens: Annotated[int, typer.Option(help="Number of soft tokens that stand for a group.")] = 16,
     words: Annotated[
         int | None,
-        typer.Option(help="Number of soft tokens that are words the mean is about. Default: half of them, at most 8."),
+        typer.Option(help="Number of soft tokens that are words for the mean. Default: half of all, at most 8."),
     ] = None,
     dimensions: Annotated[int, typer.Option(help="Coordinates of a document's vector. 0: whole hidden states.")] = 64,
     centres: Annotated[
@@ -48,7 +48,7 @@ def train_adapter(
     seed: Annotated[int, typer.Option(help="Seed of all random choices of the training.")] = 0,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Train on means with or without noise.")] = True,
     precision: Annotated[str, typer.Option(help="Precision of the frozen model: float32 or bfloat16.")] = "bfloat16",
-    description: Annotated[str, typer.Option(help="Description of the text that the model is to write.")] = DESCRIPTION,
+    description: Annotated[str, typer.Option(help="Description of the text for the model to write.")] = DESCRIPTION,
     anew: Annotated[
         bool, typer.Option("--anew", help="Discard an interrupted training of the same name and start over.")
     ] = False,
@@ -56,7 +56,7 @@ def train_adapter(
 ) -> CommandResult:
     """Train an adapter on public examples. After Ctrl-C the same command continues from the last checkpoint.
 
-    Nothing is charged, so nothing of a governed dataset may stand in the file (docs/adapters.md).
+    Training charges no budget, so the file must hold no text of a governed dataset (docs/adapters.md).
 
     Example: almoner adapter train reviews.jsonl --name reviews --licence "CC BY 4.0" --steps 200
     """
@@ -137,10 +137,10 @@ def _adapter_page(adapter: KnownAdapter) -> list[RenderableType]:
             "writes": meta.wording.description,
             "trained on": f"{trained.file} ({trained.sha256[:DIGEST_CHARACTERS]}), {trained.licence}",
             "examples": trained.examples,
-            "groups": f"{trained.learned_groups} learned from, {trained.held_out_groups} held out",
+            "groups": f"{trained.learned_groups} for training, {trained.held_out_groups} held out",
             "steps": f"{fit.best_step} of {fit.steps}",
             "held-out loss": f"{fit.first_loss} at first, {fit.best_loss} at last (nats per token)",
-            "without noise": f"{fit.clean_loss}; not shown the group: {fit.blind_loss}",
+            "without noise": f"{fit.clean_loss}; without the group: {fit.blind_loss}",
             "loss curve": adapter_folder(adapter.digest) / CURVE,
         }),
     ]  # fmt: skip

@@ -92,7 +92,7 @@ def add_endpoint_command(
     require_plain_name("an endpoint", name)
     endpoint = parse_endpoint(name, {field: value for field, value in settings.items() if value is not None})
     add_endpoint(context.home, endpoint, replace=replace)
-    sentence = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that show released values alone."
+    sentence = f"Requests can name it as `model: {PREFIX}{name}`, with mechanisms that send it only released values."
     return CommandResult(_endpoint_to_json(endpoint), [_endpoint_table([endpoint]), sentence])
 
 
@@ -112,9 +112,7 @@ def remove_endpoint_command(context: CommandContext, name: Name) -> CommandResul
 
     Example: almoner models endpoint remove office
     """
-    return CommandResult(
-        _endpoint_to_json(remove_endpoint(context.home, name)), [f"The endpoint {name!r} is forgotten."]
-    )
+    return CommandResult(_endpoint_to_json(remove_endpoint(context.home, name)), [f"The endpoint {name!r} is removed."])
 
 
 def _endpoint_to_json(endpoint: Endpoint) -> dict[str, Json]:

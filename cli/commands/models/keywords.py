@@ -40,15 +40,15 @@ def build_keywords(
 ) -> CommandResult:
     """Build a keyword set from a PUBLIC corpus like the private one; requests name it by `keywords.file`.
 
-    Nothing is charged, so nothing of a governed dataset may stand in the corpus (docs/keywords.md). The result names
-    it by its SHA-256, and requests and cards repeat that.
+    Building charges no budget, so the corpus must hold no text of a governed dataset (docs/keywords.md). The result
+    names the corpus by its SHA-256, and requests and cards repeat that digest.
 
     Example: almoner keywords build wildchat.jsonl --size 200 --to words.json
     """
     if to.exists():
         raise FileUnwritable(to, "File exists")  # said now, and not after all the work
     context.print_progress(
-        f"{file} is read as PUBLIC text: words of it will be published, and nothing is charged for them."
+        f"{file} is read as PUBLIC text: words of it will be published without a charge to any budget."
     )
     from tasks.analysis.keywords.build_public_set import read_public
     from tasks.analysis.keywords.build_tools import KeywordSetOptions, build_with_tools
@@ -63,14 +63,14 @@ def build_keywords(
 
 
 def _keywords_page(built: "Built", source: "PublicTexts", to: Path) -> list[RenderableType]:
-    words = [each.keyword for each in built.found]
+    words = [each.keyword for each in built.keywords]
     more = f", and {len(words) - WORDS_SHOWN} more" if len(words) > WORDS_SHOWN else ""
     return [
         fact_list({
-            "keywords": f"{len(words)} of {built.considered} candidates, {built.alike} of which are like another one",
+            "keywords": f"{len(words)} of {built.considered} candidates; {built.alike} resemble another one",
             "revised by the model": f"{built.removed} removed, {built.appended} added",
             "made from": f"{source.file}, SHA-256 {source.digest}",
-            "texts read": f"{len(source.texts)} of {source.there}",
+            "texts read": f"{len(source.texts)} of {source.total}",
             "the worthiest": ", ".join(words[:WORDS_SHOWN]) + more,
             "written to": to,
         }),

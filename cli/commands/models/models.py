@@ -1,16 +1,26 @@
-"""`almoner models`: which models are here, fetching the offline ones, and those behind an API."""
+"""`almoner models`: list, check, pull, add and remove models; endpoints of models behind an API."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
 
 from cli.commands.models import endpoint
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
-from cli.framework.tables import table
+from cli.framework.tables import fact_list, table
 from tasks.common import progress
+from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
+from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
-app = typer.Typer(no_args_is_help=True, help="Manage models: list, pull, endpoint.")
+if TYPE_CHECKING:  # these load torch
+    from tasks.inference.catalogue.registry import ListedModel
+    from tasks.inference.loading.resource_requirements import Requirements, RowSizes
+
+app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -18,32 +28,167 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 @command(app, "list")
 def list_all(context: CommandContext) -> CommandResult:
-    """List the language models that a request can name, and the embedder of metrics.
+    """List the language models that a request can name, and the embedders of metrics.
 
     Example: almoner models list
     """
     from tasks.inference.catalogue.registry import list_models
 
-    rows = [(m.name, m.source, m.licence, "yes" if m.installed else "no", m.note) for m in list_models()]
-    columns = ("name", "source", "licence", "installed", "note")
+    rows = [
+        (model.name, model.source, model.licence, "yes" if model.installed else "no", _usability(model), model.note)
+        for model in list_models()
+    ]
+    columns = ("name", "source", "licence", "installed", "usable", "note")
     return CommandResult([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
+
+
+def _usability(model: "ListedModel") -> str:
+    """Return the verdict of the stored check; a model is checked when it is pulled."""
+    from tasks.inference.catalogue.registry import WrongKind, find
+    from tasks.inference.loading.check_model import stored_check
+
+    try:
+        find(model.name)
+    except WrongKind:
+        return "for metrics"
+    check = stored_check(model.name)
+    return "not checked" if check is None else check.verdict
+
+
+@command(app, "check")
+def check_model_command(
+    context: CommandContext,
+    name: Annotated[str, typer.Argument(help="A model of `almoner models list`, or `org/name@<commit>`.")],
+    request: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Request whose sizes are used for the memory of its rows.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device that would run the model: auto, cpu or cuda.")] = "auto",
+) -> CommandResult:
+    """Check that a model can be used on this machine: architecture, chat template, precisions, memory. Exit code 1: no.
+
+    Of a Hugging Face model that is not here, only its settings are fetched, not its weights.
+
+    Example: almoner models check smollm2-135m-instruct
+    """
+    from tasks.inference.catalogue.devices import choose_device
+    from tasks.inference.loading.download import check_named
+    from tasks.inference.loading.resource_requirements import RowSizes, requirements_of
+
+    sizes = RowSizes() if request is None else _row_sizes(request)
+    where = choose_device(device)
+    with progress_bar(context):
+        check = check_named(name)
+    data = check.to_json()
+    lines: list[RenderableType] = [f"{name}: {check.verdict}"]
+    if check.shape is not None:
+        needs = requirements_of(check.shape, where, sizes)
+        data["requirements"] = {**asdict(needs), "fits": {each: needs.fits(each) for each in PRECISIONS}}
+        lines.append(fact_list(_shape_facts(check, check.shape, needs)))
+    lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
+    return CommandResult(data, lines, exit_code=0 if check.usable else 1)
+
+
+def _row_sizes(request: Path) -> "RowSizes":
+    from flows.workspace.yaml_files import read_fields
+    from models_db.values.requests import ReleaseRequest
+    from tasks.inference.loading.resource_requirements import RowSizes
+
+    parameters = read_fields(request, str(request), ReleaseRequest.model_fields).get("parameters")
+    written = parameters if isinstance(parameters, dict) else {}
+    fields = {"references": "references", "max_reference_tokens": "reference_tokens", "max_new_tokens": "new_tokens"}
+    numbers = {field: written[key] for key, field in fields.items() if type(written.get(key)) is int}
+    return RowSizes(**{field: max(0, number) for field, number in numbers.items()})
+
+
+def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") -> dict[str, object]:
+    usable = check.precisions
+    return {
+        "architecture": f"{shape.architecture}, {shape.layers} layers, {_millions(shape.parameters)} parameters",
+        "attention": f"{shape.heads} heads on {shape.key_value_heads} of keys and values; {shape.attention}",
+        "positions": f"rotary: {shape.rotary}; {shape.context:,} tokens of context",
+        "chat template": check.template_problem or "yes",
+        "row isolation": "every module acts on each row by itself; the device is measured before each run",
+        "precision": ", ".join(usable),
+        "download": f"{_size(needs.download)}; {_size(needs.free_disk)} of disk free",
+        "weights": ", ".join(f"{_size(needs.weights[each])} in {each}" for each in usable),
+        "keys and values": (
+            f"{_size(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "
+            f"about {needs.generations_at_once[usable[0]]} at once"
+        ),
+        "memory": _memory_line(needs, usable),
+    }
+
+
+def _memory_line(needs: "Requirements", usable: Sequence[Precision]) -> str:
+    free = f"{_size(needs.free_memory)} free on {needs.device}"
+    fitting = [precision for precision in usable if needs.fits(precision)]
+    if len(fitting) == len(usable):
+        return f"{free}: enough"
+    if not fitting:
+        return f"{free}: NOT ENOUGH for the weights and one text"
+    return f"{free}: enough in {' and '.join(fitting)} only"
+
+
+def _millions(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.1f} M"
+
+
+def _size(number: int) -> str:
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
 
 
 @command(app, "pull")
 def pull_model(
     context: CommandContext,
-    name: Annotated[str, typer.Argument(help="A model of `almoner models list`.")] = DEFAULT_MODEL,
+    name: Annotated[str, typer.Argument(help="A model from `almoner models list`.")] = DEFAULT_MODEL,
 ) -> CommandResult:
     """Download a model, check its SHA-256 and unpack it into the cache. Needed once per machine.
+
+    Of a Hugging Face model with a branch, such as org/name@main, it says the commit: requests name that one.
 
     Example: almoner models pull smollm2-135m-instruct
     """
     from tasks.inference.loading.download import pull as fetch
 
-    size = "as large as its page says" if "/" in name else "about 100 MB; a language model then takes half a minute"
-    context.print_progress(f"Fetching {name} if it is not here yet ({size}).")
+    context.print_progress(f"Fetching {name} if it is not here yet.")
     with progress_bar(context):
         model = fetch(name, lambda stage: progress.report(stage, 0, 1))
     return CommandResult(
-        {"model": name, "sha256": model.digest}, [f"{name} is ready; its weights have SHA-256 {model.digest}."]
+        {"model": model.name, "sha256": model.digest, "licence": model.licence},
+        [f"{model.name} is ready; its files have SHA-256 {model.digest}.", f"Its licence: {model.licence}."],
     )
+
+
+@command(app, "add")
+def add_model_command(
+    context: CommandContext,
+    name: Annotated[str, typer.Argument(help="Name for requests: small letters, digits, hyphens.")],
+    path: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.gguf", help="Folder of safetensors, or a GGUF file.")],
+    licence: Annotated[str, typer.Option(help="Licence of the model, printed on cards.")],
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="LoRA adapter in PEFT's format, added to the weights.")
+    ] = None,
+) -> CommandResult:
+    """Add a model from this machine, such as one without a network. A folder of safetensors stays where it is.
+
+    Example: almoner models add granite /srv/models/granite-3.3-2b --licence Apache-2.0
+    """
+    from tasks.inference.loading.add_model import add_model
+
+    with progress_bar(context):
+        check = add_model(name, path, licence, adapter, lambda stage: progress.report(stage, 0, 1))
+    return CommandResult(check.to_json(), [f"{name} is added: {check.verdict}.", f"See: almoner models check {name}"])
+
+
+@command(app, "remove")
+def remove_model_command(
+    context: CommandContext, name: Annotated[str, typer.Argument(help="Name of a model that was added.")]
+) -> CommandResult:
+    """Remove a model that was added from this machine; requests that name it can then not run. Your folder stays.
+
+    Example: almoner models remove granite
+    """
+    from tasks.inference.loading.add_model import remove_model
+
+    model = remove_model(name)
+    return CommandResult({"model": name, "folder": str(model.folder)}, [f"{name} is removed."])

@@ -18,7 +18,7 @@ Against = Annotated[
 OldHome = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="The lost home, if its folder is still there: the links that it has seen are compared."
+        metavar="DIR", help="The lost home, if its folder still exists: the newest link that it has seen is compared."
     ),
 ]
 Reason = Annotated[
@@ -71,25 +71,25 @@ def restore(
 
     if record_only:
         done = restore_ledger(archive, context.home)
-        sentences = [f"The ledger as it was at {done.taken_at} is in {done.home}, to be read: `almoner audit log`."]
+        sentences = [f"The ledger as of {done.taken_at} is in {done.home}, read-only: `almoner audit log`."]
     elif reason is None or not reason.strip():
         raise RestoreReasonMissing
     else:
         done = restore_home(archive, context.home, reason, [parse_place(each) for each in against or ()], old_home)
         sentences = [
             f"The home is back at {done.home}. Its ledger goes on behind link {done.seq}; link {done.head} says so.",
-            "Runs that were under way begin anew. Check it: `almoner doctor`, `almoner run sweep`.",
+            "Interrupted runs start again. Check the home: `almoner doctor`, `almoner run sweep`.",
         ]
     data = {"home": str(done.home), "taken_at": done.taken_at, "link": done.seq, "head": done.head}
     return CommandResult(data | {"record_only": record_only}, sentences)
 
 
 class RestoreReasonMissing(UsageError):
-    """Nobody has said why a restored ledger is the newest."""
+    """There is no reason why the restored ledger is the newest."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Nobody can see in a backup whether something was spent after it, so say why nothing was: --reason TEXT.",
-            "Name what you know it from as well: bundles and signed heads with --against, the old home with --old-home."
-            " To look at an old ledger only, use --record-only.",
+            "A backup does not show whether budget was spent after it. Say why none was: --reason TEXT.",
+            "Add the evidence: bundles and signed heads with --against, the old home with --old-home."
+            " To only read an old ledger, use --record-only.",
         )

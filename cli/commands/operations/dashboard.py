@@ -20,7 +20,7 @@ Name = Annotated[
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File (mode 0600) with the access token that every visitor must enter."),
+    typer.Option(metavar="FILE", help="File (mode 0600) with the access token of the dashboard."),
 ]
 TokenEnv = Annotated[
     str | None,
@@ -49,11 +49,11 @@ def dashboard(
 ) -> CommandResult:
     """Serve a read-only dashboard: datasets, budgets, the approval queue, releases, the audit log.
 
-    It answers to this machine alone. Any other address takes a token, and TLS. Ends with Ctrl-C.
+    By default it listens on this machine only. Any other address needs a token and TLS. Ctrl-C ends it.
 
     Example: almoner dashboard --port 8717
     """
-    # Starlette and uvicorn come with Prefect; other commands need not wait for them.
+    # Starlette and uvicorn come with Prefect; an import here keeps other commands fast.
     from cli.web.access import AccessOptions, access_policy
     from cli.web.application import serve_dashboard
     from flows.dashboard.viewer import open_viewer

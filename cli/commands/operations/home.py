@@ -41,7 +41,7 @@ KeyFile = Annotated[
 ]
 Login = Annotated[
     str | None,
-    typer.Option(help="The PostgreSQL role the founder works under, if not that of this session (docs/people.md)."),
+    typer.Option(help="The PostgreSQL role of the founder. Default: the role of this session (docs/people.md)."),
 ]
 
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = None) -> CommandResult:
     """Create a project home: folders, keys, policy, ledger. Safe to repeat: it keeps what exists.
 
-    The first home founds the ledger. In any other, an admin adds its owner with the command that is shown.
+    The first home founds the ledger. For any other home, an admin adds its owner with the printed command.
 
     Example: almoner init --home ./clinic-home
     """
@@ -81,7 +81,7 @@ def init_home(context: CommandContext, key_file: KeyFile = None, login: Login = 
 
 
 def _prepare_ledger(home: ProjectHome, database: Database) -> RoleChanges:
-    """The ledger in the newest schema and the rights on its tables; only their owner changes either."""
+    """Migrate the ledger to the newest schema and grant the rights on its tables; only their owner may do either."""
     require_same_ledger(home, database)
     if not may_upgrade(database):
         return RoleChanges()
@@ -92,7 +92,7 @@ def _prepare_ledger(home: ProjectHome, database: Database) -> RoleChanges:
 def _join_ledger(
     home: ProjectHome, database: Database, key: SigningKey, login: str | None
 ) -> tuple[Actor | None, RoleChanges]:
-    """The owner of this home as the ledger knows them, who founds it if nobody has; None if they have to be added."""
+    """Return the owner of this home as a principal, who founds an empty ledger; None if an admin has to add them."""
     with database.read() as session:
         founded = principals.is_founded(session)
     if founded:
@@ -113,7 +113,7 @@ def _join_ledger(
 def _enrolment_result(
     home: ProjectHome, database: Database, key: SigningKey, problem: AlmonerError | None
 ) -> CommandResult:
-    """What an admin has to type before this home is of use."""
+    """Return the command with which an admin adds the owner of this home."""
     name = getpass.getuser()
     login = "" if database.is_sqlite else f" --login {shlex.quote(database.engine.url.username or name)}"
     typed = f"almoner user add {shlex.quote(name)} --key {key.public_key}{login} --role ROLE"
@@ -123,7 +123,7 @@ def _enrolment_result(
     ]
     if problem is not None:
         renderables = [f"This home has its folders and its key, but: {problem.message}"]
-    steps = (f"An admin types, in a home of their own (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
+    steps = (f"An admin types in their own home (ROLE: {', '.join(ROLES)}):\n\n    {typed}\n\n"
              f"and compares the fingerprint {key.fingerprint} with you. Then type `almoner init` again to see that it"
              " works.")  # fmt: skip
     reason = None if problem is None else {"error": problem.name, "message": problem.message}
@@ -138,7 +138,7 @@ def _home_facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[
     return {
         "home": str(home.root),
         "ledger": database.engine.url.render_as_string(hide_password=True),
-        "policy": str(home.policy) if home.policy.exists() else "the one in force in the ledger",
+        "policy": str(home.policy) if home.policy.exists() else "the policy in force in the ledger",
         "public_key": key.public_key,
         "fingerprint": key.fingerprint,
     }
@@ -155,7 +155,7 @@ def doctor(context: CommandContext) -> CommandResult:
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
     return CommandResult(
         {"ok": not failed, "findings": [asdict(finding) for finding in findings]},
-        [table(("", "check", "detail"), rows), summary],
+        [f"Project home: {context.home.root}", table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
 
@@ -167,9 +167,9 @@ def _verdict_text(finding: Finding) -> str:
 
 
 def _check_structure(workspace: Workspace) -> Iterator[Finding]:
-    """The constraints, indexes and triggers in the database are those the migrations make."""
+    """Compare the constraints, indexes and triggers of the database with those of the migrations."""
     if not may_upgrade(workspace.database):
-        detail = "not compared: that takes the login of the tables' owner"
+        detail = "not compared: this needs the login of the tables' owner"
         yield Finding("constraints, indexes and triggers", ok=True, detail=detail)
         return
     with workspace.database.engine.begin() as connection:

@@ -15,7 +15,8 @@ WORLD_READABLE = 0o644
 
 To = Annotated[Path | None, typer.Option(help="Write to this file, in place of an earlier one (textfile collectors).")]
 Port = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Stay, and answer on this port of this machine alone.")
+    int | None,
+    typer.Option(min=1, max=65535, help="Keep running; serve the metrics on this port of this machine only."),
 ]
 
 

@@ -104,7 +104,7 @@ def remove_channel_command(context: CommandContext, name: Name) -> CommandResult
     Example: almoner notify remove stewards
     """
     notify.remove_channel(context.home, name)
-    return CommandResult({"channel": name}, [f"The channel {name!r} is forgotten."])
+    return CommandResult({"channel": name}, [f"The channel {name!r} is removed."])
 
 
 @command(app, "test")
@@ -114,7 +114,7 @@ def send_test(context: CommandContext, name: Name) -> CommandResult:
     Example: almoner notify test stewards
     """
     notify.send_test_notice(context.home, name)
-    return CommandResult({"channel": name, "delivered": True}, [f"The channel {name!r} has taken it."])
+    return CommandResult({"channel": name, "delivered": True}, [f"The channel {name!r} accepted the notice."])
 
 
 @command(app, "send")
@@ -151,7 +151,9 @@ def _channel_target(channel: Channel) -> str:
 
 
 class ChannelTypeConflict(UsageError):
-    """No way of telling, or several."""
+    """A channel has no destination, or several."""
 
     def __init__(self) -> None:
-        super().__init__("A channel is one of a file, an address and a mail.", "Give --log, --webhook or --email.")
+        super().__init__(
+            "A channel has one destination: a file, an address or a mail.", "Give --log, --webhook or --email."
+        )

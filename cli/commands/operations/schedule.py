@@ -68,7 +68,7 @@ def create_schedule_command(
     }
     plain = _minute_text({name: value for name, value in data.items() if name != "afforded"})
     last = (
-        "Dry run: nothing was made."
+        "Dry run: no schedule was created."
         if schedule.number is None
         else f"Schedule {schedule.number}. Next: `almoner serve`."
     )
@@ -82,10 +82,14 @@ def create_schedule_command(
     )
 
 
-def _minute_text(said: dict[str, Json]) -> Mapping[str, object]:
-    """For people, who write moments like this, also after `--slot`."""
-    short = {"coming": [str(at)[:16] for at in cast(list[Json], said["coming"])]}
-    return said | short | {name: str(said[name])[:16] for name in ("starts_at", "last_run", "until") if said.get(name)}
+def _minute_text(fields: dict[str, Json]) -> Mapping[str, object]:
+    """Return the schedule with its times to the minute, as `--slot` also takes them."""
+    short = {"coming": [str(at)[:16] for at in cast(list[Json], fields["coming"])]}
+    return (
+        fields
+        | short
+        | {name: str(fields[name])[:16] for name in ("starts_at", "last_run", "until") if fields.get(name)}
+    )
 
 
 def _single_rule(cron: str | None, every: str | None, rrule: str | None) -> tuple[str, str]:
@@ -147,7 +151,7 @@ def show_schedule(
 
 @command(app, "pause")
 def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """Pause a schedule (stewards and its creator); slots in the pause are not made up for.
+    """Pause a schedule (stewards and its creator); its slots in the pause are skipped for good.
 
     Example: almoner schedule pause 1 --reason "the data is being cleaned"
     """
@@ -156,7 +160,7 @@ def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> C
 
 @command(app, "resume")
 def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """Resume a paused schedule; a steward resumes one that somebody else has paused.
+    """Resume a paused schedule; only a steward resumes a schedule that somebody else has paused.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
     """
@@ -206,18 +210,18 @@ def run_schedule(
 
 
 def poll_tables(data: dict[str, Json]) -> list[RenderableType]:
-    """What one look has found and done, as people read it."""
+    """Return the results of one poll as tables for people."""
     titles = {"slots": "Slots decided", "runs": "Runs", "problems": "Not done now"}
     shown: list[RenderableType] = []
     for name, title in titles.items():
-        found = data[name]
-        if isinstance(found, list) and (rows := [each for each in found if isinstance(each, dict)]):
+        entries = data[name]
+        if isinstance(entries, list) and (rows := [each for each in entries if isinstance(each, dict)]):
             shown.append(table(tuple(rows[0]), [tuple(each.values()) for each in rows], title))
     return shown or ["Nothing is due."]
 
 
 class ScheduleRuleConflict(UsageError):
-    """No rule, or several."""
+    """A schedule has no rule, or several."""
 
     def __init__(self) -> None:
         super().__init__("A schedule has exactly one rule.", "Give one of --cron, --every and --rrule.")

@@ -1,6 +1,7 @@
 """`almoner serve`: look for what is due, again and again, until it is stopped."""
 
-from typing import Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +10,9 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar, progress_lines
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
 from models_db.values.canonical_json import Json
+
+if TYPE_CHECKING:
+    from flows.schedules.poller import PollerSettings
 
 Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two polls.")]
 
@@ -28,6 +32,10 @@ def serve(
     approved: Annotated[
         bool, typer.Option("--approved", help="Also run requests that stewards have approved one by one.")
     ] = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Start a Prefect server beside the home, and show every run on its page.")
+    ] = False,
+    ui_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of that server on this machine.")] = 4200,
     device: Device = "auto",
     workers: Workers = 1,
     runner: Runner = "processes",
@@ -35,13 +43,26 @@ def serve(
 ) -> CommandResult:
     """Run schedules until stopped: poller and worker in one process.
 
-    An analyst's home asks for what is due, a runner's home runs it; one who is both does both.
+    An analyst's home requests the due releases, a runner's home runs them; the home of an analyst who is also a runner
+    does both.
 
     Example: almoner serve --once --without-prefect
     """
+    with ExitStack() as around:
+        if ui:
+            from flows.orchestration.local_server import start_local_server
+
+            page = around.enter_context(start_local_server(context.home.require().prefect, ui_port))
+            context.print_progress(f"Prefect's page: {page}")
+        settings = poller_settings(device, workers, runner, runner_address, approved=approved)
+        return _serve(context, settings, every, once=once, with_prefect=not without_prefect)
+
+
+def _serve(
+    context: CommandContext, settings: "PollerSettings", every: int, *, once: bool, with_prefect: bool
+) -> CommandResult:
     from flows.schedules.serve import poll_once, serve_until_stopped  # they load Prefect
 
-    settings = poller_settings(device, workers, runner, runner_address, approved=approved)
     if once:
         with progress_bar(context):
             done = poll_once(context.home, settings)
@@ -51,13 +72,13 @@ def serve(
             context.home,
             settings,
             every,
-            with_prefect=not without_prefect,
+            with_prefect=with_prefect,
             say=lambda done: print_poll_result(context, done),
         )
-    return CommandResult({"looks": looks}, [f"Stopped after {looks} looks."])
+    return CommandResult({"looks": looks}, [f"Stopped after {looks} polls."])
 
 
 def print_poll_result(context: CommandContext, data: dict[str, Json]) -> None:
-    """What one look has found, if it has found anything."""
+    """Print the results of one poll, if there are any."""
     if any(data.values()):
         context.print_progress(*poll_tables(data))

@@ -21,7 +21,9 @@ from tasks.release.signatures.ed25519 import SigningKey
 
 Request = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 Number = Annotated[int | None, typer.Argument(metavar="ID", help="The request's number. Leave it out with --from.")]
-GateOption = Annotated[Gate, typer.Option(help="Gate of the decision.")]
+GateToReject = Annotated[
+    Gate | None, typer.Option(help="Gate of the decision; by default the one at which the request waits.")
+]
 MaybeGate = Annotated[Gate | None, typer.Option(help="Gate of the decision. Leave it out with --from.")]
 Reason = Annotated[str, typer.Option(help="Reason: recorded, signed, and published with the release.")]
 MaybeReason = Annotated[
@@ -56,6 +58,7 @@ Ask = Annotated[
 Signed = Annotated[
     Path | None, typer.Option("--import", metavar="FILE", help="Import an approval that was signed on another machine.")
 ]
+Details = Annotated[bool, typer.Option("--details", help="Show mechanisms, digests and all parameters too.")]
 Confirm = Annotated[
     str | None,
     typer.Option("--confirm", metavar="NAME", help="The dataset's name, for scripts; it is compared in every case."),
@@ -82,6 +85,7 @@ class ApproveOptions:
     signed: Path | None
     confirm: str | None
     override: str | None = None
+    details: bool = False
 
     @property
     def reason_text(self) -> str:
@@ -97,7 +101,7 @@ class ApproveOptions:
         for name, value in asdict(self).items():
             if name in needed and value is None:
                 raise OptionMissing(name)
-            if name not in (*needed, *also) and value is not None:
+            if name not in (*needed, *also, "details") and value is not None:
                 raise UnexpectedOption(name)
 
 
@@ -112,6 +116,7 @@ def approve(
     signed: Signed = None,
     confirm_name: Confirm = None,
     override: Override = None,
+    details: Details = False,
 ) -> CommandResult:
     """Approve a request or proposal at a gate. Shows the review, then asks for the dataset's name.
 
@@ -126,7 +131,7 @@ def approve(
 
     Example: almoner approve 1 --gate spend --reason "agreed in the March board" --confirm clinic
     """
-    typed = ApproveOptions(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override)
+    typed = ApproveOptions(number, gate, reason, on_behalf_of, export, ask, signed, confirm_name, override, details)
     if ask is not None:
         return _decide_here(context, typed) if export is None else _sign_offline(context, typed)
     if signed is not None:
@@ -141,16 +146,18 @@ def reject(
     context: CommandContext,
     number: Request,
     reason: Reason,
-    gate: GateOption = Gate.SPEND,
+    gate: GateToReject = None,
     on_behalf_of: OnBehalfOf = None,
+    details: Details = False,
 ) -> CommandResult:
     """Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.
 
+    Without --gate it is the gate at which the request waits; for a proposal give --gate proposal.
+
     Example: almoner reject 1 --reason "the prompt names a person"
     """
-    return _decide_or_transfer(
-        context, ApproveOptions(number, gate, reason, on_behalf_of, None, None, None, None), "reject"
-    )
+    typed = ApproveOptions(number, gate, reason, on_behalf_of, None, None, None, None, details=details)
+    return _decide_or_transfer(context, typed, "reject")
 
 
 def withdraw_approval(
@@ -173,17 +180,18 @@ def withdraw_approval(
 
 
 def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult:
-    number, gate = _required_number(options), _required_gate(options)
+    number = _required_number(options)
     _given_reason(options)
     workspace = open_workspace(context.home)
-    review = decide.load_review(workspace, number, gate)
+    review = decide.load_review(workspace, number, options.gate or decide.gate_of_request(workspace, number))
     reason = _signed_reason(options, review)
     if verdict == "approve":
         decide.require_waiting(review)
-        decide.rehearse_decision(workspace, review, verdict, reason, options.on_behalf_of)
-        _show_and_confirm(context, review, reason, options.confirm)
+    decide.rehearse_decision(workspace, review, verdict, reason, options.on_behalf_of)
+    if verdict == "approve":
+        _show_and_confirm(context, review, reason, options)
     else:
-        context.print_progress(*render_review(review))
+        context.print_progress(*render_review(review, details=options.details))
     state = decide.decide(workspace, review, verdict, reason, options.on_behalf_of)
     word = {"approve": "Approved", "reject": "Rejected"}[verdict]
     return _decision_result(review, verdict, state, workspace.actor.name, f"{word} by {workspace.actor.name}")
@@ -213,7 +221,7 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     reason = _signed_reason(options, review)
     decide.require_waiting(review)
     decide.require_steward(review, key)
-    _show_and_confirm(context, review, reason, options.confirm, elsewhere=True)
+    _show_and_confirm(context, review, reason, options, elsewhere=True)
     signed = decide.sign_offline(key, review, reason, options.on_behalf_of)
     write_approval(path, signed)
     data = {"request": review.number, "gate": review.gate, "subject_sha256": review.subject_digest,
@@ -233,7 +241,7 @@ def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandRes
     decide.require_waiting(review)
     decide.require_steward(review, workspace.key)
     decide.rehearse_decision(workspace, review, "approve", reason, options.on_behalf_of)
-    _show_and_confirm(context, review, reason, options.confirm, elsewhere=True)
+    _show_and_confirm(context, review, reason, options, elsewhere=True)
     state = decide.decide(workspace, review, "approve", reason, options.on_behalf_of)
     return _decision_result(review, "approve", state, workspace.actor.name, f"Approved by {workspace.actor.name}")
 
@@ -244,20 +252,20 @@ def _import_approval(context: CommandContext, options: ApproveOptions) -> Comman
     review = decide.load_review(workspace, _required_number(options), _required_gate(options))
     decide.require_waiting(review)
     decide.check_signed_approval(review, signed)
-    _show_and_confirm(context, review, signed.reason, options.confirm)
+    _show_and_confirm(context, review, signed.reason, options)
     state = decide.import_approval(workspace, review, signed)
     sentence = f"Approved by {signed.approver}, brought by {workspace.actor.name},"
     return _decision_result(review, "approve", state, signed.approver, sentence)
 
 
 def _show_and_confirm(
-    context: CommandContext, review: Review, reason: str, confirmation: str | None, *, elsewhere: bool = False
+    context: CommandContext, review: Review, reason: str, options: ApproveOptions, *, elsewhere: bool = False
 ) -> None:
-    screen = render_review(review, elsewhere=elsewhere)
+    screen = render_review(review, elsewhere=elsewhere, details=options.details)
     if review.missed_bounds:
         screen.append(plain_text(f"\nThe approval says: {reason}"))  # which names what it overrides
     print_renderables(context.console, screen)  # also under --json: nobody is asked about what they have not seen
-    confirm(review.dataset, f"Type the name of the dataset to approve at the {review.gate} gate", confirmation)
+    confirm(review.dataset, f"Type the name of the dataset to approve at the {review.gate} gate", options.confirm)
 
 
 def _decision_result(review: Review, verdict: str, state: str, by: str, sentence: str) -> CommandResult:

@@ -128,7 +128,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     runner.run_command('approve 1 --gate spend --reason "a first look at synthetic notes" --confirm clinic')
     runner.run_command("run 1")
     runner.print_text("The texts wait in quarantine. A steward sees public figures and samples, then decides again.")
-    runner.run_command('approve 1 --gate publish --reason "reads like notes, names nobody" --confirm clinic')
+    runner.run_command('approve 1 --gate publish --reason "a small model: a test of the pipeline" --confirm clinic')
     runner.run_command("publish 1 --to out")
     runner.print_text("Anybody can check the bundle: no ledger, no network.")
     runner.run_command("verify-release out/clinic-release-1")

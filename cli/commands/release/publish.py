@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.release.approve import Request
+from cli.commands.release.release import RequestId
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
-from flows.workspace.object_stores import open_bundle_folder
+from flows.workspace.workspace import open_workspace
+from models_db.services.lifecycle import artifacts
 from tasks.object_storage.address import parse_place
-from tasks.publishing.verify import verify_release
 
 Key = Annotated[
     str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
@@ -30,16 +30,19 @@ def register(app: typer.Typer) -> None:
 
 def publish(
     context: CommandContext,
-    request: Request,
+    request: RequestId,
     to: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix to put the bundle into.")],
 ) -> CommandResult:
     """Publish exactly the bytes that were approved, as a signed bundle.
 
     Example: almoner publish 1 --to out/
     """
+    destination = parse_place(to)
+    with open_workspace(context.home).database.read() as session:
+        artifacts.require_publishable(session, request)  # before the libraries of bundles are loaded
     from flows.releases import publish as flow
 
-    done = flow.publish_release(context.home.root, request, parse_place(to))
+    done = flow.publish_release(context.home.root, request, destination)
     data = {"request": request, "state": "published", "bundle": str(done.place), "sha256": done.bundle_digest}
     return CommandResult(
         data,
@@ -59,6 +62,9 @@ def verify_bundle(
 
     Example: almoner verify-release out/clinic-release-1
     """
+    from flows.workspace.object_stores import open_bundle_folder
+    from tasks.publishing.verify import verify_release
+
     with ExitStack() as held:
         bundle_folder = held.enter_context(open_bundle_folder(context.home, parse_place(folder)))
         later = None

@@ -1,30 +1,34 @@
-"""`almoner release`: request, list, show, withdraw, retract; the last also as `almoner retract`."""
+"""`almoner release`: request, list, show, texts, withdraw, retract; the last also as `almoner retract`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.panel import Panel
 from sqlalchemy.orm import Session
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.price_table import price_tables
 from cli.framework.proposal_view import as_data, waiting_sentence
-from cli.framework.review_screen import render_review
-from cli.framework.tables import table
-from flows.approvals.decide import load_review
-from flows.approvals.propose_change import list_proposals, propose_retraction
+from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
+from models_db.services.audit import chain
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.tables import Request
 from models_db.values.canonical_json import Json
 from models_db.values.gates import REQUEST_GATES, Gate
-from models_db.values.request_state import STATES_AT_A_GATE
+from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from models_db.values.requests import ReleaseRequest
 
-app = typer.Typer(no_args_is_help=True, help="Manage release requests: request, extend, list, show, withdraw, retract.")
+if TYPE_CHECKING:
+    from tasks.reporting.sections import TextOnPage
+
+app = typer.Typer(
+    no_args_is_help=True, help="Manage release requests: request, extend, list, show, texts, withdraw, retract."
+)
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
 
@@ -37,6 +41,9 @@ def request_release(
     standing: Annotated[
         int | None, typer.Option(metavar="ID", help="The standing authorisation that it is made under.")
     ] = None,
+    accept_weak_promise: Annotated[
+        bool, typer.Option("--accept-weak-promise", help="Submit although almoner calls epsilon or delta weak.")
+    ] = False,
 ) -> CommandResult:
     """Price a release and submit it to the spend gate. Reads no private text and spends nothing.
 
@@ -45,7 +52,7 @@ def request_release(
     Example: almoner release request request.yaml --dry-run
     """
     written = read_fields(file, str(file), ReleaseRequest.model_fields)
-    return _propose_result(context, written, dry_run, standing)
+    return _propose_result(context, written, dry_run, standing, accept_weak_promise)
 
 
 @command(app, "extend")
@@ -67,11 +74,15 @@ def extend_release(
 
 
 def _propose_result(
-    context: CommandContext, written: dict[str, object], dry_run: bool, standing: int | None = None
+    context: CommandContext,
+    written: dict[str, object],
+    dry_run: bool,
+    standing: int | None = None,
+    accept_weak_promise: bool = True,
 ) -> CommandResult:
     from flows.releases.propose import propose_release
 
-    proposal = propose_release(context.home.root, written, dry_run, standing)
+    proposal = propose_release(context.home.root, written, dry_run, standing, accept_weak_promise)
     price = proposal.price
     data = {"request": proposal.request_id, "digest": proposal.digest, "standing": standing, "price": price}
     if proposal.request_id is None:
@@ -105,12 +116,25 @@ def list_all(
 
 
 @command(app, "show")
-def show_release(context: CommandContext, request: RequestId) -> CommandResult:
-    """Show a request: its content, state, decisions and spending.
+def show_release(
+    context: CommandContext,
+    request: RequestId,
+    details: Annotated[
+        bool, typer.Option("--details", help="Show mechanisms, digests and all parameters too.")
+    ] = False,
+) -> CommandResult:
+    """Show a request: its state and next step, content, decisions and spending.
 
     Example: almoner release show 1
     """
     workspace = open_workspace(context.home)
+    with workspace.database.read() as session:
+        requests.find_request(session, request)  # before the libraries of the review are loaded
+    from cli.framework.review_screen import render_review
+    from flows.approvals.decide import load_review
+    from flows.approvals.propose_change import list_proposals
+    from flows.rehearsals.stored_results import recorded_rehearsals
+
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
         row = requests.find_request(session, request)
@@ -126,6 +150,7 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
             "standing": row.standing_id,
+            "rehearsals": [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))],
             "proposals": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
             "steps": [dict(zip(("at", "from", "to", "detail"), step, strict=True)) for step in steps],
             "approvals": [
@@ -135,10 +160,90 @@ def show_release(context: CommandContext, request: RequestId) -> CommandResult:
     return CommandResult(
         data,
         [
-            *render_review(shown),
+            f"Request {request} is {data['state']}. {_next_step(data)}",
+            *render_review(shown, details=details),
             table(("at", "from", "to", "detail"), steps, "Steps"),
             table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),
         ],
+    )
+
+
+@command(app, "texts")
+def show_texts(
+    context: CommandContext,
+    request: RequestId,
+    doubtful: Annotated[bool, typer.Option("--doubtful", help="Only texts with a doubt to look at.")] = False,
+    find: Annotated[str | None, typer.Option(metavar="WORDS", help="Only texts that contain these words.")] = None,
+) -> CommandResult:
+    """Show all texts of a release, with a doubt where one should be looked at: an address, a copied prompt, a loop.
+
+    On a terminal they come in a pager. Doubts follow from the texts and the public prompt; a text without one may
+    still be unfit.
+
+    Example: almoner release texts 1 --doubtful
+    """
+    from flows.releases.release_texts import read_release_texts
+
+    texts = read_release_texts(open_workspace(context.home), request)
+    chosen = [
+        one
+        for one in texts
+        if (one.doubts or not doubtful) and (find is None or find.casefold() in one.text.casefold())
+    ]
+    data = {"request": request, "texts": [_text_to_json(one) for one in chosen], "of": len(texts)}
+    with_doubt = sum(bool(one.doubts) for one in texts)
+    heading = f"Release {request}: {len(chosen)} of {len(texts)} texts shown; {with_doubt} with a doubt."
+    return CommandResult(data, [heading, *map(_text_panel, chosen)], paged=True)
+
+
+def _text_to_json(text: "TextOnPage") -> dict[str, Json]:
+    return {"id": text.number, "label": text.label, "text": text.text, "doubts": list(text.doubts)}
+
+
+def _text_panel(text: "TextOnPage") -> Panel:
+    label = "" if text.label is None else f", {text.label}"
+    doubts = f"  [!] {', '.join(text.doubts)}" if text.doubts else ""
+    return Panel(plain_text(text.text), title=plain_text(f"Text {text.number}{label}{doubts}"), title_align="left")
+
+
+_NEXT_STEPS = {
+    RequestState.SUBMITTED: 'It waits at the spend gate: `almoner approve {} --gate spend --reason "..."`.',
+    RequestState.APPROVED: "Next: `almoner run {}`.",
+    RequestState.RUNNING: "A run is drawing it; if that run has died, `almoner run {}` goes on.",
+    RequestState.PRODUCED: (
+        "It waits at the publish gate: read it with `almoner release texts {0}`, then"
+        ' `almoner approve {0} --gate publish --reason "..."`; `almoner publish {0} --to DIR` follows the approvals.'
+    ),
+    RequestState.PUBLISHED: "Its bundle is verified offline by `almoner verify-release DIR`.",
+}
+"""The next step of a request, by its state."""
+
+
+def _next_step(summary: dict[str, Json]) -> str:
+    step = _NEXT_STEPS.get(RequestState(str(summary["state"])), "Nothing more can be done with it.")
+    return step.format(summary["request"])
+
+
+@command(app, "start")
+def start_release(
+    context: CommandContext,
+    request: RequestId,
+    queue: Annotated[str, typer.Option(help="Work queue: urgent, default or background.")] = "default",
+) -> CommandResult:
+    """Start the release flow of a request on the Prefect server; it waits at the gates.
+
+    Example: almoner release start 1 --queue urgent
+    """
+    workspace = open_workspace(context.home)
+    with workspace.database.read() as session:
+        state = requests.state_of(session, requests.find_request(session, request).id)
+        ledger_id = chain.ledger_id(session)
+    from flows.orchestration import deploy  # it loads Prefect
+
+    run = str(deploy.start_release(request, ledger_id, queue))
+    return CommandResult(
+        {"request": request, "state": state, "flow_run": run, "queue": queue},
+        [f"Flow run {run} carries out request {request}, which is {state}.", "A worker of the pool takes it up."],
     )
 
 
@@ -168,6 +273,8 @@ def retract_release(
 
     Example: almoner release retract 1 --reason "a text names a street"
     """
+    from flows.approvals.propose_change import propose_retraction
+
     workspace = open_workspace(context.home)
     proposal = propose_retraction(workspace, request, reason)
     with workspace.database.read() as session:

@@ -9,9 +9,12 @@ from cli.framework.progress import progress_bar
 from cli.framework.run_options import Device, Runner, RunnerAddress, Workers
 from cli.framework.tables import fact_list
 from flows.observability import tracing
-from flows.workspace.workspace import open_workspace
+from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
+from models_db.services.catalogue import requests
+from models_db.services.lifecycle import attempts
 from models_db.values.digits import parse_digits
+from models_db.values.request_state import RequestState
 
 if TYPE_CHECKING:
     from flows.releases.execute import RunOutcome
@@ -63,17 +66,28 @@ def _execute(
     context: CommandContext, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
 ) -> "RunOutcome":
     """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
+    tracing.set_request(request_id)
+    workspace = open_workspace(context.home)
+    _require_startable(workspace, request_id)
     from flows.releases.attempt import check
     from flows.releases.sweep import forfeit_own_dead_attempts
 
-    tracing.set_request(request_id)
-    workspace = open_workspace(context.home)
     forfeit_own_dead_attempts(workspace, request_id)
     checked = check(workspace, request_id)
     from flows.releases.execute import run_checked
     from tasks.workers.backend_settings import WorkerBackend
 
     return run_checked(checked, device, anew=anew, workers=workers, backend=WorkerBackend.of(*runner))
+
+
+def _require_startable(workspace: Workspace, request_id: int) -> None:
+    """Refuse a request that cannot start, before the planners are loaded; the attempt checks it again.
+
+    A request that is running is left to the sweep, because its process may be dead.
+    """
+    with workspace.database.read() as session:
+        if requests.state_of(session, request_id) != RequestState.RUNNING:
+            attempts.require_startable(session, request_id)
 
 
 def _sweep_result(context: CommandContext) -> CommandResult:

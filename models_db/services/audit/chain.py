@@ -34,6 +34,11 @@ class ChainPosition:
     hash: str
 
 
+def ledger_id(session: Session) -> str:
+    """Return the hash of the first link, which names the ledger on every machine; empty if somebody has removed it."""
+    return session.scalar(select(AuditLink.row_hash).where(AuditLink.seq == 1)) or ""
+
+
 def read_chain_head(session: Session) -> ChainPosition:
     """Return the newest link's number and hash."""
     row = session.scalars(select(AuditHead).where(AuditHead.id == 1)).one_or_none()

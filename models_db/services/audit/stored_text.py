@@ -14,7 +14,10 @@ from sqlalchemy.exc import DBAPIError
 
 from models_db.errors import Refused
 from models_db.tables import Artifact, Proposal, Request, StoredEvaluation
+from models_db.values.bounded_json import parse_json
 
+MOST_CHOICES_BYTES = 1_000_000
+"""Largest text of choices that is read, as a guard bounds it."""
 UNREADABLE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that code raises on a value of another type or range than its column's."""
 _SUM_TOO_LARGE = "integer overflow"
@@ -98,3 +101,16 @@ def stored_object(text: object, location: str, digest: str | None = None) -> dic
     if not isinstance(value, dict):
         raise LedgerAltered([f"{location} is not the text that was recorded"])
     return value
+
+
+def choices_of(proposal: Proposal) -> dict[str, str]:
+    """Return the parameters that almoner chose for a standing authorisation, each with its reason.
+
+    They are a mark that no approval covers: a text that is no such object says nothing.
+    """
+    try:
+        choices = parse_json(proposal.choices or "{}", most_bytes=MOST_CHOICES_BYTES)
+    except UNREADABLE_ERRORS:
+        return {}
+    texts = isinstance(choices, dict) and all(isinstance(reason, str) for reason in choices.values())
+    return choices if texts else {}

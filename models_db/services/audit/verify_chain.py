@@ -233,10 +233,12 @@ def _reason_off_chain(
 
 
 def _conflicting_link(session: Session, anchor: ChainAnchor, signer: str | None, number: int) -> tuple[str, str]:
-    first, there = (str(session.scalar(select(AuditLink.at).where(AuditLink.seq == seq)) or "") for seq in (1, number))
+    first, link_at = (
+        str(session.scalar(select(AuditLink.at).where(AuditLink.seq == seq)) or "") for seq in (1, number)
+    )
     if signer is None or (anchor.at is not None and first > anchor.at):
         return "another ledger", f"link {number} is another one, and the ledger began without this signer or later"
-    if anchor.at is not None and there > anchor.at:
+    if anchor.at is not None and link_at > anchor.at:
         return "older copy", f"link {number} was written after this was signed: an older copy was put back and went on"
     return "rewritten", f"link {number} is another one, and everything since was hashed anew"
 

@@ -83,11 +83,11 @@ class CohortsChanged(Refused):
 class CohortUnknown(UsageError):
     """A cohort that is not open."""
 
-    def __init__(self, dataset: str, asked: int, there: int) -> None:
+    def __init__(self, dataset: str, cohort: int, count: int) -> None:
         super().__init__(
-            f"There is no cohort {asked} of {dataset!r}; it has {there}.",
-            f"Ask for some of 1 to {there}, for `newest`, or leave `cohorts` out to read all of them.",
-            {"dataset": dataset, "cohort": asked, "cohorts": there},
+            f"There is no cohort {cohort} of {dataset!r}; it has {count}.",
+            f"Ask for some of 1 to {count}, for `newest`, or leave `cohorts` out to read all of them.",
+            {"dataset": dataset, "cohort": cohort, "cohorts": count},
         )
 
 
@@ -110,12 +110,12 @@ def resolve_cohorts(session: Session, dataset: Dataset, requested: "str | Sequen
     Raises:
         CohortUnknown: one is not open.
     """
-    there = count_cohorts(session, dataset.account_id)
+    count = count_cohorts(session, dataset.account_id)
     if requested is None:
-        return tuple(range(FIRST_COHORT, there + 1))
-    read = (there,) if isinstance(requested, str) else tuple(requested)
-    if read[-1] > there:
-        raise CohortUnknown(dataset.name, read[-1], there)
+        return tuple(range(FIRST_COHORT, count + 1))
+    read = (count,) if isinstance(requested, str) else tuple(requested)
+    if read[-1] > count:
+        raise CohortUnknown(dataset.name, read[-1], count)
     return read
 
 

@@ -72,20 +72,24 @@ def require_own_login(session: Session, principal: tables.Principal) -> None:
     Raises:
         LoginMismatch: it is somebody else's. The owner of the tables is exempt: nothing could bind that role.
     """
-    if on_postgresql(session) and principal.login != (here := session_login(session)) and not has_owner_rights(session):
-        raise LoginMismatch(principal, str(here))
+    if (
+        on_postgresql(session)
+        and principal.login != (login := session_login(session))
+        and not has_owner_rights(session)
+    ):
+        raise LoginMismatch(principal, str(login))
 
 
 class LoginMismatch(Refused):
     """The home's key and the database login belong to different principals."""
 
-    def __init__(self, principal: tables.Principal, here: str) -> None:
+    def __init__(self, principal: tables.Principal, login: str) -> None:
         own = f"works under the login {principal.login!r}" if principal.login else "has no login in this database"
         super().__init__(
-            f"The key of this home is {principal.name!r}'s, who {own}; this session has logged in as {here!r}.",
+            f"The key of this home is {principal.name!r}'s, who {own}; this session has logged in as {login!r}.",
             "Everybody acts under their own login: name yours in ALMONER_DATABASE_URL, or use the home of the login's"
             " principal; see `almoner user list`.",
-            {"principal": principal.name, "login": principal.login, "session": here},
+            {"principal": principal.name, "login": principal.login, "session": login},
         )
 
 
@@ -196,8 +200,8 @@ def _check_blocking_sessions(session: Session) -> Finding:
 
 
 def _check_groups(session: Session) -> Finding:
-    there = set(session.scalars(text("SELECT rolname FROM pg_roles WHERE NOT rolcanlogin AND NOT rolsuper")))
-    missing = [name for name in group_names(session) if name not in there]
+    present = set(session.scalars(text("SELECT rolname FROM pg_roles WHERE NOT rolcanlogin AND NOT rolsuper")))
+    missing = [name for name in group_names(session) if name not in present]
     advice = f"{', '.join(missing)} missing, or able to log in: `almoner init`, as the tables' owner, says what to do"
     return Finding("the groups of readers and writers are there", not missing, advice if missing else "")
 

@@ -22,9 +22,8 @@ from models_db.tables import (
     Proposal,
 )
 from models_db.values.amounts import Amount
-from models_db.writes.bulk_insert import insert_many
 from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
-from models_db.writes.insert import insert_row
+from models_db.writes.insert import insert_many, insert_row
 from models_db.writes.unit_claims import ClaimedUnit, claim_units
 
 RELATION = "add_or_remove_one"
@@ -92,15 +91,15 @@ class DatasetExists(Refused):
 class DatasetUnknown(UsageError):
     """No dataset of that name; `known` are the first ones by name, and more if there are more than NAMED."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        named, more = (
-            list(known[:MOST_NAMES_SHOWN]),
-            ", ... (`almoner dataset list`)" if len(known) > MOST_NAMES_SHOWN else "",
+    def __init__(self, name: str, registered: Sequence[str]) -> None:
+        shown, more = (
+            list(registered[:MOST_NAMES_SHOWN]),
+            ", ... (`almoner dataset list`)" if len(registered) > MOST_NAMES_SHOWN else "",
         )
         super().__init__(
             f"There is no dataset named {name!r}.",
-            f"Registered: {', '.join(named)}{more}." if known else "Register one with `almoner dataset register`.",
-            {"dataset": name, "known": named},
+            f"Registered: {', '.join(shown)}{more}." if registered else "Register one with `almoner dataset register`.",
+            {"dataset": name, "known": shown},
         )
 
 

@@ -156,9 +156,9 @@ class ErasureBlocked(Refused):
     """Nothing is erased while a release of the dataset is being made or decided on."""
 
     def __init__(self, dataset: str, blocking: Mapping[int, str]) -> None:
-        named = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
+        requests = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
         super().__init__(
-            f"Nothing of {dataset!r} was erased: {named} is running or waits at the publish gate.",
+            f"Nothing of {dataset!r} was erased: {requests} is running or waits at the publish gate.",
             "Wait for the run, and publish or reject what it produced; `almoner run sweep` closes a run that has died.",
             {"dataset": dataset, "requests": list(blocking)},
         )

@@ -47,11 +47,11 @@ class NameTaken(Refused):
 class PrincipalNotFound(UsageError):
     """No principal of that name."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
+    def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(
             f"The ledger has no principal named {name!r}.",
-            f"It knows {', '.join(known)}. An admin adds people: `almoner user add` (docs/people.md).",
-            {"known": list(known)},
+            f"It knows {', '.join(names)}. An admin adds people: `almoner user add` (docs/people.md).",
+            {"known": list(names)},
         )
 
 

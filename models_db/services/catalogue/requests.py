@@ -56,11 +56,11 @@ _SHOW_ADVICE = "See it with `almoner release show {0}`."
 class WrongState(Refused):
     """The request is not where this step begins; the advice says what comes next for one that is where it is."""
 
-    def __init__(self, request_id: int, state: str, wanted: str, advice: str = "") -> None:
+    def __init__(self, request_id: int, state: str, required_state: str, advice: str = "") -> None:
         super().__init__(
-            f"Request {request_id} is {state}; this needs it {wanted}.",
+            f"Request {request_id} is {state}; this needs it {required_state}.",
             advice or f"{_NEXT_STEP_ADVICE.get(state, '')} {_SHOW_ADVICE}".strip().format(request_id),
-            {"request": request_id, "state": state, "needed": wanted},
+            {"request": request_id, "state": state, "needed": required_state},
         )
 
 
@@ -116,9 +116,13 @@ def submit(
 
 
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the configuration of a request: its body without the nonce, the data's version and the turn."""
+    """Return the configuration of a request: its body without the nonce, the data's version and the turn.
+
+    Nor does it say which of the parameters almoner chose: whoever writes the same values requests the same release.
+    """
     dataset = body.get("dataset")
-    plain = {name: value for name, value in without_rotation(body).items() if name not in ("nonce", "dataset")}
+    apart = ("nonce", "dataset", "choices")
+    plain = {name: value for name, value in without_rotation(body).items() if name not in apart}
     return {**plain, "dataset": dataset["name"]} if isinstance(dataset, Mapping) else plain
 
 

@@ -39,12 +39,17 @@ class NarrowingAccount:
 class EnvelopeTooLarge(Refused):
     """The envelope does not fit what is left of the lifetime budget."""
 
-    def __init__(self, dataset: str, name: str, asked: Amount) -> None:
+    def __init__(self, dataset: str, name: str, requested: Amount) -> None:
         super().__init__(
-            f"An envelope {name!r} of rho {asked.rho_text} (failure delta {asked.delta_text}) does not fit what"
+            f"An envelope {name!r} of rho {requested.rho_text} (failure delta {requested.delta_text}) does not fit what"
             f" dataset {dataset!r} has left, beside its other envelopes.",
             f"Ask for less: `almoner budget show {dataset}`.",
-            {"dataset": dataset, "scope": name, "asked_rho": asked.rho_text, "asked_delta_fail": asked.delta_text},
+            {
+                "dataset": dataset,
+                "scope": name,
+                "asked_rho": requested.rho_text,
+                "asked_delta_fail": requested.delta_text,
+            },
         )
 
 
@@ -69,11 +74,11 @@ class EnvelopeClosed(Refused):
 class EnvelopeUnknown(UsageError):
     """No open envelope of that name."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
+    def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(
             f"There is no open envelope named {name!r} on this dataset.",
-            f"Open: {', '.join(known)}." if known else "Open one with `almoner budget scope open DATASET NAME`.",
-            {"scope": name, "known": list(known)},
+            f"Open: {', '.join(names)}." if names else "Open one with `almoner budget scope open DATASET NAME`.",
+            {"scope": name, "known": list(names)},
         )
 
 

@@ -87,17 +87,17 @@ class BudgetExceeded(Refused):
         left: what the fullest eligible block still affords.
     """
 
-    def __init__(self, dataset: str, asked: Amount, left: Amount, where: str = "", hint: str = "") -> None:
+    def __init__(self, dataset: str, requested: Amount, remaining: Amount, where: str = "", hint: str = "") -> None:
         super().__init__(
-            f"Asked for rho {asked.rho_text}; dataset {dataset!r} has rho {left.rho_text} left"
+            f"Asked for rho {requested.rho_text}; dataset {dataset!r} has rho {remaining.rho_text} left"
             + (f" {where}" if where else "")
-            + (f" (asked delta {asked.delta_text}, left {left.delta_text})" if asked.delta else "")
+            + (f" (asked delta {requested.delta_text}, left {remaining.delta_text})" if requested.delta else "")
             + (f". {hint}" if hint else "."),
             f"Ask for less, or see what fits: `almoner budget forecast {dataset}`. Spent budget never comes back.",
-            {"dataset": dataset, "asked_rho": asked.rho_text, "left_rho": left.rho_text},
+            {"dataset": dataset, "asked_rho": requested.rho_text, "left_rho": remaining.rho_text},
         )
-        self.asked = asked
-        self.left = left
+        self.requested = requested
+        self.remaining = remaining
 
 
 class AttemptClosed(Refused):

@@ -4,8 +4,8 @@ A proposal is proposed, approved by m of n at the gate `proposal`, and takes eff
 """
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 
 from sqlalchemy import func, select
@@ -83,13 +83,13 @@ class OwnAuthorisation(Refused):
 class CapTooLow(Refused):
     """A cap below what is spent, reserved by runs and kept in envelopes; what is spent never comes back."""
 
-    def __init__(self, dataset: str, asked: Amount, taken: Amount) -> None:
+    def __init__(self, dataset: str, cap: Amount, taken: Amount) -> None:
         super().__init__(
-            f"A cap of rho {asked.rho_text} (failure delta {asked.delta_text}) is below what dataset {dataset!r} has"
+            f"A cap of rho {cap.rho_text} (failure delta {cap.delta_text}) is below what dataset {dataset!r} has"
             f" spent or keeps reserved: rho {taken.rho_text} (failure delta {taken.delta_text}).",
             f"Ask for a higher one, or close envelopes first: `almoner budget show {dataset}`.",
-            {"dataset": dataset, "asked_rho": asked.rho_text, "taken_rho": taken.rho_text,
-             "asked_delta_fail": asked.delta_text, "taken_delta_fail": taken.delta_text},
+            {"dataset": dataset, "asked_rho": cap.rho_text, "taken_rho": taken.rho_text,
+             "asked_delta_fail": cap.delta_text, "taken_delta_fail": taken.delta_text},
         )  # fmt: skip
 
 
@@ -117,13 +117,18 @@ class NotPublished(Refused):
 
 @dataclass(frozen=True)
 class AuthorisationTerms:
-    """Terms of a standing authorisation: at most `rho` and `delta` a run, `runs` times, until a moment."""
+    """Terms of a standing authorisation: at most `rho` and `delta` a run, `runs` times, until a moment.
+
+    `choices` are the parameters of the configuration that almoner chose, each with its reason. They are shown and no
+    part of what is authorised: whoever writes the same values requests the same release.
+    """
 
     configuration: dict[str, Json]
     rho: int
     delta: int
     runs: int
     until: str
+    choices: Mapping[str, str] = field(default_factory=dict)
 
 
 def propose_cap(
@@ -167,6 +172,7 @@ def propose_standing(
     proposal.rho, proposal.delta_fail, proposal.runs, proposal.until = terms.rho, terms.delta, terms.runs, terms.until
     proposal.config_digest = digest(terms.configuration)
     proposal.configuration = encode_canonical(terms.configuration).decode()
+    proposal.choices = encode_canonical(dict(terms.choices)).decode() if terms.choices else None
     return _record_proposal(session, actor, dataset, proposal)
 
 

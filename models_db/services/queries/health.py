@@ -23,7 +23,7 @@ def check_health(session: Session) -> list[Finding]:
 
 
 def _check_readable(session: Session, name: str, check: Callable[[Session], Finding]) -> Finding:
-    """The finding of one check; an altered value on which it fails is a finding, and the other checks go on."""
+    """Return the finding of one check; an altered value on which it fails is a finding, and the other checks go on."""
     try:
         return check(session)
     except Exception as problem:

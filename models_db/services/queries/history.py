@@ -1,6 +1,6 @@
-"""History of the blocks of each cohort, and evaluations of releases: one statement for one as for ten."""
+"""History of the blocks of each cohort, evaluations and publications: one statement for one as for ten."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,10 +17,12 @@ from models_db.tables import (
     Hold,
     Invocation,
     PartitionScheme,
+    Publication,
     Request,
     StoredEvaluation,
     Transition,
 )
+from models_db.values.request_state import RequestState
 
 
 @dataclass(frozen=True)
@@ -112,3 +114,15 @@ def released_metrics(session: Session, dataset_id: int) -> Iterator[ReleasedMetr
     for _, rows in groupby(session.execute(query), key=lambda row: row[0].id):
         metric_rows = list(rows)
         yield ReleasedMetrics(metric_rows[0][0], metric_rows[0][1], tuple(row[2] for row in metric_rows))
+
+
+def published_requests(session: Session, dataset_id: int) -> Sequence[Request]:
+    """Return the requests of a dataset whose releases are out and not retracted, the newest publication first."""
+    query = (
+        requests_with_states()
+        .join(Artifact, Artifact.request_id == Request.id)
+        .join(Publication, Publication.artifact_id == Artifact.id)
+        .where(Request.dataset_id == dataset_id, Transition.to_state == RequestState.PUBLISHED)
+        .order_by(Publication.id.desc())
+    )
+    return [request for request, _ in session.execute(query)]

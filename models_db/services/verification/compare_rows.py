@@ -146,10 +146,10 @@ class Comparison:
         steps = _BudgetSteps.load(self.session, [rows for link, rows in whole if link.kind in BUDGET_STEP_KINDS])
         for link, rows in whole:
             try:
-                told = (
+                link_view = (
                     steps.link_fields(link, rows) if link.kind in BUDGET_STEP_KINDS else views.get(_leading_row(rows))
                 )
-                says_rows = told is not None and _expected_link_fields(told, rows) == (*link[4:8], link.body)
+                says_rows = link_view is not None and _expected_link_fields(link_view, rows) == (*link[4:8], link.body)
             except UNREADABLE_ERRORS:
                 self.add_difference(f"{rows[0].table} {rows[0].ids} cannot be read")
                 continue
@@ -180,10 +180,10 @@ class Comparison:
                 number, digest = self._digest_streamed(named_rows)
                 missing = number != named_rows.size
             else:
-                there = spelled[named_rows.table]
-                lacking = [number for number in named_rows.numbers if number not in there]
+                contents = spelled[named_rows.table]
+                lacking = [number for number in named_rows.numbers if number not in contents]
                 missing = bool(lacking)
-                digest = "" if missing else digest_of_contents(there[number] for number in named_rows.numbers)
+                digest = "" if missing else digest_of_contents(contents[number] for number in named_rows.numbers)
             if missing:
                 self.add_difference(f"{named_rows.table} {named_rows.ids} of link {link.seq} is not there")
             elif digest != named_rows.content:
@@ -231,7 +231,7 @@ def _leading_row(rows: Sequence[NamedRows]) -> tuple[str, int]:
 
 def _expected_link_fields(view: Mapping[str, Any], rows: Sequence[NamedRows]) -> tuple[Any, ...]:
     """Return actor, kind, dataset, request and body of the link for a view."""
-    rows_json = [{"table": named.table, "ids": named.ids, "content": named.content} for named in rows]
+    rows_json = [{"table": group.table, "ids": group.ids, "content": group.content} for group in rows]
     body = link_body(view, rows_json)
     return view["link_actor"], view["link_kind"], view["link_dataset"], view["link_request"], body
 
@@ -267,14 +267,14 @@ class _BudgetSteps:
     @classmethod
     def load(cls, session: Session, steps: Sequence[Sequence[NamedRows]]) -> "_BudgetSteps":
         """Load the rows of the steps that links name."""
-        named_rows = [named for rows in steps for named in rows]
-        entries = [number for named in named_rows if named.table == "entry" for number in named.numbers]
-        invocations = [number for named in named_rows if named.table == "invocation" for number in named.numbers]
+        named_rows = [group for rows in steps for group in rows]
+        entries = [number for group in named_rows if group.table == "entry" for number in group.numbers]
+        invocations = [number for group in named_rows if group.table == "invocation" for number in group.numbers]
         return cls(_rows_by_id(session, _STEP_ENTRIES, entries), _rows_by_id(session, _STEP_INVOCATIONS, invocations))
 
     def link_fields(self, link: LoggedLink, rows: Sequence[NamedRows]) -> Mapping[str, Any] | None:
         """Return the fields of the link of a step; None if the rows are no step."""
-        ids = {named.table: named.numbers for named in rows}
+        ids = {group.table: group.numbers for group in rows}
         entries: list[Any] = [self.entries.get(number) for number in ids.get("entry", ())]
         mechanisms: list[Any] = [self.invocations.get(number) for number in ids.get("invocation", ())]
         about = [*entries, *mechanisms]

@@ -76,7 +76,7 @@ def _link_differences(session: Session, progress: Progress | None) -> Iterator[L
 
 
 def unit_claim_differences(session: Session) -> Iterator[str]:
-    """The marks of each claim are those of which it has the digest, and each is of a claim."""
+    """Yield each claim whose marks differ from its digest, and each mark without a claim."""
     claims = {row.id: row for row in session.execute(text("SELECT id, salt, digest FROM unit_claim"))}
     query = text("SELECT claim, mark, account_id, cohort FROM unit_mark ORDER BY mark")
     marks = session.connection().execute(query, execution_options={"yield_per": _MARK_BATCH})
@@ -157,7 +157,7 @@ _BUDGETS_OF_ROOT = text(
 
 
 def _plan_differences(session: Session) -> Iterator[str]:
-    """The plan that guards hold a request to is the one in its text."""
+    """Yield each difference between the plan that guards enforce and the one in the request's text."""
     for number in request_plans.altered_plans(session):
         yield f"planned_release of request {number}, or what belongs to it, is not the plan of its text"
 

@@ -39,12 +39,12 @@ def nearest_centre(points: Points, centres: Points) -> NDArray[np.int64]:
 def principal(points: Points, share: float) -> Points:
     """Return `points` along the fewest directions that hold `share` of their variance, at least one: [n, width]."""
     centred = points - points.mean(0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    left_vectors, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     variances = sizes**2
     if variances.sum() <= _NOISE * (points**2).sum():
         return np.zeros((len(points), 1))
     width = int(np.argmax(variances.cumsum() >= share * variances.sum())) + 1
-    return np.asarray(left[:, :width] * sizes[:width], np.float64)
+    return np.asarray(left_vectors[:, :width] * sizes[:width], np.float64)
 
 
 def _spread_out(points: Points, count: int, generator: np.random.Generator) -> Points:

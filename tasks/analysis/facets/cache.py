@@ -120,7 +120,7 @@ class CachedExtractor:
             units: the id of each text's unit.
         """
         marks = [self._mark(unit, text) for unit, text in zip(units, texts, strict=True)]
-        facets_by_mark = self._known(marks)
+        facets_by_mark = self._read_cached(marks)
         missing = list(
             {mark: text for mark, text in zip(marks, texts, strict=True) if mark not in facets_by_mark}.items()
         )
@@ -134,12 +134,12 @@ class CachedExtractor:
             self.progress(done + first + len(batch), len(texts))
         return [facets_by_mark[mark] for mark in marks]
 
-    def _known(self, marks: Sequence[bytes]) -> dict[bytes, Facets]:
+    def _read_cached(self, marks: Sequence[bytes]) -> dict[bytes, Facets]:
         with _errors_by_name(self.database.parent), closing(_connection(self.database)) as connection:
             return dict(_read(connection, marks))
 
     def _keep(self, extracted: Mapping[bytes, Facets]) -> None:
-        rows = [(mark, _written(facets)) for mark, facets in extracted.items()]
+        rows = [(mark, _to_json(facets)) for mark, facets in extracted.items()]
         with _errors_by_name(self.database.parent), closing(_connection(self.database)) as connection, connection:
             connection.executemany("INSERT OR REPLACE INTO facets VALUES (?, ?)", rows)
 
@@ -162,7 +162,7 @@ def _read(connection: sqlite3.Connection, marks: Sequence[bytes]) -> Iterator[tu
                 yield mark, _facets(stored)
 
 
-def _written(facets: Facets) -> str:
+def _to_json(facets: Facets) -> str:
     return json.dumps({name: list(phrases) for name, phrases in facets.values.items()})
 
 

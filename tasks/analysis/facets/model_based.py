@@ -105,7 +105,9 @@ def _wording(settings: FacetSettings) -> PromptSpec:
     examples = "".join(
         f"Text: {example.text}\nFacets: {_noted(settings, example)}\n\n" for example in settings.examples
     )
-    return PromptSpec("facets", system=SYSTEM, private=ASK.format(fields=_plain(fields), examples=_plain(examples)))
+    return PromptSpec(
+        "facets", system=SYSTEM, private=ASK.format(fields=_escape_braces(fields), examples=_escape_braces(examples))
+    )
 
 
 def _noted(settings: FacetSettings, example: FacetExample) -> str:
@@ -120,5 +122,5 @@ def _noted(settings: FacetSettings, example: FacetExample) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-def _plain(text: str) -> str:
+def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")

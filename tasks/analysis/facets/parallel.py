@@ -15,6 +15,7 @@ from tasks.inference.embeddings.worker_environment import WorkerEnvironment, Wor
 from tasks.inference.engine.engine import Engine
 from tasks.inference.network.language_model import LanguageModel
 from tasks.values.insight import Facets
+from tasks.workers.shard_map import TextShards
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,19 @@ class SpreadExtractor:
 
 
 def spread_extractor(
-    workers: WorkerSet | None, engine: Engine, device: str, settings: FacetSettings, progress: Progress
+    workers: WorkerSet | None,
+    engine: Engine,
+    device: str,
+    settings: FacetSettings,
+    shards: TextShards,
+    progress: Progress,
 ) -> Extractor:
     """Return the extractor of the settings for private units; on workers, if there are any and they help.
 
     Args:
         engine: of the run in this process.
         device: of the run.
+        shards: says which worker has a text.
 
     Raises:
         As `extractor_for`.
@@ -49,7 +56,7 @@ def spread_extractor(
     if workers is None or settings.extractor == RAKE:
         return extractor_for(settings, engine, progress)
     local = extractor_for(settings, engine)
-    spread = spread_of(workers, local.name, device, partial(facets_tool, settings, workers.load))
+    spread = spread_of(workers, local.name, device, shards, partial(facets_tool, settings, workers.load))
     spread.begin()  # each worker checks row isolation on its own device
     return SpreadExtractor(local.name, spread, progress)
 
@@ -62,4 +69,4 @@ def facets_tool(
     # The amount of memory does not change an answer (docs/decisions/0042).
     engine = Engine(load(device), memory=place.memory) if settings.extractor == MODEL else None
     extract = extractor_for(settings, engine)
-    return WorkerEnvironment.here((extract.name,), device, elsewhere), extract
+    return WorkerEnvironment.of_process((extract.name,), device, elsewhere), extract

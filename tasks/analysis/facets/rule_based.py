@@ -68,12 +68,12 @@ class RuleBasedExtractor:
         """Return the facets of each text."""
         facets = []
         for done, text in enumerate(texts, 1):
-            facets.append(self._of(text))
+            facets.append(self._facets_or_none(text))
             if not done % 1000 or done == len(texts):
                 self.progress(done, len(texts))
         return facets
 
-    def _of(self, text: str) -> Facets:
+    def _facets_or_none(self, text: str) -> Facets:
         try:
             return self._facets(spaced_lines(text))
         except Exception:  # noqa: BLE001 - a library's error may quote the text; the facets are empty
@@ -129,6 +129,6 @@ def _yake(words: int) -> Any:
 
 
 def _says_something(phrase: str) -> bool:
-    """Whether a phrase has a word of two letters or more that is not in `_ASKING`."""
+    """Return whether a phrase has a word of two letters or more that is not in `_ASKING`."""
     words = phrase.casefold().split()
     return any(word not in _ASKING and sum(map(str.isalpha, word)) > 1 for word in words)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tasks.analysis.facets.constrained_completion import ask_device, complete_constrained
 from tasks.common.progress import Progress
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import PromptPieces, private_prompt
 from tasks.inference.structured_output.greedy_decoding import Grammar, lines_of
@@ -78,9 +78,9 @@ class ModelKeywordAssigner:
         """
         Grammar.of(lines_of([], 1, OTHERWISE), engine.model, MAX_NEW_TOKENS)
         fixed_tokens = len(_prompt(engine, [], 99).tokens) + MAX_TEXT_TOKENS + MAX_NEW_TOKENS
-        room = engine.model.positions - fixed_tokens
+        room = engine.model.longest - fixed_tokens
         if room < _FEWEST_SHOWN:
-            raise ContextTooLong(fixed_tokens + _FEWEST_SHOWN, engine.model.positions)
+            raise ContextTooLong(fixed_tokens + _FEWEST_SHOWN, engine.model.longest)
         shown, empty = min(room, MOST_SHOWN), _prompt(engine, [], most)
         longest = len(empty.prefix) + shown
         prefixes = (*(length for length in _PREFIXES if len(empty.prefix) < length < longest), longest)

@@ -64,13 +64,13 @@ class PublicTexts:
     Attributes:
         file: its name, without its folder.
         digest: SHA-256 of its bytes, as 64 hexadecimal digits.
-        there: how many texts the corpus has.
+        total: how many texts the corpus has.
         texts: the texts that are read, in its order.
     """
 
     file: str
     digest: str
-    there: int
+    total: int
     texts: tuple[str, ...]
 
 
@@ -79,13 +79,13 @@ class Built:
     """A keyword set with the counts of its construction.
 
     Attributes:
-        found: its keywords, those of most worth first.
+        keywords: its keywords, those of most worth first.
         considered: how many candidates there were.
         alike: how many of those were left out because they are similar to another one.
         removed, appended: how many the model left out and added.
     """
 
-    found: tuple[Candidate, ...]
+    keywords: tuple[Candidate, ...]
     considered: int
     alike: int
     removed: int = 0
@@ -95,12 +95,12 @@ class Built:
         """Return the content of the file that `keywords.parameters.with_words_from_file` reads."""
         return {
             "format": FORMAT,
-            "words": [each.keyword for each in self.found],
-            "texts_with": [each.texts for each in self.found],
+            "words": [each.keyword for each in self.keywords],
+            "texts_with": [each.texts for each in self.keywords],
             "source": {
                 "file": source.file,
                 "sha256": source.digest,
-                "texts": source.there,
+                "texts": source.total,
                 "texts_read": len(source.texts),
                 "declared": "public",
             },
@@ -186,7 +186,7 @@ class _Revision:
         """Revise round by round: each prompt shows the result of the round before."""
         remaining = list(reserve)
         for turn in range(rounds):
-            shown = _window(built.found, turn)
+            shown = _window(built.keywords, turn)
             answer = self.write(
                 [revise_prompt([candidate.keyword for candidate in shown], self._texts_of_round(turn))], REVISE_SCHEMA
             )[0]
@@ -204,16 +204,16 @@ class _Revision:
         """Apply an answer: cut the set by worth if it became too large, or fill it up from the reserve."""
         numbers = [n for n in _items(answer, "remove") if type(n) is int and 1 <= n <= len(shown)]
         removed = {shown[n - 1].keyword for n in numbers[: self._removable(built)]}
-        kept = [candidate for candidate in built.found if candidate.keyword not in removed]
-        known_roots = {roots(candidate.keyword) for candidate in built.found}
+        kept = [candidate for candidate in built.keywords if candidate.keyword not in removed]
+        known_roots = {roots(candidate.keyword) for candidate in built.keywords}
         additions = self._additions(_items(answer, "append"), known_roots)
         added = sorted([*kept, *additions], key=lambda candidate: (-candidate.worth, candidate.keyword))[: self.size]
         while len(added) < self.size and reserve:
             added.append(reserve.pop(0))
         return replace(
             built,
-            found=tuple(added),
-            removed=built.removed + len(built.found) - len(kept),
+            keywords=tuple(added),
+            removed=built.removed + len(built.keywords) - len(kept),
             appended=built.appended + sum(candidate in added for candidate in additions),
         )
 

@@ -69,13 +69,13 @@ def candidates(texts: Sequence[str], tag: Tagger, occurrences: Occurrences, leas
 def _forms(texts: Sequence[str], tag: Tagger) -> dict[frozenset[str], Counter[str]]:
     """Return the number of texts with each spelling of the same roots."""
     forms: dict[frozenset[str], Counter[str]] = defaultdict(Counter)
-    for phrases in _named(texts, tag):
+    for phrases in _named_phrases(texts, tag):
         for phrase in phrases:
             forms[roots(phrase)][phrase] += 1
     return forms
 
 
-def _named(texts: Sequence[str], tag: Tagger) -> Iterator[set[str]]:
+def _named_phrases(texts: Sequence[str], tag: Tagger) -> Iterator[set[str]]:
     """Yield the phrases of each text that may be candidates."""
     entities, chunks = tag(texts), tag.noun_chunks(texts)
     people = {

@@ -1,7 +1,8 @@
 """Closed keyword set for descriptions of clusters: public, privately selected, or both (URANIA, section 4.1).
 
 A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
-released if enough units propose it (`partition_selection`: epsilon tanh(epsilon/2k), and all of the stage's delta).
+released if enough units propose it, for all of the stage's delta (`gaussian_selection`: k / (2 sigma^2);
+`partition_selection`: epsilon tanh(epsilon/2k); by default the one that needs fewer units).
 
     public    the request's own words; nothing is read and nothing is charged
     model     a unit proposes the first k of its extracted keywords
@@ -10,10 +11,10 @@ released if enough units propose it (`partition_selection`: epsilon tanh(epsilon
     tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`tfidf`)
 
 Public words fill the places that released ones leave, and at least half of the places belong to released ones, which
-certainly occur in the corpus. A larger set is cut by noisy counts (another histogram, k bins per unit), or by public
-means alone (`keywords.refine`). All charged mechanisms are drawn together and stored as released keywords with their
-noisy counts, nothing else: candidates, document frequencies and unreleased keywords stay in memory. A run that dies in
-between has lost its payment (`StageBudget.release`).
+certainly occur in the corpus. A larger set is cut by noisy counts (those of `gaussian_selection`, or else another
+histogram, k bins per unit), or by public means alone (`keywords.refine`). All charged mechanisms are drawn together and
+stored as released keywords with their noisy counts, nothing else: candidates, document frequencies and unreleased
+keywords stay in memory. A run that dies in between has lost its payment (`StageBudget.release`).
 
 An empty corpus, or one in which no two units share a keyword, releases nothing: the set is then empty, or the public
 words where there are some.
@@ -21,9 +22,10 @@ words where there are some.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
@@ -34,13 +36,23 @@ from tasks.analysis.keywords.refine import Refine, by_counts
 from tasks.analysis.keywords.tfidf import TermWeights
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import count_units_by_item
-from tasks.mechanisms.counts.partition_selection import PartitionSelection, calibrate_selection
+from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
+from tasks.mechanisms.counts.noisy_count import NoiseInvalid
+from tasks.mechanisms.counts.partition_selection import PartitionSelection, SelectionUnaffordable, calibrate_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tasks.text.keyword_normalisation import near, normalise_keywords, roots
 from tasks.values.insight import Facets, StageBudget
 
+EXPECTED = "keywords to expect"
+SOME_KEYWORDS = "those that"
+"""Beginning of that fact where a selection is of use."""
+MOST_SHARE = 10
+"""One part in so many of the declared units, above which a keyword is hardly ever released."""
+_INSTEAD = "take public words, a larger share of rho, or fewer candidates per unit"
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""
+
+Selection: TypeAlias = GaussianSelection | PartitionSelection
 
 Candidates = Sequence[tuple[str, ...]]
 """Each unit's own candidates, without repeats, the best first."""
@@ -90,14 +102,18 @@ class OwnWords:
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """Charged mechanisms: proposals, their selection, and counts of the selected keywords."""
+    """Charged mechanisms: proposals, their selection, and counts of the selected keywords.
+
+    Attributes:
+        counting: None where the selection counts by itself, or where keywords are not ranked by counts.
+    """
 
     proposing: CandidateSource
-    selection: PartitionSelection
+    selection: Selection
     counting: SetHistogram | None
 
     @property
-    def mechanisms(self) -> tuple[SetHistogram | PartitionSelection, ...]:
+    def mechanisms(self) -> tuple[SetHistogram | Selection, ...]:
         """The mechanisms in the order in which they are charged."""
         frequency = (self.proposing.weights.histogram,) if isinstance(self.proposing, OwnWords) else ()
         return (*frequency, self.selection, *((self.counting,) if self.counting else ()))
@@ -105,6 +121,9 @@ class PrivateSelection:
     def release(self, candidates: Candidates, rng: RandomSource) -> Json:
         """Draw and return the stored value: the released keywords in order, and their noisy counts if bought."""
         counts = count_units_by_item(candidates, self.selection.contributions)
+        if isinstance(self.selection, GaussianSelection):
+            released = self.selection.release(counts, rng)
+            return {"keywords": list(released), "counts": list(released.values())}
         kept = sorted(self.selection.keep(counts, rng))
         noisy = self.counting.draw([counts[keyword] for keyword in kept], rng) if self.counting else None
         return {"keywords": kept, "counts": noisy}
@@ -130,7 +149,7 @@ class KeywordSet:
     def facts(self) -> Mapping[str, str]:
         """The public parameters, for people."""
         settings = self.settings
-        words = {"public keywords": f"{len(settings.words)}{_from(settings)}"} if settings.words else {}
+        words = {"public keywords": f"{len(settings.words)}{_source_note(settings)}"} if settings.words else {}
         charged = _charged_facts(settings, self.selecting) if self.selecting else {}
         return {"keyword set": f"{settings.method}, at most {settings.size} keywords", **words, **charged}
 
@@ -151,7 +170,7 @@ class KeywordSet:
         Raises:
             ValueError: the settings do not rank by counts, and there is no `refine`.
         """
-        if self.selecting is not None and self.selecting.counting is None and refine is None:
+        if self.selecting is not None and self.settings.ranking != "counts" and refine is None:
             raise ValueError(f"a set ranked by {self.settings.ranking} needs a `refine` function")
         released = self._released(budget, facets, rng)
         keywords = cast(Sequence[str], released["keywords"])
@@ -182,7 +201,7 @@ class KeywordSet:
         refine: Refine | None,
     ) -> Sequence[str]:
         """Cut the released keywords to `room`. A model's choice is stored, because it may not be repeatable."""
-        if counts is not None:
+        if counts is not None and self.settings.ranking == "counts":
             return by_counts(keywords, counts)(keywords, room)
         chosen = budget.release((), lambda: refine(keywords, room) if refine else [], list)
         # A stored choice of an earlier draw, after the ledger alone was restored, may name keywords of another set.
@@ -205,11 +224,33 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
 
 def _selecting(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
     frequencies = int(amount.rho * Fraction(settings.frequency_share)) if settings.method == "tfidf" else 0
-    counts = int(amount.rho * Fraction(settings.counting_share)) if settings.ranking == "counts" else 0
-    rest = Amount(amount.rho - frequencies - counts, amount.delta)
-    selection = calibrate_selection(rest, settings.per_unit)
-    counting = calibrate_set_histogram(counts, None, settings.per_unit) if settings.ranking == "counts" else None
-    return PrivateSelection(_proposing(settings, frequencies, even_count(selection)), selection, counting)
+    selection, counting = _selection(settings, amount, Amount(amount.rho - frequencies, amount.delta))
+    return PrivateSelection(_proposing(settings, frequencies, selection.even_count()), selection, counting)
+
+
+def _selection(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:
+    """Return the selection that `rest` buys, and the counts of its keywords where it does not count by itself.
+
+    Of the two kinds `auto` takes the one that needs fewer units for a keyword.
+    """
+    if settings.selection == "gaussian":
+        return calibrate_gaussian_selection(rest, settings.per_unit), None
+    if settings.selection == "truncated_geometric":
+        return _geometric(settings, amount, rest)
+    gaussian = calibrate_gaussian_selection(rest, settings.per_unit)
+    with suppress(SelectionUnaffordable, NoiseInvalid):
+        geometric, counting = _geometric(settings, amount, rest)
+        if geometric.even_count() < gaussian.even_count():
+            return geometric, counting
+    return gaussian, None
+
+
+def _geometric(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:
+    if settings.ranking != "counts":
+        return calibrate_selection(rest, settings.per_unit), None
+    counts = int(amount.rho * Fraction(settings.counting_share))
+    selection = calibrate_selection(Amount(rest.rho - counts, rest.delta), settings.per_unit)
+    return selection, calibrate_set_histogram(counts, None, settings.per_unit)
 
 
 def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> CandidateSource:
@@ -220,26 +261,7 @@ def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> Cand
     return OwnWords(TermWeights(histogram, settings.tokens_per_unit, settings.per_unit, least))
 
 
-def even_count(selection: PartitionSelection) -> int:
-    """Return about how many proposals release a candidate with probability one half.
-
-    The inflection of the probability (Desfontaines et al., PoPETS 2022, Theorem 1), in closed form: PyDP, which gives
-    it to the unit, takes longer to load than pricing a request.
-    """
-    k = selection.contributions
-    epsilon_per_bin, failure_per_bin = (
-        float(selection.epsilon) / k,
-        -math.expm1(math.log1p(-float(selection.delta)) / k),
-    )
-    return 1 + int(
-        math.log(
-            (math.expm1(epsilon_per_bin) + 2 * failure_per_bin) / ((math.exp(epsilon_per_bin) + 1) * failure_per_bin)
-        )
-        / epsilon_per_bin
-    )
-
-
-def _from(settings: KeywordSettings) -> str:
+def _source_note(settings: KeywordSettings) -> str:
     return f" ({settings.words_from})" if settings.words_from else ""
 
 
@@ -247,7 +269,8 @@ def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Ma
     selection, k = selecting.selection, settings.per_unit
     facts = {
         "keyword candidates per unit k": str(k),
-        "a keyword is as likely as not": f"where {even_count(selection)} units propose it",
+        "a keyword is as likely as not": f"where {selection.even_count()} units propose it",
+        "selection": _kind(selection),
     }
     if isinstance(selecting.proposing, OwnWords):
         weights = selecting.proposing.weights
@@ -256,9 +279,33 @@ def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Ma
     return facts
 
 
+def expected_keywords(selecting: PrivateSelection | None, population: int | None) -> Mapping[str, str]:
+    """Return what to expect of a selection among so many declared units, before it is paid for; public.
+
+    In docs/keywords.md's releases a selection that needed more than a tenth of the units released next to nothing.
+    """
+    if selecting is None:
+        return {}
+    needed = selecting.selection.even_count()
+    if population is None:
+        return {EXPECTED: "unknown, because the dataset declares no population"}
+    if needed > population:
+        return {EXPECTED: f"none: a keyword needs {needed} units, and {population} are declared; {_INSTEAD}"}
+    share = f"{math.ceil(1000 * needed / population) / 10:g} % of the declared {population} units"
+    if needed * MOST_SHARE > population:
+        return {EXPECTED: f"next to none: a keyword needs {share}; {_INSTEAD}"}
+    return {EXPECTED: f"{SOME_KEYWORDS} {share} or more propose"}
+
+
+def _kind(selection: Selection) -> str:
+    if isinstance(selection, GaussianSelection):
+        return f"discrete Gaussian noise of scale {float(selection.sigma):.4g} units, threshold {selection.threshold}"
+    return "truncated geometric"
+
+
 def _ranked(settings: KeywordSettings, counting: SetHistogram | None) -> str:
-    if counting is not None:
-        return f"by noisy counts; {_noise(counting)}"
+    if settings.ranking == "counts":
+        return f"by noisy counts; {_noise(counting)}" if counting else "by the noisy counts of the selection"
     return "by the public model" if settings.ranking == "model" else "so that the rest is well represented"
 
 

@@ -15,6 +15,7 @@ from tasks.text.keyword_normalisation import normalise_keyword
 
 Method = Literal["public", "tfidf", "model", "hybrid"]
 Ranking = Literal["counts", "model", "coverage"]
+SelectionKind = Literal["auto", "gaussian", "truncated_geometric"]
 
 MOST_WORDS: Final = 2000
 LARGEST_FILE: Final = 2**20
@@ -44,9 +45,11 @@ class KeywordSettings(RequestModel):
         frequency_share: the part of the stage's rho for document frequencies; `tfidf` alone.
         only_common: `tfidf` passes over words whose noisy document frequency is so low that they would hardly be
             selected, so that rare words do not take a unit's places.
+        selection: how candidates are selected: by `gaussian` noisy counts and a threshold, by `truncated_geometric`
+            probabilities, or by the one of them that needs fewer units (`auto`).
         ranking: how a set larger than K is cut: by noisy `counts`, which are charged; by the public
             `model`; or so that it represents the rest well (`coverage`). The last two cost nothing.
-        counting_share: the part of the stage's rho for these counts.
+        counting_share: the part of the stage's rho for these counts; a Gaussian selection counts by itself.
         words: the public set, the best first.
         words_from: the source of `words`, for people.
     """
@@ -57,6 +60,7 @@ class KeywordSettings(RequestModel):
     tokens_per_unit: Annotated[int, Field(ge=1, le=1000)] = 30
     frequency_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.3")
     only_common: bool = True
+    selection: SelectionKind = "auto"
     ranking: Ranking = "counts"
     counting_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.05")
     words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()

@@ -94,7 +94,9 @@ def _round(write: Write, keywords: Sequence[str]) -> list[str]:
     count = -(-len(keywords) // BATCH)
     batches = [keywords[start::count] for start in range(count)]
     answers = write([keep_prompt(batch) for batch in batches], KEEP_SCHEMA)
-    return list(itertools.chain(*(_kept(batch, answer) for batch, answer in zip(batches, answers, strict=True))))
+    return list(
+        itertools.chain(*(_keywords_to_keep(batch, answer) for batch, answer in zip(batches, answers, strict=True)))
+    )
 
 
 def keep_prompt(batch: Sequence[str]) -> str:
@@ -108,7 +110,7 @@ def keep_prompt(batch: Sequence[str]) -> str:
     )
 
 
-def _kept(batch: Sequence[str], answer: Mapping[str, Any]) -> list[str]:
+def _keywords_to_keep(batch: Sequence[str], answer: Mapping[str, Any]) -> list[str]:
     half = max(1, len(batch) // 2)
     numbers = answer.get("keep")
     listed_numbers = numbers if isinstance(numbers, list) else []

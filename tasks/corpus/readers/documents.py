@@ -157,13 +157,20 @@ class NoText(BadRecord):
     """Text missing, blank or no string."""
 
     problem = "has no text: {field!r} is missing, blank or not a string"
+    remedy = (
+        "Repair or remove it. The field was fixed by `--text` when the dataset was registered: if another one holds the"
+        " text, register a dataset with that field"
+    )
 
 
 class NoUnit(BadRecord):
     """Unit missing, empty, or neither string nor integer."""
 
     problem = "has no unit: {field!r} is missing, empty, or neither a string nor an integer"
-    remedy = "Give it the id of the person or thing it is about"
+    remedy = (
+        "Give it the id of the person or thing it is about. The field was fixed by `--unit` when the dataset was"
+        " registered: if another one holds the id, register a dataset with that field"
+    )
 
 
 class BadDocumentId(BadRecord):

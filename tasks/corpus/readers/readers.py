@@ -70,8 +70,8 @@ def read_documents(
         LabelNowhere: at the end, if not one record has a label.
     """
     with named_problems(path):
-        there, is_folder = path.exists() or path.is_symlink(), path.is_dir()
-    if not there:
+        exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
+    if not exists:
         raise SourceMissing(path)
     if is_folder:
         if unit_field not in (None, *FOLDER_UNITS):

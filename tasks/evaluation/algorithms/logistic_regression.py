@@ -27,12 +27,12 @@ class Softmax:
     offsets: NDArray[np.float64]
 
     def __call__(self, points: Points) -> Classes:
-        """The likeliest class of each point."""
+        """Return the likeliest class of each point."""
         return np.asarray((points @ self.weights + self.offsets).argmax(1), np.int64)
 
 
 def fit(points: Points, classes: Classes, count: int, target: Points | None = None) -> Softmax:
-    """The minimum of the mean log-loss plus |W|^2 / 2n, as scikit-learn's LogisticRegression with C = 1.
+    """Return the minimum of the mean log-loss plus |W|^2 / 2n, as scikit-learn's LogisticRegression with C = 1.
 
     Args:
         points: [n, d], what is learned from.

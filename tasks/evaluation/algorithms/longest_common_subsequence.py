@@ -17,7 +17,7 @@ class CommonSubsequence:
         self._all = (1 << len(words)) - 1
 
     def with_(self, words: Sequence[str]) -> int:
-        """How many words the longest common subsequence of both has."""
+        """Return how many words the longest common subsequence of both has."""
         rest = self._all
         for places in map(self._places.get, words):
             if places is not None:  # a word that this sequence lacks changes nothing

@@ -6,6 +6,9 @@ texts, joined by a separator that no document contains; documents are read throu
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 _SEPARATOR = -1
 
 
@@ -32,10 +35,21 @@ class SuffixAutomaton:
 
     def longest_shared(self, documents: Iterable[Sequence[str]]) -> list[int]:
         """For each text, the length of the longest run of words that some document contains too."""
+        return self.longest(self.matched(documents))
+
+    def matched(self, documents: Iterable[Sequence[str]]) -> NDArray[np.int32]:
+        """The longest run of a document that ends in each state, int32 [states].
+
+        Of documents in several parts it is the maximum of those of the parts: equal texts make equal states.
+        """
         matched = [0] * len(self._next)
         for document in documents:
             self._follow(document, matched)
-        best = self._spread(matched)
+        return np.array(matched, np.int32)
+
+    def longest(self, matched: NDArray[np.int32]) -> list[int]:
+        """For each text, the length of its longest run among those matched."""
+        best = self._spread(matched.tolist())
         return [max((best[state] for state in ends), default=0) for ends in self._ends]
 
     def _extend(self, last: int, symbol: int) -> int:
@@ -48,7 +62,7 @@ class SuffixAutomaton:
         return state
 
     def _split(self, parent: int, symbol: int) -> int:
-        """The state for the longest suffix already known, cloned off where a longer run shares its state."""
+        """Return the state for the longest suffix already known, cloned off where a longer run shares its state."""
         target = self._next[parent][symbol]
         if self._length[target] == self._length[parent] + 1:
             return target

@@ -83,27 +83,27 @@ class CoverageEstimate:
 
     by_label = False
 
-    def bins(self, asked: EstimateRequest) -> int:
+    def bins(self, request: EstimateRequest) -> int:
         """One centre for every four texts, 16 at most, and one more.
 
         Raises:
             TooFewTexts: whatever the units voted, it would say nothing.
         """
-        if asked.samples < FEWEST_TEXTS:
-            raise TooFewTexts(asked.samples)
-        return min(MOST_CENTRES, asked.samples // TEXTS_A_CENTRE) + 1
+        if request.samples < FEWEST_TEXTS:
+            raise TooFewTexts(request.samples)
+        return min(MOST_CENTRES, request.samples // TEXTS_A_CENTRE) + 1
 
-    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
-        """The bin of the unit's documents together, as far as the embedder reads.
+    def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
+        """Return the bin of the unit's documents together, as far as the embedder reads.
 
         Units are read once and never kept: no figure of released texts is to come from a point that a unit left.
         """
-        coverage_map = Map.of(subject, self.bins(asked) - 1)
+        coverage_map = Map.of(subject, self.bins(request) - 1)
         alone = replace(coverage_map, embed=without_cache(coverage_map.embed))
         return lambda unit: alone.place(unit.text)
 
     def result(
-        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+        self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
         """Share of units near released texts, share of released texts near units, and a MAUVE-like area."""
         names, note, embedder = ("near", "supported", "area"), "not measured", "an embedder"
@@ -139,8 +139,8 @@ class CoverageEstimate:
         )
 
 
-def _supported(found: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray((found[:, :-1] >= PRESENT) @ released[:-1], np.float64)
+def _supported(private: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((private[:, :-1] >= PRESENT) @ released[:-1], np.float64)
 
 
 def _distances(rows: Points, centres: Points) -> Points:

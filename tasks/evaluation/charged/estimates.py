@@ -130,24 +130,24 @@ class Estimate(Protocol):
     by_label: bool
     """Whether only units that enter one of the request's labels are looked at."""
 
-    def bins(self, asked: EstimateRequest) -> int:
-        """How many bins the histogram has: a public number.
+    def bins(self, request: EstimateRequest) -> int:
+        """Return how many bins the histogram has: a public number.
 
         Raises:
             UsageError: the request lacks what this estimate is about.
         """
 
-    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
+    def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
         """In which bin a unit is, by itself; None for one that is in none."""
 
     def result(
-        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+        self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
-        """The figures; null without `noisy`, which is so where nothing was released."""
+        """Return the figures; null without `noisy`, which is so where nothing was released."""
 
 
 def counted(units: Iterable[UnitText], place: Callable[[UnitText], int | None], bins: int) -> list[int]:
-    """How many units are in each bin. PRIVATE: for the mechanism alone.
+    """Return how many units are in each bin. PRIVATE: for the mechanism alone.
 
     A unit that makes `place` fail is in no bin: what one unit does must not turn a release into none (PRIVACY §3).
     """
@@ -188,5 +188,5 @@ def histogram_of(places: Sequence[int | None], bins: int) -> NDArray[np.int64]:
 
 
 def texts_of(subject: EvaluationInput) -> Iterator[str]:
-    """The released texts that are not empty."""
+    """Return the released texts that are not empty."""
     return (text.text for text in subject.texts if text.text.strip())

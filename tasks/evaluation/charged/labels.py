@@ -18,25 +18,25 @@ class LabelEstimate:
 
     by_label = True
 
-    def bins(self, asked: EstimateRequest) -> int:
+    def bins(self, request: EstimateRequest) -> int:
         """As many as labels.
 
         Raises:
             NoLabels: the request declares none.
         """
-        if not asked.labels:
+        if not request.labels:
             raise NoLabels
-        return len(asked.labels)
+        return len(request.labels)
 
-    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
-        """The number of the unit's label."""
+    def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
+        """Return the number of the unit's label."""
         return lambda unit: unit.label
 
     def result(
-        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+        self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
-        """The noisy share of each label, and the total variation distance from the released texts' labels."""
-        counts = np.array([sum(text.label == label for text in subject.texts) for label in asked.labels], np.int64)
+        """Return the noisy share of each label, and the total variation distance from the released texts' labels."""
+        counts = np.array([sum(text.label == label for text in subject.texts) for label in request.labels], np.int64)
         values: dict[str, Value] = figure("total_variation", None, None)
         note = "not measured"
         if noisy is not None:
@@ -45,7 +45,7 @@ class LabelEstimate:
             proportions = shares(noisy.counts.astype(np.float64)[None])[0]
             largest = int(proportions.argmax())
             note = (
-                f"{proportions[largest]:.0%} of the units enter {asked.labels[largest]!r}; distance {distance[0]:.2f}"
+                f"{proportions[largest]:.0%} of the units enter {request.labels[largest]!r}; distance {distance[0]:.2f}"
             )
             for number, share in enumerate(proportions, 1):
                 values[f"share_{number}"] = f"{share:.4f}"

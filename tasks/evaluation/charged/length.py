@@ -31,16 +31,16 @@ class LengthEstimate:
 
     by_label = False
 
-    def bins(self, asked: EstimateRequest) -> int:
-        """The same for every request."""
+    def bins(self, request: EstimateRequest) -> int:
+        """Return the same for every request."""
         return len(EDGES)
 
-    def places(self, subject: EvaluationInput, asked: EstimateRequest) -> Callable[[UnitText], int | None]:
-        """The bin of the number of words."""
+    def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
+        """Return the bin of the number of words."""
         return lambda unit: _bin(unit.text)
 
     def result(
-        self, subject: EvaluationInput, asked: EstimateRequest, noisy: NoisyHistogramEstimate | None
+        self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
         """Mean words of a private unit and of a released text, and the distance between both histograms."""
         lengths = [len(words(text.text)) for text in subject.texts]
@@ -52,7 +52,7 @@ class LengthEstimate:
             mean = figure("mean_words", *about, 1)
             note = f"about {about[0]:.0f} words a unit"
             if lengths:
-                released = histogram_of([_of(count) for count in lengths], len(EDGES))
+                released = histogram_of([_bin_of(count) for count in lengths], len(EDGES))
                 distance = figure("total_variation", *noisy.total_variation(released))
                 note += f", {np.mean(lengths):.0f} a released text"
         return MetricResult(
@@ -71,8 +71,8 @@ class LengthEstimate:
 
 
 def _bin(text: str) -> int:
-    return _of(len(words(text)))
+    return _bin_of(len(words(text)))
 
 
-def _of(count: int) -> int:
+def _bin_of(count: int) -> int:
     return int(np.searchsorted(EDGES, count, side="right")) - 1

@@ -83,12 +83,12 @@ def sides(subject: EvaluationInput) -> ReleaseAndCorpus | None:
 
 
 def released_texts(subject: EvaluationInput) -> list[str]:
-    """The released texts, or a sample of them; an empty one counts."""
+    """Return the released texts, or a sample of them; an empty one counts."""
     return sample((text.text for text in subject.texts), MOST)
 
 
 def embedder_of(subject: EvaluationInput) -> Embedder:
-    """The subject's embedder.
+    """Return the subject's embedder.
 
     Raises:
         ValueError: it has none.

@@ -46,7 +46,7 @@ class Run:
     cut: int
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form, without floats."""
+        """Return the stable stored form, without floats."""
         return {
             "seed": self.seed,
             "shots": self.shots,
@@ -99,17 +99,17 @@ class InContextResult:
         return wilson(self.mean(calibrated) * self.tested, self.tested)
 
     def above_chance(self, calibrated: bool = True) -> bool:
-        """Whether both intervals lie above the best constant answer."""
+        """Return whether both intervals lie above the best constant answer."""
         return min(self.interval(calibrated)[0], self.item_interval(calibrated)[0]) > self.chance
 
     def line(self, calibrated: bool = True) -> str:
-        """The result in one line, for people."""
+        """Return the result in one line, for people."""
         low, high = self.interval(calibrated)
         figure = f"{self.mean(calibrated):.1%} [{low:.1%}, {high:.1%}]"
         return figure if self.above_chance(calibrated) else f"{figure}, not above chance ({self.chance:.1%})"
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form, without floats."""
+        """Return the stable stored form, without floats."""
         return {
             "task": self.task,
             "column": self.column,

@@ -42,6 +42,17 @@ LabelledDocuments: TypeAlias = Callable[[], Iterable[tuple[str, str]]]
 """Opens a new pass over private documents and their labels, (text, label)."""
 
 
+class DocumentMap(Protocol):
+    """Applies a function to the private documents of each shard, on workers."""
+
+    def __call__(self, make: Callable[[], Callable[[Sequence[str]], Any]]) -> Iterable[Any]:
+        """Yield the result for each shard, in no meaningful order.
+
+        Args:
+            make: makes the function, in the worker; it must be one of the documents alone.
+        """
+
+
 class Judge(Protocol):
     """A public model that answers questions about texts."""
 
@@ -87,6 +98,7 @@ class EvaluationInput:
         learn: a public model that learns in context; None where none is at hand.
         labelled: the private documents with their labels; None where they have none, and for everything but internal
             metrics.
+        by_shard: the private documents on workers; None where there are no workers, and without documents.
     """
 
     texts: Sequence[ReleasedText]
@@ -98,3 +110,4 @@ class EvaluationInput:
     labelled: LabelledDocuments | None = None
     judge: Judge | None = None
     learn: Learner | None = None
+    by_shard: DocumentMap | None = None

@@ -35,22 +35,22 @@ class UnknownLabel(UsageError):
 class TooFewDemonstrations(UsageError):
     """More demonstrations are asked for than there are."""
 
-    def __init__(self, wanted: int, available: int) -> None:
+    def __init__(self, requested: int, available: int) -> None:
         super().__init__(
-            f"{wanted} demonstrations are asked for; there are {available} that are not empty.",
+            f"{requested} demonstrations are asked for; there are {available} that are not empty.",
             "Ask for fewer shots, or release more texts.",
-            {"wanted": wanted, "available": available},
+            {"wanted": requested, "available": available},
         )
 
 
 class LabelWithoutDemonstration(UsageError):
     """A balanced choice needs more texts of a label than there are."""
 
-    def __init__(self, label: str, wanted: int, available: int) -> None:
+    def __init__(self, label: str, requested: int, available: int) -> None:
         super().__init__(
-            f"A balanced choice takes {wanted} demonstrations of {label!r}; there are {available}.",
+            f"A balanced choice takes {requested} demonstrations of {label!r}; there are {available}.",
             "Ask for fewer shots, choose at random, or release more texts of this label.",
-            {"label": label, "wanted": wanted, "available": available},
+            {"label": label, "wanted": requested, "available": available},
         )
 
 

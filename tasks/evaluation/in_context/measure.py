@@ -105,7 +105,7 @@ class InContextTest:
         return self._result(column, shots, runs)
 
     def _result(self, column: str, shots: int, runs: Sequence[Run]) -> InContextResult:
-        answers = Counter(_plain(item.label) for item in self.items)
+        answers = Counter(_normalised(item.label) for item in self.items)
         return InContextResult(self.task.name, column, shots, max(answers.values()), tuple(runs))
 
     def _run(self, seed: int, demonstrations: Sequence[Example]) -> Run:
@@ -115,13 +115,13 @@ class InContextTest:
         shared = self._shared(writer, demonstrations, [*questions, *empty])
         answer = self._filled if self.task.fills_slots else self._classified
         raw, calibrated = answer(writer, read_prompt(self.model, shared.tokens), questions, empty)
-        score = Score(len(self.items), self._right(raw), self._right(calibrated))
+        score = Score(len(self.items), self._count_correct(raw), self._count_correct(calibrated))
         return Run(seed, score, shared.shots, shared.dropped, shared.cut + sum(cut))
 
     def _shared(
         self, writer: PromptWriter, demonstrations: Sequence[Example], questions: Sequence[Tokens]
     ) -> SharedPrompt:
-        """The same demonstrations for all items: the longest question, and its answer, decide what fits."""
+        """Return the same demonstrations for all items: the longest question, and its answer, decide what fits."""
         words = [] if self.task.fills_slots else writer.label_words()
         answer = max((len(word) for word in words), default=self.task.answer_tokens)
         possible = min(self.context or self.model.positions, self.model.positions)
@@ -141,11 +141,11 @@ class InContextTest:
     ) -> tuple[list[str], list[str]]:
         return greedy_answers(prompt, questions, self.task.answer_tokens, first_token_bias(prompt, empty))
 
-    def _right(self, answers: Sequence[str]) -> int:
+    def _count_correct(self, answers: Sequence[str]) -> int:
         pairs = zip(answers, self.items, strict=True)
-        return sum(_plain(answer) == _plain(item.label) for answer, item in pairs)
+        return sum(_normalised(answer) == _normalised(item.label) for answer, item in pairs)
 
 
-def _plain(answer: str) -> str:
+def _normalised(answer: str) -> str:
     """What an exact match compares: case and runs of white space do not count."""
     return " ".join(answer.split()).casefold()

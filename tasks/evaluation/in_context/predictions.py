@@ -26,16 +26,16 @@ def label_scores(prompt: RowBatch, questions: Sequence[Sequence[int]], words: Se
         first = torch.log_softmax(prompt.model.logits(answer.hidden), dim=-1)
         scores = first[:, firsts].double()
         if longer:
-            scores[:, longer] += _rest(answer, [words[place] for place in longer])
+            scores[:, longer] += _continuation_scores(answer, [words[place] for place in longer])
         log_probabilities[list(answer.numbers)] = scores.cpu()
     return log_probabilities
 
 
-def _rest(asked: ReadQuestions, words: Sequence[Sequence[int]]) -> Tensor:
+def _continuation_scores(questions: ReadQuestions, words: Sequence[Sequence[int]]) -> Tensor:
     """log P of all tokens of each word after its first: float64 [R, words]."""
-    model, width, count = asked.rows.model, max(map(len, words)) - 1, asked.rows.rows
-    rows = RowBatch(model, count * len(words), asked.rows.filled + width)
-    rows.begin_with(asked.rows, [row for row in range(count) for _ in words])
+    model, width, count = questions.rows.model, max(map(len, words)) - 1, questions.rows.rows
+    rows = RowBatch(model, count * len(words), questions.rows.filled + width)
+    rows.begin_with(questions.rows, [row for row in range(count) for _ in words])
     hidden = rows.read_all([word[:-1] for word in words] * count, width)
     following, real = left_padded([word[1:] for word in words] * count, width)
     following, real = following.to(model.device), real.to(model.device)
@@ -47,7 +47,7 @@ def _rest(asked: ReadQuestions, words: Sequence[Sequence[int]]) -> Tensor:
 @torch.inference_mode()
 def first_token_bias(prompt: RowBatch, questions: Sequence[Sequence[int]]) -> Tensor:
     """p_cf over the vocabulary: the mean over the `questions`, which have no content; float32 [V]."""
-    parts = [torch.softmax(prompt.model.logits(asked.hidden), dim=-1) for asked in ask(prompt, questions)]
+    parts = [torch.softmax(prompt.model.logits(batch.hidden), dim=-1) for batch in ask(prompt, questions)]
     return torch.cat(parts).mean(0)
 
 
@@ -55,7 +55,7 @@ def first_token_bias(prompt: RowBatch, questions: Sequence[Sequence[int]]) -> Te
 def greedy_answers(
     prompt: RowBatch, questions: Sequence[Sequence[int]], most: int, bias: Tensor
 ) -> tuple[list[str], list[str]]:
-    """The first line of the likeliest continuation of each question, token by token, at most `most` tokens.
+    """Return the first line of the likeliest continuation of each question, token by token, at most `most` tokens.
 
     Args:
         bias: p_cf, float32 [V]; only the first token is calibrated by it (Zhao et al., 2021, section 4.2).
@@ -75,11 +75,11 @@ def greedy_answers(
     return raw, calibrated
 
 
-def _continue(asked: ReadQuestions, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
-    """The likeliest continuations of (row, first token)."""
-    model = asked.rows.model
-    rows = RowBatch(model, len(begun), asked.rows.filled + most)
-    rows.begin_with(asked.rows, [row for row, _ in begun])
+def _continue(questions: ReadQuestions, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
+    """Return the likeliest continuations of (row, first token)."""
+    model = questions.rows.model
+    rows = RowBatch(model, len(begun), questions.rows.filled + most)
+    rows.begin_with(questions.rows, [row for row, _ in begun])
     drawn: list[list[int]] = [[] for _ in begun]
     tokens = torch.tensor([token for _, token in begun], device=model.device)
     running = set(range(len(begun)))

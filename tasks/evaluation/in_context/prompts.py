@@ -74,25 +74,25 @@ class PromptWriter:
     most: int
 
     def question(self, text: str) -> tuple[Tokens, bool]:
-        """The tokens of a text and of the word before its answer, and whether the text was cut."""
+        """Return the tokens of a text and of the word before its answer, and whether the text was cut."""
         line = " ".join(text.split())
         whole = reference_tokens(self.tokenizer, f" {line}" if line else "", self.most + 1)
-        head, tail = self._plain(f"{self.task.text_word}:"), self._plain(f"\n{self.task.answer_word}:")
+        head, tail = self._tokens(f"{self.task.text_word}:"), self._tokens(f"\n{self.task.answer_word}:")
         return head + whole[: self.most] + tail, len(whole) > self.most
 
     def answer(self, label: str) -> Tokens:
-        """The tokens of a label's word, as they follow a question."""
-        return self._plain(f" {' '.join(self.task.word(label).split())}")
+        """Return the tokens of a label's word, as they follow a question."""
+        return self._tokens(f" {' '.join(self.task.word(label).split())}")
 
     def label_words(self) -> list[Tokens]:
-        """The answers of a classification, in the order of its labels.
+        """Return the answers of a classification, in the order of its labels.
 
         Where the tokens of one begin those of another, all of them carry the end of an answer: "Art" would else be at
         least as likely as "Art school", whatever the text.
         """
         words = [self.answer(label) for label in self.task.labels]
         shared = any(one != other and other[: len(one)] == one for one in words for other in words)
-        return [word + self._plain(END) for word in words] if shared else words
+        return [word + self._tokens(END) for word in words] if shared else words
 
     def shared(self, demonstrations: Sequence[Example], room: int) -> SharedPrompt:
         """Instruction and demonstrations in at most `room` tokens.
@@ -100,7 +100,7 @@ class PromptWriter:
         Raises:
             PromptTooLong: the instruction alone is longer.
         """
-        opening = self._opening() + self._plain(self.task.instruction + END)
+        opening = self._opening() + self._tokens(self.task.instruction + END)
         if len(opening) > room:
             raise PromptTooLong(len(opening), room)
         parts = [self._demonstration(example) for example in demonstrations]
@@ -113,7 +113,7 @@ class PromptWriter:
 
     def _demonstration(self, example: Example) -> tuple[Tokens, bool]:
         question, was_cut = self.question(example.text)
-        return question + self._free_answer(example.label) + self._plain(END), was_cut
+        return question + self._free_answer(example.label) + self._tokens(END), was_cut
 
     def _free_answer(self, label: str) -> Tokens:
         """As `answer`; a slot's value is somebody's text: no control token comes out, and it is cut like an answer."""
@@ -122,10 +122,10 @@ class PromptWriter:
         return reference_tokens(self.tokenizer, f" {' '.join(label.split())}", self.task.answer_tokens)
 
     def _opening(self) -> Tokens:
-        """The control tokens that this tokenizer puts in front of any text."""
-        plain = self._plain("a")
+        """Return the control tokens that this tokenizer puts in front of any text."""
+        plain = self._tokens("a")
         begun = tuple(self.tokenizer("a")["input_ids"])
         return begun[: begun.index(plain[0])]
 
-    def _plain(self, text: str) -> Tokens:
+    def _tokens(self, text: str) -> Tokens:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -67,6 +67,6 @@ def _read(prompt: RowBatch, numbers: tuple[int, ...], questions: Sequence[Sequen
 
 
 def _together(model: LanguageModel, columns: int, width: int, copies: int) -> int:
-    """How many questions a pass takes; at least one."""
+    """Return how many questions a pass takes; at least one."""
     column = 2 * 4 * model.layers * model.key_value_heads * model.head_size  # key and value, four bytes each
     return max(1, min(_TOKENS_AT_ONCE // width, MEMORY // (column * columns * (1 + copies))))

@@ -59,7 +59,7 @@ class UnknownTask(UsageError):
 
 
 def task_named(name: str) -> Task:
-    """The task of that name.
+    """Return the task of that name.
 
     Raises:
         UnknownTask.

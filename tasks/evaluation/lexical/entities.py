@@ -57,7 +57,7 @@ def entities(subject: EvaluationInput) -> MetricResult:
         " kinds: OntoNotes 5, Weischedel et al., LDC2013T19",
         method=f"mentions found by {tag.name if tag else 'a tagger'}, per 1,000 words (runs of letters and digits), all"
         f" texts together; {bootstrap.METHOD}",
-        line=_line(tagged, values) if tag else "no words",
+        line=_summary_line(tagged, values) if tag else "no words",
     )
 
 
@@ -87,7 +87,7 @@ def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64
     }
 
 
-def _line(tagged: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
+def _summary_line(tagged: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
     commonest = Counter(_kind(entity) for text in tagged for entity in text).most_common(3)
     shown = ", ".join(f"{kind} {values[kind.lower()]}" for kind, _ in commonest)
     return f"{values['per_1000_words']} entities per 1,000 words" + (f": {shown}" if shown else "")

@@ -79,7 +79,7 @@ def present(weights: Weights) -> NDArray[np.bool_]:
 
 
 def heaviest(weights: Weights) -> NDArray[np.bool_]:
-    """The features of the greatest weight, at most TERMS; of equal ones the first in the alphabet."""
+    """Return the features of the greatest weight, at most TERMS; of equal ones the first in the alphabet."""
     best = np.argsort(-weights, kind="stable")[:TERMS]
     chosen = np.zeros(len(weights), bool)
     chosen[best] = weights[best] > 1e-9  # what subtracting a group leaves of 0
@@ -105,7 +105,7 @@ class Sides:
         return cls(_grouped(first, names), _grouped(second, names))
 
     def groups(self, side: str) -> range:
-        """The groups of side "a" or "b"."""
+        """Return the groups of side "a" or "b"."""
         return range(len(getattr(self, side)))
 
     def jaccard(self, chosen: Chosen, a: int | None = None, b: int | None = None) -> float | None:

@@ -78,7 +78,7 @@ class LengthGap:
         return float(np.abs(apart) @ np.diff(self.support))
 
     def longer(self, some: bootstrap.Picks | None = None, others: bootstrap.Picks | None = None) -> float:
-        """How many words the released texts have more than the documents, on average."""
+        """Return how many words the released texts have more than the documents, on average."""
         return float((self._shares(self.released, some) - self._shares(self.corpus, others)) @ self.support)
 
     def _shares(self, places: NDArray[np.int64], picks: bootstrap.Picks | None) -> NDArray[np.float64]:

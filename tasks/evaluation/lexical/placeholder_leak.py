@@ -18,7 +18,7 @@ _PLACEHOLDER = re.compile(rf"\{{\s?{_WORDS}\s?\}}|\[\s?{_WORDS}\s?\]|<({_WORDS})
 
 
 def placeholder_leak(subject: EvaluationInput) -> MetricResult:
-    """The share of texts with at least one placeholder, with a 95 % interval; null without texts."""
+    """Return the share of texts with at least one placeholder, with a 95 % interval; null without texts."""
     texts = [text.text for text in subject.texts]
     leaking = sum(map(has_placeholder, texts))
     share, (low, high) = (leaking / len(texts), wilson(leaking, len(texts))) if texts else (None, (None, None))
@@ -43,5 +43,5 @@ def placeholder_leak(subject: EvaluationInput) -> MetricResult:
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether anything in the text reads like `[WORD]`, `{word}` or `<WORD>`."""
+    """Return whether anything in the text reads like `[WORD]`, `{word}` or `<WORD>`."""
     return any(match[1] is None or not _MARKUP.fullmatch(match[1]) for match in _PLACEHOLDER.finditer(text))

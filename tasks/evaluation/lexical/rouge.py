@@ -57,7 +57,7 @@ def rouge(subject: EvaluationInput) -> MetricResult:
 
 
 def rouge_words(text: str) -> Words:
-    """The words that ROUGE counts, as the package rouge-score without its stemmer."""
+    """Return the words that ROUGE counts, as the package rouge-score without its stemmer."""
     return _TOKEN.findall(text.lower())
 
 
@@ -79,7 +79,7 @@ class Closest:
         self._places = {word: np.array(positions, np.int64).T for word, positions in places.items()}
 
     def to(self, words: Words) -> tuple[float, float]:
-        """The highest ROUGE-1 F1 and the highest ROUGE-L F1 of `words`, at least one, with any document."""
+        """Return the highest ROUGE-1 F1 and the highest ROUGE-L F1 of `words`, at least one, with any document."""
         ones = 2 * self._shared(words) / (len(words) + self._lengths)
         own, best = CommonSubsequence(words), 0.0
         # A common subsequence has no more words than there are shared words: ROUGE-L is at most ROUGE-1.
@@ -91,7 +91,7 @@ class Closest:
         return float(ones.max()), best
 
     def _shared(self, words: Words) -> NDArray[np.int64]:
-        """How many words each document shares with `words`, a repeated one as often as both have it."""
+        """Return how many words each document shares with `words`, a repeated one as often as both have it."""
         shared = np.zeros(len(self._documents), np.int64)
         for word, count in Counter(words).items():
             if word in self._places:

@@ -1,10 +1,17 @@
-"""Verbatim overlap: the longest run of a private document in a released text."""
+"""Verbatim overlap: the longest run of a private document in a released text.
+
+It is the one metric that reads every document, and not a sample; on workers it does so shard by shard.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.evaluation.algorithms.suffix_automaton import SuffixAutomaton
 from tasks.evaluation.core import bootstrap
-from tasks.evaluation.core.subject import EvaluationInput
+from tasks.evaluation.core.subject import Documents, EvaluationInput
 from tasks.text.words import words
 from tasks.values.metric_result import MetricResult, rounded
 
@@ -16,8 +23,7 @@ def verbatim_overlap(subject: EvaluationInput) -> MetricResult:
     """
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")
-    automaton = SuffixAutomaton([words(text.text) for text in subject.texts])
-    runs = automaton.longest_shared(words(document) for document in subject.documents())
+    runs = _longest_runs(subject, subject.documents)
     low, high = bootstrap.of_mean(runs) or (None, None)
     return MetricResult(
         name="verbatim_overlap",
@@ -36,3 +42,18 @@ def verbatim_overlap(subject: EvaluationInput) -> MetricResult:
         f" document; interval of the mean: {bootstrap.METHOD}",
         line=f"longest shared run {max(runs)} words" if runs else "no texts",
     )
+
+
+def _longest_runs(subject: EvaluationInput, documents: Documents) -> list[int]:
+    texts = [words(text.text) for text in subject.texts]
+    automaton = SuffixAutomaton(texts)
+    if subject.by_shard is None:
+        return automaton.longest_shared(map(words, documents()))
+    shards = subject.by_shard(partial(_matching, texts))
+    return automaton.longest(reduce(np.maximum, shards, automaton.matched(())))
+
+
+def _matching(texts: Sequence[Sequence[str]]) -> Callable[[Sequence[str]], NDArray[np.int32]]:
+    """Return what a worker does with the documents of a shard."""
+    automaton = SuffixAutomaton(texts)
+    return lambda documents: automaton.matched(map(words, documents))

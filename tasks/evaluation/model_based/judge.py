@@ -59,7 +59,7 @@ class JudgeTrial:
         return wilson(self.right / self.answers * self.pairs, self.pairs)[0] > 0.5 and 2 * self.swayed <= self.pairs
 
     def figures(self) -> dict[str, Value]:
-        """The share of right answers with its interval, and how many pairs were swayed."""
+        """Return the share of right answers with its interval, and how many pairs were swayed."""
         low, high = wilson(self.right / self.answers * self.pairs, self.pairs)
         return {
             "planted_pairs": self.pairs,
@@ -96,15 +96,16 @@ def judge(subject: EvaluationInput) -> MetricResult:
             "rating_high": rounded(high, 3),
         },
         source=_SOURCE,
-        method=f"{_named(rater)}; mean of the ratings 1 to 5 by their probabilities as answers; at most {JUDGED} texts"
-        f" that are not empty, sampled, their first {CHARACTERS} characters; {bootstrap.METHOD}; only if the model"
-        f" rates {len(JUDGE_PROBES)} planted texts above their own words in another order clearly more often than not",
-        line=_line(trial, f"rated {rounded(mean, 2)} of 5"),
+        method=f"{_name_of(rater)}; mean of the ratings 1 to 5 by their probabilities as answers; at most {JUDGED}"
+        f" texts that are not empty, sampled, their first {CHARACTERS} characters; {bootstrap.METHOD}; only if the"
+        f" model rates {len(JUDGE_PROBES)} planted texts above their own words in another order clearly more often"
+        " than not",
+        line=_summary_line(trial, f"rated {rounded(mean, 2)} of 5"),
     )
 
 
 def judge_preference(subject: EvaluationInput) -> MetricResult:
-    """How often the texts are preferred to documents. INTERNAL: it reads private documents.
+    """Return how often the texts are preferred to documents. INTERNAL: it reads private documents.
 
     Null where the model cannot judge, without texts, or without documents.
     """
@@ -130,53 +131,53 @@ def judge_preference(subject: EvaluationInput) -> MetricResult:
             "preferred_high": rounded(high, 4),
         },
         source=_SOURCE,
-        method=f"{_named(rater)}; each text with one document, asked in both orders; a pair whose answer changes with"
+        method=f"{_name_of(rater)}; each text with one document, asked in both orders; a pair whose answer changes with"
         f" the order is a draw and counts half; at most {JUDGED} pairs, sampled, the first {CHARACTERS} characters of"
         " each; Wilson 95 %; only if the model is clearly above chance on planted pairs (fluent texts against their own"
         " words in another order, texts on a topic against others) and the order decides at most half of them",
-        line=_line(trial, f"{rounded(share, 2)} preferred to documents"),
+        line=_summary_line(trial, f"{rounded(share, 2)} preferred to documents"),
     )
 
 
-def rating_trial(asked: Judge) -> JudgeTrial:
+def rating_trial(rater: Judge) -> JudgeTrial:
     """Fluent texts must be rated above their own words in another order."""
-    ratings = rated(asked, [each.text for each in JUDGE_PROBES] + [each.shuffled for each in JUDGE_PROBES])
+    ratings = rated(rater, [each.text for each in JUDGE_PROBES] + [each.shuffled for each in JUDGE_PROBES])
     right = int((ratings[: len(JUDGE_PROBES)] > ratings[len(JUDGE_PROBES) :]).sum())
     return JudgeTrial(len(JUDGE_PROBES), right, len(JUDGE_PROBES))
 
 
-def preference_trial(asked: Judge) -> JudgeTrial:
+def preference_trial(rater: Judge) -> JudgeTrial:
     """Fluent texts must be preferred to their words in another order, and texts on the topic to others."""
     others = JUDGE_PROBES[1:] + JUDGE_PROBES[:1]
     pairs = [(each.text, each.shuffled) for each in JUDGE_PROBES]
     topical = [(each.topic, each.text, other.text) for each, other in zip(JUDGE_PROBES, others, strict=True)]
-    straight = _first_wins(asked, [(None, *pair) for pair in pairs] + list(topical))
-    swapped = _first_wins(asked, [(None, b, a) for a, b in pairs] + [(topic, b, a) for topic, a, b in topical])
+    straight = _first_wins(rater, [(None, *pair) for pair in pairs] + list(topical))
+    swapped = _first_wins(rater, [(None, b, a) for a, b in pairs] + [(topic, b, a) for topic, a, b in topical])
     right = int(straight.sum() + (~swapped).sum())
     return JudgeTrial(2 * len(straight), right, len(straight), int((straight == swapped).sum()))
 
 
-def rated(asked: Judge, texts: Sequence[str]) -> NDArray[np.float64]:
-    """The rating of each text, float64 [n] from 1 to 5: the mean by the probabilities of the five answers."""
-    scores = asked(RATE, [f"Text:\n{text[:CHARACTERS]}" for text in texts], "Rating (1, 2, 3, 4 or 5):", RATINGS)
+def rated(rater: Judge, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the rating of each text, float64 [n] from 1 to 5: the mean by the probabilities of the five answers."""
+    scores = rater(RATE, [f"Text:\n{text[:CHARACTERS]}" for text in texts], "Rating (1, 2, 3, 4 or 5):", RATINGS)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     means: NDArray[np.float64] = weights @ np.arange(1.0, 6.0) / weights.sum(axis=1)
     return means
 
 
-def preferred(asked: Judge, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+def preferred(rater: Judge, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
     """For each pair 1 where its first text is preferred in both orders, 0 where its second is, 0.5 otherwise."""
-    straight = _first_wins(asked, [(None, a, b) for a, b in pairs])
-    swapped = _first_wins(asked, [(None, b, a) for a, b in pairs])
+    straight = _first_wins(rater, [(None, a, b) for a, b in pairs])
+    swapped = _first_wins(rater, [(None, b, a) for a, b in pairs])
     return (straight.astype(np.float64) + ~swapped) / 2
 
 
-def _first_wins(asked: Judge, pairs: Sequence[tuple[str | None, str, str]]) -> NDArray[np.bool_]:
+def _first_wins(rater: Judge, pairs: Sequence[tuple[str | None, str, str]]) -> NDArray[np.bool_]:
     contents = [
         (f"Topic: {topic}\n\n" if topic else "") + f"Text A:\n{a[:CHARACTERS]}\n\nText B:\n{b[:CHARACTERS]}"
         for topic, a, b in pairs
     ]
-    scores = asked(PREFER, contents, "The better text (A or B):", ("A", "B"))
+    scores = rater(PREFER, contents, "The better text (A or B):", ("A", "B"))
     wins: NDArray[np.bool_] = scores[:, 0] > scores[:, 1]
     return wins
 
@@ -187,11 +188,11 @@ def _judge(subject: EvaluationInput) -> Judge:
     return subject.judge
 
 
-def _named(asked: Judge | None) -> str:
-    return asked.name if asked else "a public model"
+def _name_of(rater: Judge | None) -> str:
+    return rater.name if rater else "a public model"
 
 
-def _line(trial: JudgeTrial | None, result: str) -> str:
+def _summary_line(trial: JudgeTrial | None, result: str) -> str:
     if trial is None:
         return "nothing to judge"
     if not trial.passed:

@@ -33,15 +33,15 @@ def bert_score(subject: EvaluationInput) -> MetricResult:
     )
 
 
-def _scores(both: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
+def _scores(inputs: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
     """float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
-    which, _ = nearest(both)
+    which, _ = nearest(inputs)
     scores = []
-    for start in range(0, len(both.texts), _PAIRS_AT_ONCE):
-        some = range(start, min(start + _PAIRS_AT_ONCE, len(both.texts)))
+    for start in range(0, len(inputs.texts), _PAIRS_AT_ONCE):
+        some = range(start, min(start + _PAIRS_AT_ONCE, len(inputs.texts)))
         paired = list(dict.fromkeys(which[some].tolist()))
-        documents = dict(zip(paired, embed.pieces([both.documents[index] for index in paired]), strict=True))
-        texts = embed.pieces([both.texts[index] for index in some])
+        documents = dict(zip(paired, embed.pieces([inputs.documents[index] for index in paired]), strict=True))
+        texts = embed.pieces([inputs.texts[index] for index in some])
         scores += [score(text, documents[int(which[index])]) for text, index in zip(texts, some, strict=True)]
     return np.array(scores)
 

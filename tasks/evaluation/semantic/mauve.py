@@ -39,7 +39,7 @@ def mauve(subject: EvaluationInput) -> MetricResult:
         f" with {_VARIANCE:.0%} of the variance; k-means with a bin for every 20 texts; scaling {SCALING}; mean of"
         f" {CLUSTERINGS} clusterings; 95 % interval: {_RESAMPLES} resamples of texts and documents in fixed bins, laid"
         " around the figure; corpus: other documents in place of the texts",
-        line=_line(values),
+        line=_summary_line(values),
     )
 
 
@@ -49,7 +49,7 @@ def bins(count: int) -> int:
 
 
 def quantised(first: Points, second: Points, count: int) -> tuple[Labels, Labels]:
-    """The bins of both sides under each of several clusterings of all points together."""
+    """Return the bins of both sides under each of several clusterings of all points together."""
     together = principal(np.concatenate([first, second]), _VARIANCE)
     labels = np.stack([nearest_centre(together, k_means(together, count, seed)) for seed in range(CLUSTERINGS)])
     return labels[:, : len(first)], labels[:, len(first) :]
@@ -60,7 +60,7 @@ def _measured(matched: MatchedTexts) -> dict[str, Value]:
     released, private = quantised(matched.released, matched.private, count)
     corpus = None
     if matched.others is not None:
-        corpus = _area(*quantised(matched.others, matched.private, count), count)
+        corpus = area(*quantised(matched.others, matched.private, count), count)
     return {
         "bins": count,
         **_with_interval("mauve", released, private, count, starred=False),
@@ -74,25 +74,25 @@ def _nothing() -> dict[str, Value]:
 
 
 def _with_interval(name: str, released: Labels, private: Labels, count: int, *, starred: bool) -> dict[str, Value]:
-    value = _area(released, private, count, starred=starred)
+    value = area(released, private, count, starred=starred)
     interval = bootstrap.around(
         value,
         released.shape[1],
         private.shape[1],
-        lambda some, others: _area(released[:, some], private[:, others], count, starred=starred),
+        lambda some, others: area(released[:, some], private[:, others], count, starred=starred),
         _RESAMPLES,
     )
     return figure(name, value, interval and (interval[0], min(1.0, interval[1])))
 
 
-def _area(released: Labels, private: Labels, count: int, *, starred: bool = False) -> float:
-    """Mean over clusterings."""
+def area(released: Labels, private: Labels, count: int, *, starred: bool = False) -> float:
+    """Return the area under the frontier of both sides, mean over clusterings."""
     shape = smoothed if starred else plain
     p, q = (shape(np.stack([np.bincount(row, minlength=count) for row in side])) for side in (private, released))
     return float(frontier_area(p, q).mean())
 
 
-def _line(values: dict[str, Value]) -> str:
+def _summary_line(values: dict[str, Value]) -> str:
     if values["mauve"] is None:
         return "nothing to compare"
     beside = "" if values["corpus"] is None else f", other documents score {values['corpus']}"

@@ -49,7 +49,7 @@ def topics(subject: EvaluationInput) -> MetricResult:
 
 
 def how_many(documents: int) -> int:
-    """The rounded square root."""
+    """Return the rounded square root."""
     return max(1, round(math.sqrt(documents)))
 
 

@@ -67,7 +67,7 @@ def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
         f" loss of weight {CORAL_WEIGHT} towards the other half without labels; majority: the commonest label of the"
         " tests; 95 % intervals: of accuracies score intervals; of macro-F1 and of the gap in accuracy"
         f" {bootstrap.METHOD.replace('texts', 'tested documents')}",
-        line=_line(values),
+        line=_summary_line(values),
     )
 
 
@@ -113,7 +113,7 @@ def _figures() -> list[str]:
     return [key for name in [*names, "gap"] for key in figure(name, None, None)] + ["majority"]
 
 
-def _line(values: dict[str, Value]) -> str:
+def _summary_line(values: dict[str, Value]) -> str:
     if values["synthetic_accuracy"] is None:
         return "no labels to learn from, or too few documents that carry them"
     real = "" if values["real_accuracy"] is None else f", on real documents {values['real_accuracy']}"

@@ -26,12 +26,12 @@ class CandidateSet:
     """The tokens that may be drawn at one step, L live generations.
 
     Attributes:
-        found: int64 and bool [L, K], from public logits alone.
+        candidates: int64 and bool [L, K], from public logits alone.
         public: float32 [L, K], the candidates' public logits; -inf where there is no candidate.
         vocabulary: V.
     """
 
-    found: Candidates
+    candidates: Candidates
     public: Tensor
     vocabulary: int
 
@@ -43,22 +43,22 @@ class CandidateSet:
 
     def rows(self, step: Step) -> RowLogits:
         """Return the candidates' logits in every row; the draw must have been admitted."""
-        whole = self.found.tokens.shape[1] == self.vocabulary
-        rows = step.private(None if whole else self.found.tokens)
+        whole = self.candidates.tokens.shape[1] == self.vocabulary
+        rows = step.private(None if whole else self.candidates.tokens)
         values, generation = rows.values[rows.valid], rows.generation[rows.valid]
         if whole:  # they come in the vocabulary's order, which need not be the candidates'
-            values = self.found.of_rows(values, generation)
+            values = self.candidates.of_rows(values, generation)
         return RowLogits(values, generation, torch.ones_like(generation, dtype=torch.bool))
 
     def part(self, some: Sequence[int]) -> "CandidateSet":
         """Return the candidates of some of the generations, by live index."""
         chosen = list(some)
-        subset = Candidates(self.found.tokens[chosen], self.found.allowed[chosen])
+        subset = Candidates(self.candidates.tokens[chosen], self.candidates.allowed[chosen])
         return CandidateSet(subset, self.public[chosen], self.vocabulary)
 
     def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
         """Return exact sums of what each row contributes: -> int64 [L, K]."""
-        total = torch.zeros_like(self.found.tokens)
+        total = torch.zeros_like(self.candidates.tokens)
         height = max(1, LOGITS_AT_ONCE // total.shape[1])
         for start in range(0, len(rows.values), height):
             some = slice(start, start + height)
@@ -68,4 +68,4 @@ class CandidateSet:
 
     def sums_over_allowed(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Return `sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
-        return self.sums(rows, lambda logits, generation: contribution(logits, self.found.allowed[generation]))
+        return self.sums(rows, lambda logits, generation: contribution(logits, self.candidates.allowed[generation]))

@@ -56,6 +56,7 @@ def decode_some(
         drawing.sizes,
         rule,
         constraint=drawing.constraint,
+        separator=drawing.separator,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,

@@ -47,7 +47,7 @@ class InvisibleInkRule:
         choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums(choice.rows(step), partial(self._clipped, choice))
         scores = utility_scores.utilities(self.draw, choice.public, sums)
-        tokens = utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
+        tokens = utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
         self._count(step, choice, tokens)
         return tokens
 
@@ -64,7 +64,7 @@ class InvisibleInkRule:
         }
 
     def kept(self, number: int) -> Sequence[float]:
-        """The tallies of its facts."""
+        """Return the tallies of its facts."""
         tally = self._tallies[number]
         return tally.draws, tally.candidates, tally.from_expansion
 
@@ -76,7 +76,7 @@ class InvisibleInkRule:
         return utility_scores.clip_rows(self.draw, logits, choice.public, generation, self.variant)
 
     def _count(self, step: Step, choice: CandidateSet, tokens: list[int]) -> None:
-        widths = choice.found.allowed.sum(1).tolist()
+        widths = choice.candidates.allowed.sum(1).tolist()
         outside = self._outside(step.public, choice.public, tokens)
         for number, width, beyond in zip(step.numbers, widths, outside, strict=True):
             tally = self._tallies[number]

@@ -264,7 +264,7 @@ class Journal(RunJournal):
             raise JournalInUse(self._request_id) from None
 
     def _checked(self, line: bytes) -> Any:
-        """The content of a line, if its digest follows from the line before."""
+        """Return the content of a line, if its digest follows from the line before."""
         digest, content = line[:_DIGEST].decode("ascii"), line[_DIGEST + 1 :]
         if digest != self._following(content):
             raise ValueError("the digests do not fit")

@@ -41,11 +41,11 @@ class LiveSubset:
         every[list(self.chosen)] = candidates
         return every
 
-    def rows(self, found: Rows) -> Rows:
-        """The chosen ones' rows, their generations counted anew from 0."""
+    def rows(self, all_rows: Rows) -> Rows:
+        """Return the chosen ones' rows, their generations counted anew from 0."""
         if self.all_chosen:
-            return found
-        place = torch.full((self.live,), -1, dtype=torch.int64, device=found.generation.device)
+            return all_rows
+        place = torch.full((self.live,), -1, dtype=torch.int64, device=all_rows.generation.device)
         place[list(self.chosen)] = torch.arange(len(self.chosen), device=place.device)
-        kept = place[found.generation] >= 0
-        return type(found)(found.values[kept], place[found.generation[kept]], found.valid[kept])
+        kept = place[all_rows.generation] >= 0
+        return type(all_rows)(all_rows.values[kept], place[all_rows.generation[kept]], all_rows.valid[kept])

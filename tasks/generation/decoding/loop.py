@@ -20,6 +20,7 @@ from tasks.inference.engine.session import RowHidden, RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
+from tasks.inference.prompts.separator import text_before
 from tasks.values.generated import GeneratedText
 
 
@@ -148,6 +149,7 @@ def decode(
     rule: SamplingRule,
     *,
     constraint: Constraint | None = None,
+    separator: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
@@ -163,6 +165,7 @@ def decode(
     Args:
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
+        separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: told how many tokens of count * max_new_tokens are behind us; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
@@ -171,7 +174,8 @@ def decode(
         session: what `open_session` gave for the same; opened here if it is not given.
 
     Returns:
-        one text per job, in their order. The end token is drawn and paid for like any other, and no part of the text.
+        one text per job, in their order. End token and separator are drawn and paid for like any other token, and no
+        part of the text; the tokens of a text include those of its separator.
 
     Raises:
         ContextTooLong: the public sizes exceed the model's positions.
@@ -180,7 +184,7 @@ def decode(
         MemoryRanOut: it did not hold those that were under way; what was drawn is with `on_tokens`.
     """
     session = session or open_session(engine, count, sizes, earlier)
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, None if constraint else separator)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -214,6 +218,7 @@ class _Loop:
     """Generations on their way through a session.
 
     Attributes:
+        separator: the line that ends a text where there is no constraint; None where end tokens alone do.
         live: the jobs of live generations, by number.
         draws: how many draws each has made.
         texts: what has ended.
@@ -224,6 +229,7 @@ class _Loop:
     most: int
     rule: SamplingRule
     constraint: Constraint | None
+    separator: str | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
@@ -286,11 +292,15 @@ class _Loop:
     def _ended(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether this is a whole text; a whole one is kept."""
         complete = bool(drawn) and drawn[-1] in self.model.stop_tokens
-        if not complete and len(drawn) < self.most:
+        if not complete and len(drawn) < self.most and not self._separated(drawn):
             return False
         kept = drawn[:-1] if complete else drawn
-        self.texts[number] = _text(self.model, kept, complete, self.rule.facts(number))
+        self.texts[number] = _text(self.model, kept, complete, self.rule.facts(number), self.separator)
         return True
+
+    def _separated(self, drawn: Sequence[int]) -> bool:
+        """Return whether the separator has been drawn as a line of its own."""
+        return self.separator is not None and text_before(self.separator, _decoded(self.model, drawn)) is not None
 
     def _constrained(self, public: Tensor) -> Tensor:
         if self.constraint is None:
@@ -300,9 +310,20 @@ class _Loop:
         return public.masked_fill(~allowed.to(public.device), -torch.inf)
 
 
-def _text(model: LanguageModel, ids: Sequence[int], complete: bool, facts: Mapping[str, float]) -> GeneratedText:
-    text: str = model.tokenizer.decode(ids, skip_special_tokens=True)
+def _text(
+    model: LanguageModel, ids: Sequence[int], complete: bool, facts: Mapping[str, float], separator: str | None
+) -> GeneratedText:
+    """Return what was drawn as a text, which ends before a separator, also before one without its line feed."""
+    text = _decoded(model, ids)
+    before = None if separator is None else text_before(separator, f"{text}\n")
+    if before is not None:
+        text, complete = before, True
     return GeneratedText(text=text.strip(), tokens=len(ids), complete=complete, facts=facts)
+
+
+def _decoded(model: LanguageModel, ids: Sequence[int]) -> str:
+    text: str = model.tokenizer.decode(ids, skip_special_tokens=True)
+    return text
 
 
 Drawn = Mapping[int, Sequence[float]]
@@ -330,8 +351,10 @@ class DecodingSpec:
         sizes: public sizes that hold for every text.
         rule: makes the rule of the meter it is given.
         constraint: what holds texts to a public grammar; None where nothing does.
+        separator: the public line that ends a text; None where end tokens alone do.
     """
 
     sizes: Sizes
     rule: Callable[[BudgetMeter], ResumableSamplingRule]
     constraint: Constraint | None
+    separator: str | None = None

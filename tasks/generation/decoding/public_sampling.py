@@ -34,7 +34,8 @@ def draw_public_texts(
 ) -> list[GeneratedText]:
     """One text for each prompt; nothing is paid for, whatever was put into the prompts has been.
 
-    What costs nothing is not written down on the way: a run that was interrupted draws it anew.
+    A text ends as the request's form of prompt says. What costs nothing is not written down on the way: a run that was
+    interrupted draws it anew.
     """
     draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
@@ -42,7 +43,8 @@ def draw_public_texts(
     sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
-    with open_decoder(unkept, DecodingSpec(sizes, rule, constraint), len(jobs), ResumeState()) as draw_texts:
+    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end)
+    with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)
 
 

@@ -4,16 +4,18 @@
 (PRIVACY §6); the ledger refuses what was not held.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Never, Protocol
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.corpus.partition import PartitionScheme
-from tasks.corpus.store import Corpus, UnitDocuments
+from tasks.corpus.shards import Lot, lots, shard_of_text
+from tasks.corpus.store import SHARDS, Corpus
 from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
@@ -21,6 +23,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.values.plan import Plan
 from tasks.workers.pool import Runner
+from tasks.workers.shard_map import TextShards
 
 if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.decoding.loop import DecodingSpec, DrawReady
@@ -103,15 +106,20 @@ class RunContext:
         if not self.steps.paid:
             self.journal.begin(len(plan.invocations), {})
 
-    def units(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> list[tuple[int, UnitDocuments]]:
-        """Every unit of some blocks once, in keyed order, each with the number of the label it is read under. PRIVATE.
+    def lots(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> Iterator[Lot]:
+        """Every unit of some blocks once, the units of some shards at a time. PRIVATE; one lot is in memory.
+
+        Whoever keeps something of each unit sorts it by the unit's `order`, which leaves no trace of the shards.
 
         Args:
-            labels: the public label set; without labels the number is 0, and with them who carries none is left out.
+            labels: the public label set; with labels who carries none of them is left out.
         """
-        places = [(block, label, 0) for block in blocks for label in range(max(1, len(labels)))]
-        batches = self.corpus.batches(self.scheme, self.scheme_id, 1, places, labels)
-        return [(place[1], unit) for place in places for unit in batches[place]]
+        return lots(self.corpus.each_shard(self.scheme, self.scheme_id, blocks, labels))
+
+    @property
+    def text_shards(self) -> TextShards:
+        """How private texts are divided among workers: by their keyed hash under the dataset's key."""
+        return TextShards(SHARDS, partial(shard_of_text, self.scheme.key))
 
     def in_tenths(self, what: str) -> Callable[[int, int], None]:
         """Tells how many tenths of the work on units are done: how many units there are is private (PRIVACY §1)."""

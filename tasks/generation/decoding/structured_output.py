@@ -92,7 +92,7 @@ class Writer:
     @property
     def room(self) -> int:
         """Tokens of a prompt that are read; the rest of a longer one is not."""
-        return self.bench.engine.model.positions - len(self.pieces.tokens) - self.how.max_new_tokens
+        return self.bench.engine.model.longest - len(self.pieces.tokens) - self.how.max_new_tokens
 
     def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
         """As `Write` says.
@@ -106,8 +106,8 @@ class Writer:
         if not prompts:
             return []
         tokenizer = self.bench.engine.model.tokenizer
-        asked = [self.pieces.around(reference_tokens(tokenizer, prompt, self.room)) for prompt in prompts]
-        drawn = draw_public_texts(self.bench, asked, self.how, constraint)
+        prompt_tokens = [self.pieces.around(reference_tokens(tokenizer, prompt, self.room)) for prompt in prompts]
+        drawn = draw_public_texts(self.bench, prompt_tokens, self.how, constraint)
         return [_record(text.text) if text.complete else {} for text in drawn]
 
 

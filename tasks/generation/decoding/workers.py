@@ -148,7 +148,7 @@ class Workers:
             rooms = [worker_ready.room for worker_ready in hands]
             rooms = shared(rooms) if elsewhere else rooms
             for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
-                pool.reply(worker, _Share(drawing, some, _part(earlier, some), lost, room))
+                pool.reply(worker, _Share(drawing, some, _restricted_state(earlier, some), lost, room))
             pool.receive_all()
             yield partial(_drawn_by, pool, numbers)
 
@@ -240,10 +240,10 @@ def _draw(
 
 def kit_of(model: LanguageModel, elsewhere: bool) -> WorkerEnvironment:
     """Return the environment of a process that has loaded this model."""
-    return WorkerEnvironment.here((model.digest, model.precision), str(model.device), elsewhere)
+    return WorkerEnvironment.of_process((model.digest, model.precision), str(model.device), elsewhere)
 
 
-def _part(earlier: ResumeState, numbers: range) -> ResumeState:
+def _restricted_state(earlier: ResumeState, numbers: range) -> ResumeState:
     def some(of: Mapping[int, Kept]) -> dict[int, Kept]:
         return {number: value for number, value in of.items() if number in numbers}
 

@@ -55,10 +55,10 @@ class AdaPMixedRule:
         rows = choice.rows(step)
         tokens = []
         for index, number in enumerate(step.numbers):
-            usable = choice.found.allowed[index]
+            usable = choice.candidates.allowed[index]
             own = rows.values[rows.generation == index].double().masked_fill(~usable, -math.inf)
             mean = self._mean(public[index], _softmax(own / self.temperature), self._spent[number])
-            tokens.append(int(choice.found.tokens[index, self._draw(mean)]))
+            tokens.append(int(choice.candidates.tokens[index, self._draw(mean)]))
         return tokens
 
     def facts(self, number: int) -> Mapping[str, float]:
@@ -77,7 +77,7 @@ class AdaPMixedRule:
         self._spent[number] = _Spent(float(loss), int(mixed))
 
     def _mean(self, public: Tensor, rows: Tensor, spent: _Spent) -> Tensor:
-        """The distribution that the token is drawn from: float64 [K]."""
+        """Return the distribution that the token is drawn from: float64 [K]."""
         if not len(rows):
             return public
         # The Gaussian noise of the screening has a fixed price: L2 sensitivity sqrt(2) weight / s.
@@ -124,7 +124,7 @@ class AdaPMixedRule:
 
 
 def divergence(order: float, first: Tensor, second: Tensor) -> Tensor:
-    """The Renyi divergence of distributions in the last dimension; where `second` is zero, so is `first`."""
+    """Return the Renyi divergence of distributions in the last dimension; where `second` is zero, so is `first`."""
     common = (second > 0).expand_as(first)
     ratio = torch.where(common, first.clamp_min(_TINY).log() - second.clamp_min(_TINY).log(), 0.0)
     weights = second.clamp_min(_TINY).log().expand_as(first).masked_fill(~common, -math.inf)
@@ -132,7 +132,7 @@ def divergence(order: float, first: Tensor, second: Tensor) -> Tensor:
 
 
 def symmetric(order: float, first: Tensor, second: Tensor) -> Tensor:
-    """The larger of both directions."""
+    """Return the larger of both directions."""
     return torch.maximum(divergence(order, first, second), divergence(order, second.expand_as(first), first))
 
 

@@ -57,6 +57,11 @@ class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParam
     instalment: Annotated[int, Field(ge=1)] = 16
 
     @property
+    def row_tokens(self) -> int:
+        """The most tokens of a private row beside its prompt: the reference, then the text that is written."""
+        return self.max_reference_tokens + self.max_new_tokens
+
+    @property
     def draws_per_text(self) -> int:
         """The most draws that one text takes: as many as it has tokens, or as many as its form leaves a choice."""
         form = form_of(self)
@@ -94,7 +99,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
 
     @abstractmethod
     def calibrate(self, rho: int, settings: Parameters) -> CalibratedMechanisms:
-        """The mechanisms that cost at most `rho` (units of 1e-12) together.
+        """Return the mechanisms that cost at most `rho` (units of 1e-12) together.
 
         Raises:
             BudgetTooSmall: they cannot do anything at that price.
@@ -140,6 +145,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
 class PrivateDecodingSystem(ChargedSystem[Parameters]):
     """A system whose texts are drawn token by token, each from one batch of units."""
 
+    renders_prompt = True
     every_token_is_a_draw = True
     """Whether a text has as many tokens as draws, so that a lost draw shortens it."""
 
@@ -173,7 +179,8 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             bench.corpus.require_labels()
         first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
         events = [invocation.event for invocation in plan.invocations[first:]]
-        drawing = DecodingSpec(prompts.sizes, partial(self.rule, events, settings, rng=bench.rng), prompts.constraint)
+        rule = partial(self.rule, events, settings, rng=bench.rng)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end)
         with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
@@ -256,7 +263,7 @@ class _Prompts:
 def rows_of(
     sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
 ) -> Iterator[list[UnitDocuments]]:
-    """The units that each text is made of; those of all texts are read at once, when the first is asked for."""
+    """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
     batches = bench.corpus.batches(
         bench.scheme, bench.scheme_id, per_block, places, settings.names, settings.groups_per_unit
@@ -266,7 +273,7 @@ def rows_of(
 
 
 def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
-    """The loss of `event` in instalments of `size` invocations; the last one may be smaller.
+    """Return the loss of `event` in instalments of `size` invocations; the last one may be smaller.
 
     Every invocation of an event costs a whole number of units, so its part of the sum is exact.
     """

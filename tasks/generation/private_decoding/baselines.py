@@ -67,6 +67,7 @@ class _Baseline(GeneratorDefaults):
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = BaselineParameters
     charges = False
+    renders_prompt = True
 
 
 class PublicOnly(_Baseline):

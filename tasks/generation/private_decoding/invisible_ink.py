@@ -47,7 +47,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     parameters: type[BaseModel] = InvisibleInkParameters
 
     def calibrate(self, rho: int, settings: InvisibleInkParameters) -> CalibratedMechanisms:
-        """The largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
+        """Return the largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).
 
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.
@@ -73,7 +73,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
-        """The mean number of candidates of a draw, and the share of tokens from beyond the public top k."""
+        """Return the mean number of candidates of a draw, and the share of tokens from beyond the public top k."""
         total = max(1.0, sum(text.facts["draws"] for text in texts))
         candidates = sum(text.facts["effective_k"] * text.facts["draws"] for text in texts)
         beyond = sum(text.facts["from_expansion"] for text in texts)

@@ -42,7 +42,7 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     parameters: type[BaseModel] = PrivateIclParameters
 
     def calibrate(self, rho: int, settings: PrivateIclParameters) -> CalibratedMechanisms:
-        """The largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).
+        """Return the largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).
 
         Raises:
             BudgetTooSmall: not one grid step of clip norm is affordable.

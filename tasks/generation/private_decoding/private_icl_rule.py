@@ -32,8 +32,8 @@ class PrivateIclRule:
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
-        scores = blended(self.draw, choice.public, choice.found.allowed, sums)
-        return utility_scores.draw_tokens(self.draw, choice.found, scores, self.rng)
+        scores = blended(self.draw, choice.public, choice.candidates.allowed, sums)
+        return utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
         """None."""

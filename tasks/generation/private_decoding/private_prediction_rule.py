@@ -107,13 +107,13 @@ class PrivatePredictionRule:
         return self._runs[number].ended < self.private_tokens - self.meter.lost
 
     def _paid_rows(self, step: Step, choice: CandidateSet, tested: Sequence[int]) -> RowLogits:
-        """The rows of all tested generations, each of whose runs is paid for before its first test."""
+        """Return the rows of all tested generations, each of whose runs is paid for before its first test."""
         self.meter.admit(max(self._runs[step.numbers[index]].ended for index in tested))
         return choice.rows(step)
 
     def _far(self, step: Step, choice: CandidateSet, rows: RowLogits, tested: Sequence[int]) -> list[int]:
-        """The tested generations whose distance is not below their noisy threshold."""
-        public = distributions(choice.public, choice.found.allowed)
+        """Return the tested generations whose distance is not below their noisy threshold."""
+        public = distributions(choice.public, choice.candidates.allowed)
         measured = distances(self.tests.references, public, choice.sums_over_allowed(rows, distributions))
         far = []
         for index in tested:
@@ -132,7 +132,7 @@ class PrivatePredictionRule:
             return {}
         scores = choice.sums_over_allowed(rows, partial(clip_recentred, self.draw))
         chosen = choice.part(private)
-        drawn = utility_scores.draw_tokens(self.draw, chosen.found, scores[list(private)], self.rng)
+        drawn = utility_scores.draw_tokens(self.draw, chosen.candidates, scores[list(private)], self.rng)
         for index in private:
             number = step.numbers[index]
             self._runs[number] = _Runs(self._runs[number].ended + 1)
@@ -144,7 +144,7 @@ class PrivatePredictionRule:
         if not public:
             return {}
         chosen = choice.part(public)
-        nothing = torch.zeros_like(chosen.found.tokens)
+        nothing = torch.zeros_like(chosen.candidates.tokens)
         scores = utility_scores.utilities(self.public_draw, chosen.public, nothing)
-        drawn = utility_scores.draw_tokens(self.public_draw, chosen.found, scores, self.rng)
+        drawn = utility_scores.draw_tokens(self.public_draw, chosen.candidates, scores, self.rng)
         return dict(zip(public, drawn, strict=True))

@@ -124,12 +124,12 @@ class _Asking:
 
     def _stopping(self, key: str, prompt: str) -> None:
         try:
-            self._one(key, prompt)
+            self._request_text(key, prompt)
         except BaseException:
             self._stop.set()
             raise
 
-    def _one(self, key: str, prompt: str) -> None:
+    def _request_text(self, key: str, prompt: str) -> None:
         """Request one text until it arrives or another request has failed."""
         endpoint, request_body = self._backend.endpoint, message(self._backend.endpoint, prompt, self._how)
         tokens = self._how.max_new_tokens + len(prompt.encode()) // BYTES_OF_A_TOKEN

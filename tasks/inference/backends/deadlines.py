@@ -27,22 +27,22 @@ def with_deadline(until: float) -> Iterator[None]:
         _here.until = None
 
 
-def _left(timeout: float | None, over: type[Exception]) -> float | None:
+def _remaining_seconds(timeout: float | None, over: type[Exception]) -> float | None:
     """Seconds that may be waited; where there are none, `over` is raised."""
     until: float | None = getattr(_here, "until", None)
     if until is None:
         return timeout
-    left = until - time.monotonic()
-    if left <= 0:
+    remaining = until - time.monotonic()
+    if remaining <= 0:
         raise over
-    return left if timeout is None else min(timeout, left)
+    return remaining if timeout is None else min(timeout, remaining)
 
 
 class TimedTransport(httpx.HTTPTransport):
     """httpx's transport with the deadline of `with_deadline`. Arguments are those of `httpx.HTTPTransport`."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         # httpx has no argument for it; tests notice if a version of it no longer asks here for its connections.
         self._pool._network_backend = _Network()
 
@@ -58,8 +58,8 @@ class _Network(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Any = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _Timed(super().connect_tcp(host, port, left, local_address, socket_options))
+        remaining = _remaining_seconds(timeout, httpcore.ConnectTimeout)
+        return _Timed(super().connect_tcp(host, port, remaining, local_address, socket_options))
 
 
 class _Timed(httpcore.NetworkStream):
@@ -69,10 +69,10 @@ class _Timed(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        return self._stream.read(max_bytes, _remaining_seconds(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+        self._stream.write(buffer, _remaining_seconds(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -80,8 +80,8 @@ class _Timed(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _Timed(self._stream.start_tls(ssl_context, server_hostname, left))
+        remaining = _remaining_seconds(timeout, httpcore.ConnectTimeout)
+        return _Timed(self._stream.start_tls(ssl_context, server_hostname, remaining))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -102,24 +102,24 @@ class Endpoint(RequestModel):
         return f"{self.url}/chat/completions"
 
 
-def endpoint_of(model: str, known: Mapping[str, Endpoint]) -> Endpoint:
-    """The endpoint that a request's `model` names.
+def endpoint_of(model: str, endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    """Return the endpoint that a request's `model` names.
 
     Raises:
         EndpointUnknown: there is none of that name in this home.
     """
     name = model.removeprefix(PREFIX)
-    if name not in known:
-        raise EndpointUnknown(name, sorted(known))
-    return known[name]
+    if name not in endpoints:
+        raise EndpointUnknown(name, sorted(endpoints))
+    return endpoints[name]
 
 
 class EndpointUnknown(UsageError):
     """A name that no endpoint of this home has."""
 
-    def __init__(self, name: str, known: list[str]) -> None:
+    def __init__(self, name: str, endpoint_names: list[str]) -> None:
         super().__init__(
             f"There is no endpoint {name!r} in this home.",
-            f"Known: {', '.join(known) or 'none'}. Add one with `almoner models endpoint add`.",
-            {"endpoint": name, "known": known},
+            f"Known: {', '.join(endpoint_names) or 'none'}. Add one with `almoner models endpoint add`.",
+            {"endpoint": name, "known": endpoint_names},
         )

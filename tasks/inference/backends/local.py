@@ -69,16 +69,16 @@ class LocalBackend:
         return [Completion(text.text, text.tokens, text.complete) for text in drawn]
 
     def _prompt_tokens(self, prompts: Sequence[str], how: Sampling) -> list[tuple[int, ...]]:
-        """The tokens of every prompt, if they and an answer fit."""
-        from tasks.inference.engine.shapes import ContextTooLong
+        """Return the tokens of every prompt, if they and an answer fit."""
+        from tasks.inference.catalogue.model_check import ContextTooLong
 
-        tokenizer, positions = self.model.tokenizer, self.model.positions
+        tokenizer, positions = self.model.tokenizer, self.model.longest
         system = (how.system or SYSTEM).replace("{", "{{").replace("}", "}}")  # plain characters, not a template
         spec = PromptSpec("texts", system=system, public="texts", private="{reference}")
         around = private_prompt(tokenizer, spec)
         taken = len(around.tokens) + how.max_new_tokens
-        asked = [reference_tokens(tokenizer, prompt, positions) for prompt in prompts]
-        longest = taken + max(map(len, asked))
+        prompt_tokens = [reference_tokens(tokenizer, prompt, positions) for prompt in prompts]
+        longest = taken + max(map(len, prompt_tokens))
         if longest > positions:
             raise ContextTooLong(longest, positions)
-        return [around.around(tokens) for tokens in asked]
+        return [around.around(tokens) for tokens in prompt_tokens]

@@ -155,7 +155,7 @@ def _answer(client: httpx.Client, request: httpx.Request, most: int) -> bytes | 
 
 
 def _body(response: httpx.Response, most: int) -> bytes | TransportError:
-    """The bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
+    """Return the bytes as they come: an answer that is packed is not unpacked, and is no JSON."""
     data = bytearray()
     for chunk in response.iter_raw():
         data += chunk

@@ -36,7 +36,7 @@ def largest(how: Sampling) -> int:
 
 
 def read_reply(data: bytes, how: Sampling) -> Completion | MalformedResponse:
-    """The text in an answer."""
+    """Return the text in an answer."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):  # also where it is no UTF-8, or a number is too long

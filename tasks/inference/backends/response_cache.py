@@ -31,7 +31,7 @@ class Answers:
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._lock = folder, threading.Lock()
         self._occurrences: dict[str, int] = {}
-        self._known: dict[str, Completion] = {}
+        self._answers: dict[str, Completion] = {}
         self._whole = True
         if folder is not None:
             self._read(folder / FILE)
@@ -46,7 +46,7 @@ class Answers:
             raise ValueError("answers are kept beside a journal, and it has not begun")
 
     def key(self, question: Mapping[str, Json]) -> str:
-        """The key of a question that is asked now: of equal ones each has its own, in their order."""
+        """Return the key of a question that is asked now: of equal ones each has its own, in their order."""
         what = digest(dict(question))
         with self._lock:
             number = self._occurrences.get(what, 0)
@@ -54,8 +54,8 @@ class Answers:
         return f"{what}/{number}"
 
     def get(self, key: str) -> Completion | None:
-        """The answer, if it came."""
-        return self._known.get(key)
+        """Return the answer, if it came."""
+        return self._answers.get(key)
 
     def keep(self, key: str, answer: Completion) -> None:
         """Write an answer down; it is on disk when this returns.
@@ -67,7 +67,7 @@ class Answers:
         with self._lock:
             if self._folder is not None:
                 self._write(self._folder, json.dumps(line).encode() + b"\n")
-            self._known[key] = answer
+            self._answers[key] = answer
 
     def _write(self, folder: Path, data: bytes) -> None:
         reason = None
@@ -107,6 +107,6 @@ class Answers:
         try:
             entry = json.loads(line)
             answer = Completion(str(entry["text"]), int(entry["tokens"]), bool(entry["complete"]))
-            self._known[str(entry["key"])] = answer
+            self._answers[str(entry["key"])] = answer
         except (KeyError, TypeError, ValueError):
             return

@@ -1,17 +1,25 @@
 """Conversion of 4-bit GGUF to float32 safetensors that load in a second."""
 
+import json
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from tasks.inference.catalogue.silence_libraries import silence_libraries
+
+# What transformers notes of the conversion itself: its version, and whether it ran offline and on local files.
+_CIRCUMSTANCES = ("transformers_version", "is_local", "local_files_only")
 
 
 def unpack_gguf(gguf: Path, folder: Path) -> Path:
-    """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder."""
+    """Write the model and tokenizer inside `gguf` into `folder`, in transformers' layout; return the folder.
+
+    The same GGUF file gives the same bytes on every machine, because the digest of a model covers all of these files.
+    """
+    # Local imports: every `models check` and `models pull` imports this module, and few have a GGUF file to convert.
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     # This one progress bar writes to standard error whatever transformers' own switch says.
     with silence_libraries(), redirect_stderr(StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -22,4 +30,12 @@ def unpack_gguf(gguf: Path, folder: Path) -> Path:
             del network.config.quantization_config
         network.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        _drop_circumstances(folder / name)
     return folder
+
+
+def _drop_circumstances(settings: Path) -> None:
+    if settings.is_file():
+        kept = {key: value for key, value in json.loads(settings.read_text()).items() if key not in _CIRCUMSTANCES}
+        settings.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")

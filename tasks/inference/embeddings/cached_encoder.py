@@ -29,7 +29,7 @@ class CachedEmbedder:
         return np.stack([self._rows[text] for text in texts]) if texts else self.embed([])
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
-        """The embedder's own, worked out again: they are too many to keep."""
+        """Return the embedder's own, worked out again: they are too many to keep."""
         return self.embed.pieces(texts)
 
 

@@ -1,7 +1,7 @@
 """Encoder of texts as points, by a small sentence-transformers model: for metrics, and for clusters of units.
 
 Which encoder, how its rows are pooled and how much of a text it reads is the model's own affair (`modules.json` and
-what it names); the registry's model, all-MiniLM-L6-v2, comes without those files and is read as its card says
+what it names); the registry's all-MiniLM-L6-v2 comes without those files and is read as its card says
 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2): the first 256 word pieces of a text, the mean of their
 last hidden states, divided by its length. Texts of similar length share a pass, so the bits of a row depend on its
 neighbours by about 1e-7: who needs each unit by itself takes `tasks.inference.embeddings.unit_embeddings`, or hands
@@ -21,13 +21,13 @@ from models_db.errors import UsageError
 from tasks.common.progress import Progress
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
-from tasks.inference.catalogue.registry import HubModel, ModelSpec, find
+from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.loading import UnreadableModel, located
 
 EMBEDDER = "all-minilm-l6-v2"
 MAX_PIECES = 256
-"""Word pieces of a text that the registry's model reads, the two marks around it included."""
+"""Word pieces of a text that all-MiniLM-L6-v2 reads, the two marks around it included."""
 
 _PIECES_AT_ONCE = 4096  # of a pass, padding included
 _TOKENIZED_AT_ONCE = 1000  # texts
@@ -59,7 +59,7 @@ class TextEmbedder:
         """What a metric records."""
         pooling = next((module.pooling_mode for module in self.network if hasattr(module, "pooling_mode")), "its rows")
         how = f"{pooling} of {self.most} word pieces at most"
-        return f"{self.model} {self.revision} (weights {self.digest[:12]}, {how})"
+        return f"{self.model} {self.revision} (files {self.digest[:12]}, {how})"
 
     @property
     def width(self) -> int:
@@ -157,23 +157,23 @@ def load_embedder(
     Raises:
         UnknownModel, WrongKind, NoRevision, UnknownDevice: the name is wrong.
         NotPooled: a hub model that was not made for sentence-transformers.
-        ModelNotPulled, NoSafetensors, WeightsChanged, UnreadableModel, DeviceMissing: this machine cannot.
+        ModelNotPulled, NoSafetensors, ModelChanged, UnreadableModel, DeviceMissing: this machine cannot.
     """
     spec, where = find(name, "embedder"), choose_device(device)
     use_threads()
     folder, record = located(spec)
-    digest = model_store.weights_digest(name, folder, record)
+    digest = model_store.model_digest(name, folder, record)
     _check_files(spec, folder)
     network = _read(name, folder, str(where))
-    if isinstance(spec, ModelSpec):
+    if not model_store.is_embedder(folder):
         network.max_seq_length = MAX_PIECES
     known_as = spec.repo if isinstance(spec, HubModel) else spec.name
     return TextEmbedder(known_as, spec.revision, digest, network, progress)
 
 
-def _check_files(spec: ModelSpec | HubModel, folder: Path) -> None:
+def _check_files(spec: Model, folder: Path) -> None:
     """Say no where the library would guess how rows are pooled, or unpickle weights of a layer behind the encoder."""
-    if isinstance(spec, HubModel) and not (folder / "modules.json").is_file():
+    if not isinstance(spec, ModelSpec) and not model_store.is_embedder(folder):
         raise NotPooled(spec.name)
     pickled = (path.parent for path in folder.rglob("pytorch_model.bin"))
     if not all(any(beside.glob("*.safetensors")) for beside in pickled):
@@ -181,7 +181,7 @@ def _check_files(spec: ModelSpec | HubModel, folder: Path) -> None:
 
 
 def _read(name: str, folder: Path, device: str) -> Any:
-    """The library's model, in float32 and eval mode; it reads what is in the folder and nothing else.
+    """Return the library's model, in float32 and eval mode; it reads what is in the folder and nothing else.
 
     Raises:
         UnreadableModel.

@@ -17,6 +17,7 @@ from tasks.inference.embeddings.parallel_map import ParallelMap, Tool, WorkerSet
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.embeddings.worker_environment import WorkerEnvironment, WorkerSpec, settle
 from tasks.text.interfaces import Embedder, Pieces
+from tasks.workers.shard_map import TextShards
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,23 @@ class SpreadEmbedder:
         return np.stack(rows) if rows else np.zeros((0, self.embed([]).shape[1]), np.float32)
 
 
-def spread_embedder(workers: WorkerSet | None, embed: Embedder, model: str, device: str) -> Embedder:
+def spread_embedder(
+    workers: WorkerSet | None, embed: Embedder, model: str, device: str, shards: TextShards
+) -> Embedder:
     """`embed` for private units: by workers, if there are some.
 
     Args:
         model: the name it is loaded by.
         device: where the run's own embedder is.
+        shards: says which worker has a text.
     """
     if workers is None:
         return embed
-    return SpreadEmbedder(embed, spread_of(workers, embed.name, device, partial(points_tool, model)))
+    return SpreadEmbedder(embed, spread_of(workers, embed.name, device, shards, partial(points_tool, model)))
 
 
 def points_tool(model: str, place: WorkerSpec, elsewhere: bool) -> Tool:
     """Points by an embedder of the worker's own; runs on a worker."""
     device = settle(place.device, place.threads, elsewhere)
     embed = load_embedder(model, device)
-    return WorkerEnvironment.here((embed.name,), device, elsewhere), lambda texts: list(points_of(embed, texts))
+    return WorkerEnvironment.of_process((embed.name,), device, elsewhere), lambda texts: list(points_of(embed, texts))

@@ -34,8 +34,8 @@ class WorkerEnvironment:
     python: str = ""
 
     @classmethod
-    def here(cls, model: Sequence[str], device: str, elsewhere: bool) -> "WorkerEnvironment":
-        """This process's; whole only if a worker is `elsewhere`."""
+    def of_process(cls, model: Sequence[str], device: str, elsewhere: bool) -> "WorkerEnvironment":
+        """Return the environment of this process; complete only if a worker is `elsewhere`."""
         environment = cls(tuple(model), torch.device(device).type)
         if not elsewhere:
             return environment

@@ -26,7 +26,7 @@ from tasks.inference.prompts.render import PromptPieces
 def last_hidden(
     engine: Engine, private: Sequence[PromptPieces], references: Sequence[Sequence[Sequence[int]]], sizes: Sizes
 ) -> Iterator[RowHidden]:
-    """The last hidden state of every row of every group, group after group.
+    """Return the last hidden state of every row of every group, group after group.
 
     Args:
         private: what stands around the references of each group; public, and may hold soft tokens.
@@ -95,7 +95,7 @@ def _in_windows(
     rows: int,
 ) -> Iterator[RowHidden]:
     """A few groups at a time, a public number: rows of several groups are sorted together, which spares padding."""
-    reader = PrivateReader(engine.model, engine.isolation, sizes, rows)
+    reader = PrivateReader(sizes.model_for(engine.model), engine.isolation, sizes, rows)
     window, done = groups_read_together(sizes.references, engine.model.device), 0
     while done < len(private):
         groups = range(done, min(done + window, len(private)))

@@ -8,7 +8,7 @@ import torch
 from models_db.errors import EnvironmentProblem, UsageError
 
 LARGEST_DEFAULT = 4 * 2**30
-"""Bytes. More generations at once are hardly faster than this many, and other programs need memory too."""
+"""Bytes, on a CPU. More generations at once are hardly faster than this many, and other programs need memory too."""
 
 _SETTING = "ALMONER_MEMORY"
 # The share of free memory that is taken by default: weights, logits and scratch need room as well.
@@ -33,6 +33,19 @@ class NotEnoughMemory(EnvironmentProblem):
         )
 
 
+class ModelTooLarge(EnvironmentProblem):
+    """A model does not fit into the memory that is free."""
+
+    def __init__(self, name: str, device: str, precision: str, needed: int, free: int) -> None:
+        super().__init__(
+            f"The model {name!r} does not fit into the memory of {device}: its weights take {needed / 2**30:.1f} GiB "
+            f"in {precision}, and {free / 2**30:.1f} GiB are free.",
+            "Free memory, request another precision (`almoner models check` says what each needs), or choose a smaller "
+            "model.",
+            {"model": name, "device": device, "precision": precision, "needed": needed, "free": free},
+        )
+
+
 class MemoryRanOut(EnvironmentProblem):
     """Memory was short while generations were under way.
 
@@ -50,15 +63,18 @@ class MemoryRanOut(EnvironmentProblem):
 
 
 def memory_budget(device: torch.device) -> int:
-    """Bytes for keys and values: ALMONER_MEMORY, or half of what the machine has free, at most LARGEST_DEFAULT.
+    """Bytes for keys and values: ALMONER_MEMORY, or half of what `device` has free; on a CPU at most LARGEST_DEFAULT.
 
-    All of that is public if it is measured before any private text is loaded.
+    An accelerator's memory is there for models, and its speed grows with the rows of a pass. All of that is public if
+    it is measured before any private text is loaded.
 
     Raises:
         BadMemory: the setting is no positive integer.
     """
-    configured = asked_memory()
-    return min(LARGEST_DEFAULT, int(free_memory(device) * _SHARE)) if configured is None else configured
+    if (configured := asked_memory()) is not None:
+        return configured
+    half = int(free_memory(device) * _SHARE)
+    return half if device.type == "cuda" else min(LARGEST_DEFAULT, half)
 
 
 def asked_memory() -> int | None:
@@ -74,9 +90,13 @@ def asked_memory() -> int | None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be had on `device` now; LARGEST_DEFAULT twice where the system does not tell."""
+    """Bytes that can be had on `device` now; LARGEST_DEFAULT twice where the system does not tell.
+
+    On an accelerator, what torch has reserved for this process and does not use is free as well.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -92,7 +92,7 @@ class SessionOpening:
             self._ask_steps(rows)
 
     def _ask_steps(self, rows: int) -> None:
-        """Passes over one token of each row (`ring.Clock.seen`), and the head."""
+        """Passes over one token of each row (`ring.Clock.visible_columns`), and the head."""
         columns = aligned(self.sizes.private_columns)
         first = aligned(self.sizes.prefix + self.sizes.segment + 1)
         self.isolation.layers(rows, 1)

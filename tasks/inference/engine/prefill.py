@@ -46,7 +46,7 @@ class Generation:
         return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
 
     def present(self, number: int) -> list[Key]:
-        """The keys of its rows that have a text."""
+        """Return the keys of its rows that have a text."""
         return [(number, row) for row, reference in enumerate(self.references) if reference]
 
 
@@ -68,7 +68,7 @@ class PrefixCache:
         self._kept: dict[tuple[Tokens, int], tuple[RowBatch, Tensor]] = {}
 
     def read(self, tokens: Tokens, columns: int) -> tuple[RowBatch, Tensor]:
-        """The batch and float32 [1, D]."""
+        """Return the batch and float32 [1, D]."""
         if (tokens, columns) not in self._kept:
             while len(self._kept) >= _KEPT:
                 self._kept.pop(next(iter(self._kept)))
@@ -170,7 +170,7 @@ def _by_drawn(arrivals: Mapping[int, Generation]) -> list[tuple[int, dict[int, G
 
 
 def _by_prefix(arrivals: Mapping[int, Generation]) -> dict[Tokens, dict[Key, Tokens]]:
-    """The segments of all rows with a text: reference, suffix, drawn tokens."""
+    """Return the segments of all rows with a text: reference, suffix, drawn tokens."""
     groups: dict[Tokens, dict[Key, Tokens]] = {}
     for number, generation in arrivals.items():
         if generation.private is not None:

@@ -55,12 +55,12 @@ class Clock:
         return self.now % self.columns
 
     @property
-    def seen(self) -> int:
+    def visible_columns(self) -> int:
         """How many columns, from the first on, the next step reads."""
         return self.columns if self.wrapped or self.now >= self.columns else aligned(self.now + 1)
 
     def before(self, columns: int) -> list[tuple[int, int]]:
-        """The last `columns` columns as pieces (first, length), oldest first."""
+        """Return the last `columns` columns as pieces (first, length), oldest first."""
         start = (self.now - columns) % self.columns
         first = min(columns, self.columns - start)
         return [(start, first), (0, columns - first)] if first < columns else [(start, columns)]
@@ -123,10 +123,10 @@ class Ring:
 
     def step(self, tokens: Tensor, clock: Clock) -> None:
         """Read one more token of every row, int64 [rows]; a null row's is any."""
-        column, seen = clock.column, clock.seen
-        self._check(self.rows, 1, seen, self._columns)
+        column, visible_columns = clock.column, clock.visible_columns
+        self._check(self.rows, 1, visible_columns, self._columns)
         self._bias[:, column] = 0.0
-        bias = self._bias[:, None, None, :seen]
-        window = self._cache.window(slice(0, self.rows), column, seen)
+        bias = self._bias[:, None, None, :visible_columns]
+        window = self._cache.window(slice(0, self.rows), column, visible_columns)
         self.hidden = self.model.hidden(tokens[:, None], self._positions[:, None], bias, window)[:, -1]
         self._positions += self._live

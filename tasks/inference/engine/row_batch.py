@@ -37,7 +37,7 @@ def left_padded(sequences: Sequence[Sequence[int]], columns: int) -> tuple[Tenso
     return tokens, real
 
 
-def _unchecked(rows: int, queries: int, seen: int, columns: int) -> None:
+def _unchecked(rows: int, queries: int, visible_columns: int, columns: int) -> None:
     """Public rows need no isolation from each other."""
 
 

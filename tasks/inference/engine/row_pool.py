@@ -81,7 +81,7 @@ class RowPool:
         """Give slots to rows of admitted generations, just read into `source`; if none is free, open another ring."""
         waiting = list(zip(keys, rows, strict=True))
         while waiting:
-            chunk = next((chunk for chunk in self.chunks if chunk.free), None) or self._open()
+            chunk = next((chunk for chunk in self.chunks if chunk.free), None) or self._open_chunk()
             slots = chunk.free[: len(waiting)]
             now, waiting = waiting[: len(slots)], waiting[len(slots) :]
             which = self._tensor([row for _, row in now])
@@ -120,13 +120,13 @@ class RowPool:
         while self._waiting:
             tokens = self._waiting.popleft()
             # Also where there is no chunk: whether the device fails must not depend on how many rows there are.
-            self.check(self.per_chunk, 1, self.clock.seen, self.clock.columns)
+            self.check(self.per_chunk, 1, self.clock.visible_columns, self.clock.columns)
             for chunk in self.chunks:
                 ids = [0 if owner is None else tokens.get(owner[0], 0) for owner in chunk.owners]
                 chunk.ring.step(self._tensor(ids), self.clock)
             self.clock.tick()
 
-    def _open(self) -> RowChunk:
+    def _open_chunk(self) -> RowChunk:
         chunk = RowChunk(Ring(self.model, self.per_chunk, self.columns, self.check), [None] * self.per_chunk)
         self.chunks.append(chunk)
         return chunk
@@ -141,10 +141,10 @@ class RowPool:
             self.chunks = others
 
     def _empty(self, source: RowChunk, others: Sequence[RowChunk]) -> None:
-        left = source.taken
+        remaining = source.taken
         for chunk in others:
-            slots = chunk.free[: len(left)]
-            now, left = left[: len(slots)], left[len(slots) :]
+            slots = chunk.free[: len(remaining)]
+            now, remaining = remaining[: len(slots)], remaining[len(slots) :]
             if slots:
                 chunk.ring.take_over(self._tensor(slots), source.ring, self._tensor(now))
                 for slot, old in zip(slots, now, strict=True):

@@ -38,14 +38,16 @@ class RowValues:
     valid: Tensor
 
     @classmethod
-    def of(cls, found: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
-        """Every row's place and whether it has a text; `found`, float32 [rows with a text, K], in that order."""
-        present = torch.tensor([occupied for _, occupied in places], dtype=torch.bool, device=found.device)
-        values = found.new_zeros((len(places), found.shape[1]))
-        values[present] = found
+    def of(cls, text_rows: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
+        """Every row's place and whether it has a text; `text_rows`, float32 [rows with a text, K], in that order."""
+        present = torch.tensor([occupied for _, occupied in places], dtype=torch.bool, device=text_rows.device)
+        values = text_rows.new_zeros((len(places), text_rows.shape[1]))
+        values[present] = text_rows
         valid = present & values.isfinite().all(1)
         values.masked_fill_(~valid[:, None], 0.0)
-        return cls(values, torch.tensor([place for place, _ in places], dtype=torch.int64, device=found.device), valid)
+        return cls(
+            values, torch.tensor([place for place, _ in places], dtype=torch.int64, device=text_rows.device), valid
+        )
 
 
 class RowLogits(RowValues):
@@ -88,6 +90,7 @@ class Session:
     def __init__(
         self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, places: int, per_chunk: int
     ) -> None:
+        model = sizes.model_for(model)
         self._model, self._isolation, self._sizes = model, isolation, sizes
         self.places, self._per_chunk = places, per_chunk
         self._generations: dict[int, Generation] = {}
@@ -102,7 +105,7 @@ class Session:
         return tuple(sorted(self._generations))
 
     def drawn(self, number: int) -> Sequence[int]:
-        """The tokens of a live generation so far."""
+        """Return the tokens of a live generation so far."""
         return self._generations[number].drawn
 
     def enter(
@@ -172,7 +175,7 @@ class Session:
         return RowLogits.of(*self._of_private(query))
 
     def private_hidden(self) -> RowHidden:
-        """The last hidden state of every row of every live generation: K is D.
+        """Return the last hidden state of every row of every live generation: K is D.
 
         The device was asked about every pass that makes them before it ran; nothing is computed from them here.
         """

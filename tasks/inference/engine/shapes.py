@@ -6,24 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from models_db.errors import UsageError
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.row_batch import prefill_shape
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
 
 # Beyond this many rows a pass is bound by arithmetic and larger ones gain nothing (two cores; one accelerator).
 _ROWS_WORTH = {"cpu": 64, "cuda": 512}
-
-
-class ContextTooLong(UsageError):
-    """Prompt, reference limit and new tokens exceed what the model was made for."""
-
-    def __init__(self, needed: int, possible: int) -> None:
-        super().__init__(
-            f"Prompt, reference and new tokens need {needed} positions; the model has {possible}.",
-            "Lower max_reference_tokens or max_new_tokens.",
-            {"needed": needed, "possible": possible},
-        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ class Sizes:
         max_new_tokens: int,
         references: int = 0,
     ) -> "Sizes":
-        """The sizes these public parameters imply; a system without private rows has no `private`."""
+        """Return the sizes these public parameters imply; a system without private rows has no `private`."""
         if not public or max_new_tokens < 1 or (private and max_reference_tokens < 1):
             raise ValueError("at least one prompt, one reference token and one new token are needed")
         return cls(
@@ -99,8 +88,17 @@ class Sizes:
     def check_fits(self, model: LanguageModel) -> None:
         """Raise ContextTooLong unless every row fits the model's context."""
         needed = max(self.public_columns, self.private_columns) + 1
-        if needed > model.positions:
-            raise ContextTooLong(needed, model.positions)
+        if needed > model.longest:
+            raise ContextTooLong(needed, model.longest)
+
+    def model_for(self, model: LanguageModel) -> LanguageModel:
+        """Return the model with the table of angles by which all rows of a session are read: these sizes decide it.
+
+        Raises:
+            ContextTooLong: as `check_fits`.
+        """
+        self.check_fits(model)
+        return model.for_length(max(self.public_columns, self.private_columns))
 
 
 def likely_rows(generations: int, nominal_references: int) -> int:
@@ -114,14 +112,14 @@ def likely_rows(generations: int, nominal_references: int) -> int:
 
 
 def rows_per_chunk(generations: int, nominal_references: int, device: torch.device) -> int:
-    """The fixed number of rows in every pass over private rows: a multiple of a prefill pass's rows."""
+    """Return the fixed number of rows in every pass over private rows: a multiple of a prefill pass's rows."""
     rows, height = max(1, likely_rows(generations, nominal_references)), prefill_shape(device)[0]
     chunks = math.ceil(rows / _rows_worth(device))
     return height * math.ceil(rows / chunks / height)
 
 
 def public_rows_per_chunk(places: int, device: torch.device) -> int:
-    """The fixed number of public rows in a pass."""
+    """Return the fixed number of public rows in a pass."""
     chunks = math.ceil(places / _rows_worth(device))
     return math.ceil(places / chunks)
 
@@ -142,7 +140,7 @@ def smaller_chunk(rows: int, device: torch.device) -> int:
 
 
 def generations_at_once(model: LanguageModel, sizes: Sizes, memory: int) -> int:
-    """How many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1.
+    """Return how many generations' keys and values fit into `memory` bytes, with the scratch of a prompt; at least 1.
 
     One more would not fit; because passes are of whole chunks, a larger number still might.
     """

@@ -77,7 +77,7 @@ class FirstResults:
     """
 
     def __init__(self, contents: int) -> None:
-        self._known = torch.zeros(contents, dtype=torch.bool)
+        self._recorded = torch.zeros(contents, dtype=torch.bool)
         self._first: Tensor | None = None
         self.holds = True
 
@@ -85,9 +85,9 @@ class FirstResults:
         """The results of the slots, [slots, ...], and the content that stood in each of them."""
         rows, where = results.flatten(1), contents.to(results.device)
         if self._first is None:
-            self._first = rows.new_zeros((len(self._known), rows.shape[1]))
-        new = ~self._known[contents]
+            self._first = rows.new_zeros((len(self._recorded), rows.shape[1]))
+        new = ~self._recorded[contents]
         self._first[where[new.to(where.device)]] = rows[new.to(where.device)]
-        self._known[contents] = True
+        self._recorded[contents] = True
         # NaN is a result like any other: it must come out everywhere.
         self.holds &= torch.allclose(rows, self._first[where], rtol=0.0, atol=0.0, equal_nan=True)

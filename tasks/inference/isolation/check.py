@@ -54,20 +54,20 @@ class IsolationCheck:
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-        self._known: dict[Shape, bool] = {}
+        self._verdicts: dict[Shape, bool] = {}
 
     @property
-    def asked(self) -> frozenset[Shape]:
-        """All shapes that the device was asked about."""
-        return frozenset(self._known)
+    def tested_shapes(self) -> frozenset[Shape]:
+        """All shapes for which this device was tested."""
+        return frozenset(self._verdicts)
 
-    def before_pass(self, rows: int, queries: int, seen: int, columns: int) -> None:
-        """A pass over `queries` new tokens for each of `rows` rows that see `seen` of a cache's `columns` columns.
+    def before_pass(self, rows: int, queries: int, visible: int, columns: int) -> None:
+        """A pass over `queries` new tokens for each of `rows` rows that see `visible` of a cache's `columns` columns.
 
         The length of the cache belongs to the shape: it is the distance between rows in memory.
         """
         self.layers(rows, queries)
-        self.attention(rows, queries, [seen], columns)
+        self.attention(rows, queries, [visible], columns)
 
     def layers(self, rows: int, queries: int) -> None:
         """All layers, `queries` new tokens for each of `rows` rows."""
@@ -78,16 +78,16 @@ class IsolationCheck:
             self._learn(witness.holds, "layers", rows, queries)
         self._require("layers", rows, queries)
 
-    def attention(self, rows: int, queries: int, seen: Sequence[int], columns: int) -> None:
+    def attention(self, rows: int, queries: int, column_counts: Sequence[int], columns: int) -> None:
         """Attention of `queries` tokens per row to the first so many of `columns` columns of a cache."""
-        new = [some for some in seen if self._is_new("attention", rows, queries, some, columns)]
+        new = [some for some in column_counts if self._is_new("attention", rows, queries, some, columns)]
         if new:
             witnesses = {some: FirstResults(contents_of(rows)) for some in new}
             for some, contents, mixed in self._attended(rows, queries, new, columns):
                 witnesses[some].compare(contents, mixed)
             for some, witness in witnesses.items():
                 self._learn(witness.holds, "attention", rows, queries, some, columns)
-        for some in seen:
+        for some in column_counts:
             self._require("attention", rows, queries, some, columns)
 
     def head(self, rows: int) -> None:
@@ -109,24 +109,24 @@ class IsolationCheck:
         self._require(what, rows, *more)
 
     def _is_new(self, *shape: str | int) -> bool:
-        return (self._model.kernels, *shape) not in self._known
+        return (self._model.kernels, *shape) not in self._verdicts
 
     def _learn(self, holds: bool, *shape: str | int) -> None:
-        self._known[self._model.kernels, *shape] = holds
+        self._verdicts[self._model.kernels, *shape] = holds
 
     def _require(self, what: str, rows: int, *more: int) -> None:
-        if not self._known[self._model.kernels, what, rows, *more]:
+        if not self._verdicts[self._model.kernels, what, rows, *more]:
             sizes = f"{rows} rows, {' x '.join(map(str, more))} {what}".replace(",  ", ", ")
             raise RowsNotIsolated(str(self._model.device), sizes, self._model.precision)
 
     @torch.inference_mode()
     def _pass(self, contents: Tensor, queries: int) -> Tensor:
-        """The hidden states of all layers, float32 [R, queries, D]."""
+        """Return the hidden states of all layers, float32 [R, queries, D]."""
         model, rows = self._model, len(contents)
         past = self._pasts(contents_of(rows), _PAST)[contents]
         index = torch.arange(queries)
         tokens = (contents[:, None] * 7919 + index * 104729 + 11) % model.vocabulary
-        started = past**3 * (model.positions - queries) // _PAST**3  # most of them early, one at the very end
+        started = past**3 * (model.longest - queries) // _PAST**3  # most of them early, one at the very end
         positions = started[:, None] + index
         columns = aligned(_PAST + queries)
         bias = torch.full((rows, 1, queries, columns), -torch.inf)
@@ -143,7 +143,7 @@ class IsolationCheck:
 
     @torch.inference_mode()
     def _attended(
-        self, rows: int, queries: int, seen: Sequence[int], columns: int
+        self, rows: int, queries: int, column_counts: Sequence[int], columns: int
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """For each arrangement and each number of columns: that number, the contents, and what attention makes."""
         model, number = self._model, contents_of(rows)
@@ -152,19 +152,21 @@ class IsolationCheck:
         held = self._numbers((number, model.key_value_heads, columns, model.head_size)).to(model.cache_dtype)
         cache = KeyValueCache.allocate(model, rows, columns, layers=1)
         keys, values = cache.keys[0], cache.values[0]
+        sinks = torch.linspace(-2, 2, model.heads, device=model.device) if model.sinks else None
         for contents in arrangements(rows):
             where = contents.to(model.device)
             keys[:, :, :columns] = held[where]
             values[:, :, :columns] = held[where].flip(2)
-            for some in seen:
+            for some in column_counts:
                 bias = self._masks(number, queries, some)[where]
-                mixed, _ = grouped_attention(None, asking[where], keys[:, :, :some], values[:, :, :some], bias)
+                seen_keys, seen_values = keys[:, :, :some], values[:, :, :some]
+                mixed, _ = grouped_attention(None, asking[where], seen_keys, seen_values, bias, s_aux=sinks)
                 yield some, contents, mixed
 
-    def _masks(self, number: int, queries: int, seen: int) -> Tensor:
-        """float32 [number, 1, queries, seen]: how many of the last columns each content sees; at least its own."""
-        own = torch.arange(seen)[None] >= seen - self._pasts(number, seen)[:, None].clamp_min(1)
-        bias = torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, seen)
+    def _masks(self, number: int, queries: int, visible: int) -> Tensor:
+        """float32 [number, 1, queries, visible]: how many of the last columns each content sees; at least its own."""
+        own = torch.arange(visible)[None] >= visible - self._pasts(number, visible)[:, None].clamp_min(1)
+        bias = torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, visible)
         return bias.to(self._model.device)
 
     @staticmethod

@@ -14,12 +14,22 @@ from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
-from tasks.inference.loading.row_wise_modules import context_of, fix_tables, require_rowwise, require_sizes
+from tasks.inference.loading.row_wise_modules import (
+    heads_of,
+    require_rowwise,
+    require_sizes,
+    windows_of,
+)
+from tasks.inference.loading.stored_precision import float32_arithmetic
 from tasks.inference.network import attention
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.network.packed_linear import PackedLinear
+from tasks.inference.network.mapped_weights import file_of, is_protected
+from tasks.inference.network.packed_linear import PackedLinear, frozen_linear
 from tasks.inference.network.replace_layers import quantise_layers
+from tasks.inference.network.rotary_tables import fix_tables, long_tables, original_length
+from tasks.inference.network.row_wise_experts import replace_experts
+from tasks.inference.network.weight_segment import SMALLEST, Share, keep_private
 
 # Float32 sums in another order differ by about 1e-5 of the largest logit; a wrong mask or scale differs by far more.
 _TOLERANCE = 1e-3
@@ -51,6 +61,7 @@ def wrap_network(
     device: torch.device,
     precision: Precision = "float32",
     example: Sequence[int] = (),
+    share: Share = keep_private,
 ) -> LanguageModel:
     """Make a transformers causal language model ours: its layers are replaced in place by those of `precision`.
 
@@ -59,34 +70,39 @@ def wrap_network(
 
     Args:
         example: tokens of an ordinary public text, to balance int8 on and to judge fewer bits by.
+        share: decides where each weight lies in the end (`weight_segment`).
 
     Raises:
-        UnsupportedModel: a module that is not known to act on each row by itself (`row_wise_modules`), not float32, no
-            plain linear head, or an architecture for which the engine's logits are not the network's own.
+        UnsupportedModel: a module that is not known to act on each row by itself (`row_wise_modules`), neither float32
+            nor bfloat16 for another precision, no plain linear head, or an architecture for which the engine's logits
+            are not the network's own.
         PrecisionMissing: this device has no exact arithmetic of that precision.
         PrecisionTooCoarse: the model needs more bits.
     """
-    _check_supported(name, network)
+    _check_supported(name, network, precision)
     check_available(precision, device)
     network.eval()
     prompts = probes(network.config.vocab_size)
     if example and precision != "float32":
         prompts.append(list(example))
-    with _named(name):
-        with largest_inputs(network.base_model) as ranges:
-            own = [network(torch.tensor([prompt], device=network.device)).logits[0] for prompt in prompts]
-        fix_tables(network)
+    with _describe_failures(name), float32_arithmetic(network), largest_inputs(network.base_model) as ranges:
+        own = [network(torch.tensor([prompt], device=network.device)).logits[0] for prompt in prompts]
+    replace_experts(network)
+    require_rowwise(name, network)
+    with _describe_failures(name), float32_arithmetic(network):
         model = _take_over(network, tokenizer, name=name, revision=revision, digest=digest)
+        own = [logits[:, : model.vocabulary] for logits in own]
         if precision != "float32":
             _check_close(model, prompts, own)
-        model = _lowered(model, network, precision, device, ranges)
+    with _describe_failures(name):
+        model = _lowered(model, network, precision, device, ranges, share)
         check = _check_close if precision == "float32" else _check_divergence
         check(model, prompts, own)
     return model
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _describe_failures(name: str) -> Iterator[None]:
     """Say which model it is that transformers or the engine cannot compute with; its files hold nothing private."""
     try:
         yield
@@ -100,53 +116,113 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest: str) -> LanguageModel:
-    """The network where it is and as it is, except for its attention."""
+    """Return the network where it is and as it is, except for its attention and for tokens that nobody can write."""
     config, head = network.config, network.get_output_embeddings()
-    heads = config.num_attention_heads
+    long = long_tables(network.base_model)
+    fix_tables(network)
+    tokens = slice(_writable_tokens(tokenizer) or None)
+    heads, key_value_heads, head_size = heads_of(config)
+    window, layer_kinds = windows_of(config)
     network.set_attn_implementation(attention.NAME)
     return LanguageModel(
         name=name,
         revision=revision,
         digest=digest,
         decoder=network.base_model,
-        head_weight=head.weight.detach(),
-        head_bias=None if head.bias is None else head.bias.detach(),
+        head_weight=head.weight.detach()[tokens].float(),
+        head_bias=None if head.bias is None else head.bias.detach()[tokens].float(),
         packed_head=None,
         tokenizer=tokenizer,
         device=network.device,
         stop_tokens=_stop_tokens(network, tokenizer),
         layers=config.num_hidden_layers,
         heads=heads,
-        key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        positions=context_of(config),
+        key_value_heads=key_value_heads,
+        head_size=head_size,
+        positions=original_length(config) or config.max_position_embeddings,
+        long_tables=long if original_length(config) else {},
+        long_positions=config.max_position_embeddings,
+        window=window,
+        layer_kinds=layer_kinds,
+        sinks=any(hasattr(module, "sinks") for module in network.modules()),
+        logit_factor=_logit_factor(config),
+        logit_cap=getattr(config, "final_logit_softcapping", None),
     )
 
 
+def _writable_tokens(tokenizer: Any) -> int:
+    """Return how many ids there are up to the tokenizer's last one; 0 where it cannot be asked.
+
+    Networks are made for more tokens, so that products have round widths. The ids behind the last one would be paid for
+    and decode to nothing.
+    """
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    return max(vocabulary.values(), default=-1) + 1
+
+
+def _logit_factor(config: Any) -> float:
+    """Return the number that logits are multiplied with: Cohere's factor, or one over Granite's divisor."""
+    return float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+
+
 def _lowered(
-    model: LanguageModel, network: Any, precision: Precision, device: torch.device, ranges: Mapping[nn.Module, Tensor]
+    model: LanguageModel,
+    network: Any,
+    precision: Precision,
+    device: torch.device,
+    ranges: Mapping[nn.Module, Tensor],
+    share: Share,
 ) -> LanguageModel:
-    """The model on `device`, its layers in `precision`, its head in float32."""
-    packed = PackedLinear(network.get_output_embeddings()) if can_pack(device) else None
-    quantise_layers(model.decoder, precision, device, ranges)
+    """Return the model on `device`, its layers in `precision`, its head in float32."""
+    packed = PackedLinear(frozen_linear(model.head_weight, model.head_bias)) if can_pack(device) else None
+    if packed is not None:
+        packed.share(share)
+    quantise_layers(model.decoder, precision, device, ranges, share)
     return replace(
         model,
-        head_weight=model.head_weight.to(device),
+        head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
+        long_tables={name: table.to(device) for name, table in model.long_tables.items()},
         device=device,
         precision=precision,
     )
 
 
-def _check_supported(name: str, network: Any) -> None:
+def _settle_dense(decoder: nn.Module, head_weight: Tensor, share: Share) -> Tensor:
+    """Let `share` decide where a decoder's dense weights lie, and its head, which is returned.
+
+    What is mapped from a file stays there if nobody else can write to that file; else it is copied at the least. A head
+    that is a part of the embeddings stays a part of them.
+    """
+    moved: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def settle(weight: Tensor) -> Tensor:
+        if weight.nbytes < SMALLEST:
+            return weight
+        own = (weight.data_ptr(), weight.dtype)
+        if own in moved and len(moved[own][1]) >= len(weight):
+            return moved[own][1][: len(weight)]
+        file = file_of(weight)
+        if file is not None and is_protected(file):
+            return weight
+        placed = share(weight)
+        moved[own] = (weight, placed.clone() if placed is weight and file is not None else placed)
+        return moved[own][1]
+
+    for parameter in decoder.parameters():
+        parameter.data = settle(parameter.data)
+    return settle(head_weight)
+
+
+def _check_supported(name: str, network: Any, precision: Precision) -> None:
     require_sizes(name, network.config)
     head = network.get_output_embeddings()
     if type(head) is not nn.Linear:
         raise UnsupportedModel(name, "its head is not one linear layer")
-    if head.weight.dtype != torch.float32:
-        raise UnsupportedModel(name, "its weights are not float32")
-    require_rowwise(name, network)
+    if head.weight.dtype != torch.float32 and (precision == "float32" or head.weight.dtype != torch.bfloat16):
+        raise UnsupportedModel(name, f"its weights are not float32 but {str(head.weight.dtype).removeprefix('torch.')}")
+    require_rowwise(name, network, experts_replaced=False)
 
 
 def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:
@@ -155,6 +231,17 @@ def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:
         ids = getattr(holder, "eos_token_id", None)
         tokens.update([ids] if isinstance(ids, int) else ids or [])
     return tuple(sorted(tokens))
+
+
+def _engine_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:
+    """The engine's logits after every token of the prompts: those of one table of angles are read side by side."""
+    logits: dict[int, Tensor] = {}
+    for long in (False, True):
+        alike = [index for index, prompt in enumerate(prompts) if (len(prompt) > model.positions) == long]
+        if alike:
+            read = [prompts[index] for index in alike]
+            logits |= zip(alike, _padded_logits(model.for_length(max(map(len, read))), read), strict=True)
+    return [logits[index] for index in range(len(prompts))]
 
 
 def _padded_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:
@@ -169,7 +256,7 @@ def _padded_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tenso
 
 def _check_close(model: LanguageModel, prompts: list[list[int]], own: list[Tensor]) -> None:
     """Raise UnsupportedModel unless our logits are the network's own."""
-    for ours, theirs in zip(_padded_logits(model, prompts), own, strict=True):
+    for ours, theirs in zip(_engine_logits(model, prompts), own, strict=True):
         scale = max(1.0, float(theirs.abs().max()))
         if not float((ours - theirs.to(ours.device)).abs().max()) <= _TOLERANCE * scale:
             raise UnsupportedModel(model.name, "its logits are more than hidden states times its head")
@@ -177,6 +264,6 @@ def _check_close(model: LanguageModel, prompts: list[list[int]], own: list[Tenso
 
 def _check_divergence(model: LanguageModel, prompts: list[list[int]], own: list[Tensor]) -> None:
     """Raise PrecisionTooCoarse unless our distributions are about the network's own."""
-    divergence = mean_divergence(own, _padded_logits(model, prompts))
+    divergence = mean_divergence(own, _engine_logits(model, prompts))
     if not divergence <= _MOST_DIVERGENCE:
         raise PrecisionTooCoarse(model.name, model.precision, divergence)

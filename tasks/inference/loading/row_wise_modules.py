@@ -5,8 +5,9 @@ multiplies experts with as many rows as were routed to them, normalises over a b
 text of a pass, its modules say. So they are compared with a list of classes that were read and found to work row by
 row. What is not on the list is refused by name, whether it couples rows or is merely unknown.
 
-Some decoders would attend to a part of the context only, or exchange their table of angles, from a certain position
-on. `context_of` ends the context before that: positions are bounded by public sizes, so nothing of a text decides it.
+Some decoders would exchange their table of angles from a certain position on. The engine fixes each table, and public
+sizes decide between two (`rotary_tables`). A sliding window is a mask over a row's own columns
+(`attention.within_window`).
 """
 
 import math
@@ -17,25 +18,44 @@ from typing import Any, Final
 from torch import nn
 
 from tasks.inference.catalogue.registry import UnsupportedModel
-
-LEAST_CONTEXT: Final = 256
-"""Tokens. A model that reads rows exactly only below this is refused: no prompt would fit."""
+from tasks.inference.network.rotary_tables import EXCHANGED, original_length, rotary_settings
+from tasks.inference.network.row_wise_experts import has_row_wise_form
 
 _BUILT = "ForCausalLM Model DecoderLayer Attention MLP RotaryEmbedding"
+_NORMED = f"{_BUILT} RMSNorm"
 _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
-    "llama": ("Llama", f"{_BUILT} RMSNorm"),
-    "mistral": ("Mistral", f"{_BUILT} RMSNorm"),
-    "qwen2": ("Qwen2", f"{_BUILT} RMSNorm"),
-    "qwen3": ("Qwen3", f"{_BUILT} RMSNorm"),
-    "gemma": ("Gemma", f"{_BUILT} RMSNorm TextScaledWordEmbedding"),
+    "llama": ("Llama", _NORMED),
+    "mistral": ("Mistral", _NORMED),
+    "qwen2": ("Qwen2", _NORMED),
+    "qwen3": ("Qwen3", _NORMED),
+    "gemma": ("Gemma", f"{_NORMED} TextScaledWordEmbedding"),
+    "gemma2": ("Gemma2", f"{_NORMED} TextScaledWordEmbedding"),
+    "gemma3": ("Gemma3", f"{_BUILT.replace(' Model', ' TextModel')} RMSNorm TextScaledWordEmbedding"),
+    "vaultgemma": ("VaultGemma", f"{_NORMED} TextScaledWordEmbedding"),
     "phi": ("Phi", _BUILT),
-    "phi3": ("Phi3", f"{_BUILT} RMSNorm"),
-    "smollm3": ("SmolLM3", f"{_BUILT} RMSNorm"),
+    "phi3": ("Phi3", _NORMED),
+    "smollm3": ("SmolLM3", _NORMED),
     "olmo": ("Olmo", f"{_BUILT} LayerNorm"),
-    "olmo2": ("Olmo2", f"{_BUILT} RMSNorm"),
-    "glm": ("Glm", f"{_BUILT} RMSNorm"),
-    "glm4": ("Glm4", f"{_BUILT} RMSNorm"),
-    "granite": ("Granite", f"{_BUILT} RMSNorm"),
+    "olmo2": ("Olmo2", _NORMED),
+    "olmo3": ("Olmo3", _NORMED),
+    "cohere": ("Cohere", f"{_BUILT} LayerNorm"),
+    "cohere2": ("Cohere2", f"{_BUILT} LayerNorm"),
+    "ministral": ("Ministral", _NORMED),
+    "ministral3": ("Ministral3", _NORMED),
+    "arcee": ("Arcee", _NORMED),
+    "apertus": ("Apertus", _NORMED),
+    "seed_oss": ("SeedOss", _NORMED),
+    "exaone4": ("Exaone4", _NORMED),
+    "helium": ("Helium", _NORMED),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", _NORMED),
+    "ernie4_5": ("Ernie4_5", _NORMED),
+    "nanochat": ("NanoChat", _NORMED),
+    "cwm": ("Cwm", _NORMED),
+    "persimmon": ("Persimmon", _BUILT),
+    "gpt_oss": ("GptOss", _NORMED.replace(" MLP", "")),
+    "glm": ("Glm", _NORMED),
+    "glm4": ("Glm4", _NORMED),
+    "granite": ("Granite", _NORMED),
     "stablelm": ("StableLm", f"{_BUILT} LayerNormPerHead"),
     "starcoder2": ("Starcoder2", _BUILT),
     "nemotron": ("Nemotron", f"{_BUILT} LayerNorm1P"),
@@ -57,7 +77,7 @@ _TORCH: Final = {
 _ACTIVATIONS: Final = (
     "SiLUActivation GELUActivation GELUTanh NewGELUActivation FastGELUActivation QuickGELUActivation "
     "AccurateGELUActivation ClippedGELUActivation ReLUSquaredActivation LinearActivation MishActivation "
-    "LaplaceActivation SqrtSoftplusActivation"
+    "LaplaceActivation SqrtSoftplusActivation XIELUActivation"
 )
 
 
@@ -66,6 +86,7 @@ def _listed() -> Iterator[str]:
         yield from (f"torch.nn.modules.{module}.{name}" for name in names.split())
     yield from (f"transformers.activations.{name}" for name in _ACTIVATIONS.split())
     yield "transformers.pytorch_utils.Conv1D"
+    yield "tasks.inference.network.row_wise_experts.RowWiseExperts"
     for family, (prefix, names) in _FAMILIES.items():
         yield from (f"transformers.models.{family}.modeling_{family}.{prefix}{name}" for name in names.split())
 
@@ -73,11 +94,8 @@ def _listed() -> Iterator[str]:
 ROWWISE: Final = frozenset(_listed())
 """The full names of all classes whose modules act on rows one by one."""
 
-TABLES: Final = frozenset({"default", "linear", "llama3", "yarn"})
+TABLES: Final = frozenset({"default", "linear", "llama3", "yarn", "ntk_alpha"})
 """Kinds of rotary embeddings whose table of angles is the same in every pass."""
-
-_LONG_TABLES: Final = frozenset({"longrope", "dynamic"})
-"""Kinds that exchange their table for texts beyond a position before which `context_of` ends the context."""
 
 _REASONS: Final = (
     (r"Expert|Router|Moe|MoE", "sends rows to experts, so a row meets as many others as were sent there"),
@@ -89,20 +107,26 @@ _REASONS: Final = (
 _UNKNOWN: Final = "is not known to act on each row by itself"
 
 
-def require_rowwise(name: str, network: nn.Module) -> None:
+def require_rowwise(name: str, network: nn.Module, *, experts_replaced: bool = True) -> None:
     """Check every module of a network, with weights or without.
+
+    Args:
+        experts_replaced: whether `replace_experts` has been called; where it will be, what it replaces is passed over.
 
     Raises:
         UnsupportedModel: a module is of a class that is not listed, or has a table of angles of an unknown kind.
     """
     modules = list(network.named_modules())
+    if not experts_replaced:
+        later = tuple(f"{path}." for path, module in modules if has_row_wise_form(module))
+        modules = [(path, module) for path, module in modules if not f"{path}.".startswith(later)]
     unknown = [(path, type(module)) for path, module in modules if _full_name(type(module)) not in ROWWISE]
     if unknown:
         raise UnsupportedModel(name, _first_reason(unknown))
     for path, module in modules:
-        kind = getattr(module, "rope_type", "default")
-        if not isinstance(kind, str) or kind not in TABLES | _LONG_TABLES:
-            raise UnsupportedModel(name, f"its module {path} has rotary embeddings of the unknown kind {kind!r}")
+        for kind in _table_kinds(module):
+            if not isinstance(kind, str) or kind not in TABLES | EXCHANGED:
+                raise UnsupportedModel(name, f"its module {path} has rotary embeddings of the unknown kind {kind!r}")
 
 
 _LARGEST_SIZES = {
@@ -148,7 +172,7 @@ def require_sizes(name: str, config: Any) -> None:
     """Check what a configuration must say, before a network is read.
 
     Raises:
-        UnsupportedModel: a size is missing or impossible, an attention window is too short, positions are of an
+        UnsupportedModel: a size is missing or impossible, layers attend in an unknown way, positions are of an
             unknown kind, or the weights are quantised.
     """
     for size in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
@@ -160,50 +184,62 @@ def require_sizes(name: str, config: Any) -> None:
         raise UnsupportedModel(name, f"{config.num_attention_heads} heads cannot share {groups} heads of keys")
     if getattr(config, "alibi", False):
         raise UnsupportedModel(name, "it adds positions to attention (ALiBi), which the engine does not")
-    if getattr(config, "quantization_config", None):
-        raise UnsupportedModel(name, "its weights are quantised; only float weights are read")
-    kind = _rotary(config).get("rope_type", "default")
-    if kind not in TABLES | _LONG_TABLES:
-        raise UnsupportedModel(name, f"its rotary embeddings are of the unknown kind {kind!r}")
+    if getattr(config, "quantization_config", None) and not is_mxfp4(config):
+        reason = "its weights are quantised; take the original ones, and `parameters.precision` for fewer bits"
+        raise UnsupportedModel(name, reason)
+    _require_known_attention(name, config)
+    try:
+        original_length(config)
+    except ValueError as error:
+        raise UnsupportedModel(name, str(error)) from error
+
+
+def _require_known_attention(name: str, config: Any) -> None:
+    """Raise UnsupportedModel unless positions and the layers' windows are of kinds that the engine computes."""
+    for settings in rotary_settings(config):
+        if (kind := settings.get("rope_type", "default")) not in TABLES | EXCHANGED:
+            raise UnsupportedModel(name, f"its rotary embeddings are of the unknown kind {kind!r}")
+    if getattr(config, "use_bidirectional_attention", False):
+        raise UnsupportedModel(name, "its layers attend to later tokens, as an encoder's do")
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if not kinds <= {"full_attention", "sliding_attention"}:
         raise UnsupportedModel(name, "some of its layers do not attend to the whole context")
-    if not isinstance(getattr(config, "sliding_window", None), int | None):
-        raise UnsupportedModel(name, f"its attention window {config.sliding_window!r} is no number")
-    if context_of(config) < min(LEAST_CONTEXT, config.max_position_embeddings):
-        raise UnsupportedModel(name, f"its layers attend to the whole context up to {context_of(config)} tokens only")
+    window = getattr(config, "sliding_window", None)
+    if window is not None and (type(window) is not int or window < 1):
+        raise UnsupportedModel(name, f"its attention window {window!r} is no number of tokens")
+    if window is None and "sliding_attention" in kinds:
+        raise UnsupportedModel(name, "some of its layers have an attention window of unknown length")
 
 
-def context_of(config: Any) -> int:
-    """Return how many tokens of a row the engine reads: the model's positions, as far as all layers see all of them.
+def is_mxfp4(config: Any) -> bool:
+    """Return whether the experts are stored in MXFP4 and are read as the floats that they stand for (gpt-oss)."""
+    settings = getattr(config, "quantization_config", None)
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else getattr(settings, "quant_method", None)
+    return config.model_type == "gpt_oss" and method == "mxfp4"
 
-    Below a sliding window's length, attention is full attention. Below the original length of `longrope` tables, and
-    the model's own of `dynamic` ones, there is one table, whatever else is in a pass.
+
+def heads_of(config: Any) -> tuple[int, int, int]:
+    """Return the numbers of attention heads and of heads of keys and values, and the size of a head."""
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    return heads, groups, getattr(config, "head_dim", None) or config.hidden_size // heads
+
+
+def windows_of(config: Any) -> tuple[int | None, tuple[str, ...]]:
+    """Return the length of a model's attention window, in tokens, and the kinds of its layers.
+
+    The kinds are empty where every layer is alike; the window is None where no layer has one.
     """
-    limits: list[int] = [config.max_position_embeddings]
-    if (window := getattr(config, "sliding_window", None)) is not None:
-        limits.append(window)
-    rotary = _rotary(config)
-    if rotary.get("rope_type") == "longrope":
-        original = rotary.get("original_max_position_embeddings")
-        limits.append(original if type(original) is int else 0)
-    return min(limits)
+    window, kinds = getattr(config, "sliding_window", None), tuple(getattr(config, "layer_types", None) or ())
+    if window is None or (kinds and "sliding_attention" not in kinds):
+        return None, ()
+    return window, kinds
 
 
-def fix_tables(network: nn.Module) -> None:
-    """Let no pass exchange a table of angles: from now on each is what it is for a short text.
-
-    transformers looks at the largest position of a pass, over all rows, and writes the table that this row asks for
-    (`modeling_rope_utils.dynamic_rope_update`). Within `context_of` that is always the same one.
-    """
-    for module in network.modules():
-        if getattr(module, "rope_type", None) in _LONG_TABLES:
-            setattr(module, "rope_type", "fixed")  # noqa: B010 - nn.Module declares its attributes as tensors
-
-
-def _rotary(config: Any) -> Mapping[str, Any]:
-    settings = getattr(config, "rope_parameters", None)
-    return settings if isinstance(settings, Mapping) else {}
+def _table_kinds(module: nn.Module) -> list[object]:
+    """Return the kinds of a module's tables of angles: one, or one for each kind of layer."""
+    kinds = getattr(module, "rope_type", "default")
+    return list(kinds.values()) if isinstance(kinds, dict) else [kinds]
 
 
 def _full_name(kind: type) -> str:

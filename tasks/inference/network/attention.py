@@ -19,11 +19,11 @@ ALIGNMENT = 16
 """Numbers of columns are multiples of this: 16 floats are 64 bytes, so every row of the scores is aligned too."""
 
 # Variants of attention that transformers asks for through these; we have none of them.
-_VARIANTS = ("softcap", "s_aux", "position_bias")
+_VARIANTS = ("position_bias",)
 
 
 def aligned(columns: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """Return the next multiple of ALIGNMENT."""
     return -(-columns // ALIGNMENT) * ALIGNMENT
 
 
@@ -34,9 +34,13 @@ def grouped_attention(
     value: Tensor,
     attention_mask: Tensor,
     scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **options: object,
 ) -> tuple[Tensor, None]:
     """softmax(scaling * query @ key.T + mask) @ value, in transformers' signature.
+
+    A window is in the mask (`within_window`).
 
     Queries that share a key/value head are stacked into one matrix, so keys and values are never repeated. Both
     products are in the keys' type; mask and softmax are in float32.
@@ -45,26 +49,59 @@ def grouped_attention(
         query: float32 or bfloat16 [R, heads, Q, size].
         key, value: float32 or bfloat16 [R, key/value heads, S, size], S a multiple of ALIGNMENT.
         attention_mask: float32 [R, 1, Q, S], added to the scores.
+        softcap: c, where scores s become c tanh(s / c) before the mask (Gemma 2, arXiv 2408.00118, section 2).
+        s_aux: [heads], the scores of attention sinks: a token without a value that every query sees, so that weights
+            sum to less than 1 (gpt-oss; OpenAI 2025, arXiv 2508.10925, section 2).
 
     Returns:
         [R, Q, heads, size] of the query's type, and no weights.
 
     Raises:
-        ValueError: the model asks for a variant of attention that is not this one. A window is none while all columns
-            are within it (`row_wise_modules.context_of`).
+        ValueError: the model asks for a variant of attention that is not this one.
     """
     if variants := [name for name in _VARIANTS if options.get(name) is not None]:
         raise ValueError(f"its attention needs {variants[0]}")
     rows, heads, queries, size = query.shape
     groups, columns = key.shape[1], key.shape[2]
-    if (window := options.get("sliding_window")) is not None and columns > aligned(int(str(window))):
-        raise ValueError(f"its attention has a window of {window} tokens")
     scale = size**-0.5 if scaling is None else scaling
     stacked = (query * scale).reshape(rows, groups, heads // groups * queries, size).to(key.dtype)
     scores = torch.matmul(stacked, key.transpose(2, 3)).view(rows, heads, queries, columns).float()
-    weights = torch.softmax(scores.add_(attention_mask), dim=-1).to(value.dtype)
+    if softcap is not None:
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
+    weights = _softmax(scores.add_(attention_mask), s_aux).to(value.dtype)
     mixed = torch.matmul(weights.view(rows, groups, -1, columns), value).to(query.dtype)
     return mixed.view(rows, heads, queries, size).transpose(1, 2).contiguous(), None
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """float32 [R, heads, Q, S] -> the same: weights of the columns, beside a sink for each head if there are sinks.
+
+    exp(s_j) / (sum_i exp(s_i) + exp(sink)) = softmax(s)_j sigmoid(logsumexp(s) - sink).
+    """
+    weights = torch.softmax(scores, dim=-1)
+    if sinks is None:
+        return weights
+    seen = torch.logsumexp(scores, dim=-1, keepdim=True)
+    return weights.mul_(torch.sigmoid(seen - sinks.float().view(-1, 1, 1)))
+
+
+def within_window(mask: Tensor, window: int, newest: int) -> Tensor:
+    """The mask of layers that see the last `window` tokens of a row, the query's own among them.
+
+    A key's distance is the number of columns between it and the query that the query sees, so padding does not count
+    and a ring may have wrapped. It is a function of one row's mask alone.
+
+    Args:
+        mask: float32 [R, 1, Q, S]: 0 where a key is seen, -inf where not; of a query, no key that is newer than it.
+        newest: the column that was written last; the column after it, round the end, is the oldest.
+
+    Returns:
+        float32 [R, 1, Q, S].
+    """
+    columns = mask.shape[-1]
+    oldest_first = (mask == 0.0).roll(columns - 1 - newest, -1)
+    distance = oldest_first.flip(-1).cumsum(-1).flip(-1).roll(newest + 1 - columns, -1)  # 1: the query itself
+    return mask.masked_fill(distance > window, -torch.inf)
 
 
 AttentionInterface.register(NAME, grouped_attention)

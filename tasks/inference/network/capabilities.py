@@ -89,13 +89,18 @@ def require_available(precision: Precision) -> None:
     Raises:
         PrecisionMissing: none can; with the reason of each.
     """
-    reasons = {str(device): _missing(precision, device) for device in _devices()}
-    if all(reasons.values()):
-        raise PrecisionMissing(precision, " and ".join(reasons), "; ".join(map(str, reasons.values())))
+    if reason := missing_everywhere(precision):
+        raise PrecisionMissing(precision, " and ".join(map(str, _devices())), reason)
+
+
+def missing_everywhere(precision: Precision) -> str:
+    """Return why no device of this machine computes in `precision`, with the reason of each; empty where one does."""
+    reasons = [_missing(precision, device) for device in _devices()]
+    return "; ".join(map(str, reasons)) if all(reasons) else ""
 
 
 def _devices() -> Sequence[torch.device]:
-    """The kinds of devices that this machine has."""
+    """Return the kinds of devices that this machine has."""
     return [CPU, torch.device("cuda")] if torch.cuda.is_available() else [CPU]
 
 
@@ -119,7 +124,7 @@ def _missing_int8(device: torch.device) -> str | None:
 
 
 def _instructions() -> tuple[str, ...]:
-    """The instruction sets of note, as torch names them; none where it cannot tell."""
+    """Return the instruction sets of note, as torch names them; none where it cannot tell."""
     ask: Callable[[], dict[str, object]] | None = getattr(torch.cpu, "get_capabilities", None)
     listed = ask() if ask else {}
     return tuple(name for name in _NOTABLE if listed.get(name))
@@ -137,7 +142,7 @@ def _product_is_right(dtype: torch.dtype, bias: bool) -> bool:
         parameter.copy_(_numbers(*parameter.shape))
     x = _numbers(_ROWS, _INPUTS).to(dtype)
     product = PackedLinear(linear)(x)
-    return product.dtype == dtype and _near(product, _exact(x, linear.weight, linear.bias))
+    return product.dtype == dtype and _is_near(product, _exact(x, linear.weight, linear.bias))
 
 
 @cache
@@ -147,11 +152,11 @@ def _cuda_multiplies_bfloat16(device: torch.device) -> bool:
     def product() -> Tensor:
         return nn.functional.linear(x.to(device), weight.to(device)).cpu()
 
-    return _works(lambda: _near(product(), _exact(x, weight)))
+    return _works(lambda: _is_near(product(), _exact(x, weight)))
 
 
 def _works(ask: Callable[[], bool]) -> bool:
-    """The answer; no where asking fails, which is how torch says that instructions are missing."""
+    """Return the answer; no where asking fails, which is how torch says that instructions are missing."""
     try:
         return ask()
     except (RuntimeError, NotImplementedError):
@@ -164,10 +169,10 @@ def _numbers(*shape: int) -> Tensor:
 
 
 def _exact(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The product in float64."""
+    """Return the product in float64."""
     return nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
 
 
-def _near(found: Tensor, exact: Tensor) -> bool:
+def _is_near(result: Tensor, exact: Tensor) -> bool:
     """Return whether nothing but rounding of the result (bfloat16 has 8 bits) stands between them."""
-    return bool(torch.allclose(found.double(), exact, rtol=0.01, atol=0.01))
+    return bool(torch.allclose(result.double(), exact, rtol=0.01, atol=0.01))

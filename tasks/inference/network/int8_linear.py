@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.network.packed_linear import has_packed_product
+from tasks.inference.network.weight_segment import Share
 
 _LARGEST = 127
 _SHIFT = 128
@@ -77,7 +78,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, linears: Sequence[nn.Linear], largest: Tensor | None = None) -> None:
         super().__init__()
-        weight = torch.cat([linear.weight.detach() for linear in linears])
+        weight = torch.cat([linear.weight.detach().float() for linear in linears])
         balance = torch.ones(weight.shape[1]) if largest is None else balanced(weight, largest)
         self.balance = balance.reciprocal()
         integers, self.scale = quantised_channels(weight * balance)
@@ -85,6 +86,10 @@ class Int8Linear(nn.Module):
         self.packed: Tensor = torch.ops.onednn.qlinear_prepack(integers, [_ROWS_HINT, self.inputs])
         self.zeros = torch.zeros(self.channels, dtype=torch.int32)
         self.bias = _joined_bias(linears)
+
+    def share(self, share: Share) -> None:
+        """Keep the weight where `share` puts it."""
+        self.packed = share(self.packed)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`: float32 [..., K] -> float32 [..., N]."""
@@ -96,7 +101,7 @@ class Int8Linear(nn.Module):
 
 
 def _product(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
-    """The exact sums, each rounded to float32 and times its channel's scale: float32 [rows, N]."""
+    """Return the exact sums, each rounded to float32 and times its channel's scale: float32 [rows, N]."""
     product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
         rows, 1.0, _SHIFT, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
@@ -107,7 +112,7 @@ def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     if all(linear.bias is None for linear in linears):
         return None
     parts = [linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears]
-    return torch.cat([part.detach() for part in parts])
+    return torch.cat([part.detach().float() for part in parts])
 
 
 def has_int8_product(device: torch.device) -> bool:
@@ -127,6 +132,6 @@ def sums_are_exact() -> bool:
     rows[1::3] = 1
     rows[2::3, ::7] = 77
     packed = torch.ops.onednn.qlinear_prepack(weight, [_ROWS_HINT, inputs])
-    found = _product(rows, packed, torch.ones(channels), torch.zeros(channels, dtype=torch.int32))
+    product = _product(rows, packed, torch.ones(channels), torch.zeros(channels, dtype=torch.int32))
     sums = (rows.long() - _SHIFT) @ weight.long().T
-    return torch.equal(found, sums.float())
+    return torch.equal(product, sums.float())

@@ -63,12 +63,12 @@ class KeyValueCache:
             else:
                 mine[slots] = 0.0
 
-    def window(self, rows: slice, start: int, seen: int | None = None) -> "CacheWindow":
-        """The part of a pass over `rows` that writes from column `start` on.
+    def window(self, rows: slice, start: int, visible_columns: int | None = None) -> "CacheWindow":
+        """Return the part of a pass over `rows` that writes from column `start` on.
 
-        It reads the first `seen` columns, or all up to those it writes.
+        It reads the first `visible_columns` columns, or all up to those it writes.
         """
-        return CacheWindow(self, rows, start, seen)
+        return CacheWindow(self, rows, start, visible_columns)
 
     def _beside(self, source: "KeyValueCache") -> list[tuple[Tensor, Tensor]]:
         return list(zip(self.keys + self.values, source.keys + source.values, strict=True))
@@ -81,17 +81,17 @@ class CacheWindow:
     cache: KeyValueCache
     rows: slice
     start: int
-    seen: int | None
+    visible_columns: int | None
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write [R, heads, Q, head size] at this pass's columns; return views of the columns it reads."""
         stop = self.start + keys.shape[2]
-        seen = aligned(stop) if self.seen is None else self.seen
+        visible_columns = aligned(stop) if self.visible_columns is None else self.visible_columns
         stored_keys, stored_values = self.cache.keys[layer][self.rows], self.cache.values[layer][self.rows]
         stored_keys[:, :, self.start : stop] = keys
         stored_values[:, :, self.start : stop] = values
-        return stored_keys[:, :, :seen], stored_values[:, :, :seen]
+        return stored_keys[:, :, :visible_columns], stored_values[:, :, :visible_columns]
 
     def get_seq_length(self, *_: object) -> int:
-        """The number of columns before this pass."""
+        """Return the number of columns before this pass."""
         return self.start

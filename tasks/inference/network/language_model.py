@@ -1,14 +1,24 @@
 """Loaded causal language model: the part of transformers that the engine needs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
+from tasks.inference.network.attention import within_window
 from tasks.inference.network.packed_linear import PackedLinear
+from tasks.inference.network.rotary_tables import with_tables
+
+
+class Cache(Protocol):
+    """What a pass writes its keys and values into (`kv_cache.CacheWindow`)."""
+
+    def get_seq_length(self) -> int:
+        """Return the column that the pass's first token is written to."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +27,7 @@ class LanguageModel:
 
     Attributes:
         name, revision: what was asked for and which version it is.
-        digest: SHA-256 of the weights file, for the ledger's record.
+        digest: SHA-256 of its files (`model_store`), for the ledger's record.
         decoder: transformers' base model (untyped library), tokens to hidden states.
         head_weight: float32 [V, D], one row per token; `head_bias`: [V] or None.
         packed_head: the head in packed form, on a CPU; the head is float32 at every precision.
@@ -26,7 +36,12 @@ class LanguageModel:
         tokenizer: transformers' tokenizer.
         stop_tokens: every token id that ends a text, ascending.
         layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
-        positions: the longest context, in tokens.
+        positions: the longest context, in tokens, that the decoder's tables of angles are for.
+        long_tables: its rotary embeddings for rows of more tokens, at most `long_positions`; none where it has none.
+        window: tokens that a layer with a sliding window sees; None where no layer has one.
+        layer_kinds: transformers' kind of each layer, where only some have the window; else empty.
+        sinks: whether attention has sinks (`attention.grouped_attention`).
+        logit_factor, logit_cap: logits are `cap * tanh(factor * states @ head / cap)`; None: no cap.
     """
 
     name: str
@@ -46,6 +61,13 @@ class LanguageModel:
     packed_head: PackedLinear | None
     precision: Precision = "float32"
     soft_tokens: Tensor | None = None
+    window: int | None = None
+    layer_kinds: tuple[str, ...] = ()
+    sinks: bool = False
+    long_tables: Mapping[str, nn.Module] = field(default_factory=dict)
+    long_positions: int = 0
+    logit_factor: float = 1.0
+    logit_cap: float | None = None
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -67,6 +89,18 @@ class LanguageModel:
         """By which kernels it multiplies: what is known of the one need not hold for the other."""
         packed = isinstance(self.packed_head, PackedLinear) and self.packed_head.plain is None
         return "packed" if packed else "plain"
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a row that the model reads, by whichever table."""
+        return self.long_positions if self.long_tables else self.positions
+
+    def for_length(self, tokens: int) -> Self:
+        """This model for rows of at most so many tokens, a public number: it decides by which table all are read."""
+        if tokens <= self.positions or not self.long_tables:
+            return self
+        decoder = with_tables(self.decoder, self.long_tables)
+        return replace(self, decoder=decoder, positions=self.long_positions, long_tables={})
 
     def unpack(self) -> bool:
         """Multiply by torch's own products from now on; whether that is something else than before."""
@@ -116,7 +150,7 @@ class LanguageModel:
         which = (tokens - self.vocabulary).clamp_min(0)
         return torch.where(soft[..., None], self.soft_tokens[which], embeddings(tokens.masked_fill(soft, 0)))
 
-    def hidden(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: object) -> Tensor:
+    def hidden(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: Cache) -> Tensor:
         """Hidden states of `tokens`, whose keys and values are written into `cache`.
 
         Args:
@@ -129,19 +163,41 @@ class LanguageModel:
         """
         read = {"input_ids": tokens} if self.soft_tokens is None else {"inputs_embeds": self.embed(tokens)}
         output = self.decoder(
-            **read, position_ids=positions, attention_mask=bias, past_key_values=cache, use_cache=True
+            **read,
+            position_ids=positions,
+            attention_mask=self._masks(bias, cache),
+            past_key_values=cache,
+            use_cache=True,
         )
         states: Tensor = output.last_hidden_state
         return states.float()
 
+    def _masks(self, bias: Tensor, cache: Cache) -> Tensor | dict[str, Tensor]:
+        """Return what transformers' layers add to their scores; by their kind, where kinds differ.
+
+        Whether a window matters is decided by the number of columns, which is public.
+        """
+        if self.window is None:
+            return bias
+        queries, columns = bias.shape[-2:]
+        windowed = bias
+        if columns > self.window:
+            windowed = within_window(bias, self.window, cache.get_seq_length() + queries - 1)
+        return {"full_attention": bias, "sliding_attention": windowed} if self.layer_kinds else windowed
+
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [..., D] -> float32 [..., V]."""
         if self.packed_head is not None:
-            full: Tensor = self.packed_head(hidden)
-            return full
-        return nn.functional.linear(hidden, self.head_weight, self.head_bias)
+            return self._final(self.packed_head(hidden))
+        return self._final(nn.functional.linear(hidden, self.head_weight, self.head_bias))
 
     def logits_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Logits of some tokens only: float32 [R, D] and int64 [N] -> float32 [R, N]."""
         bias = None if self.head_bias is None else self.head_bias[tokens]
-        return nn.functional.linear(hidden, self.head_weight[tokens], bias)
+        return self._final(nn.functional.linear(hidden, self.head_weight[tokens], bias))
+
+    def _final(self, products: Tensor) -> Tensor:
+        """Return the logits of the head's products: both steps act on each number by itself, and keep their order."""
+        if self.logit_factor != 1.0:
+            products = products * self.logit_factor
+        return products if self.logit_cap is None else torch.tanh(products / self.logit_cap) * self.logit_cap

@@ -9,6 +9,8 @@ GFLOP/s on two cores). It is also safer: MKL gave a row other bits in other posi
 import torch
 from torch import Tensor, nn
 
+from tasks.inference.network.weight_segment import Share
+
 # The number of rows the packing is laid out for. Any number may be multiplied; measured speeds differ by a few percent.
 _ROWS_HINT = 32
 
@@ -27,6 +29,10 @@ class PackedLinear(nn.Module):
         self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS_HINT)
         self.bias = linear.bias
         self.plain: Tensor | None = None
+
+    def share(self, share: Share) -> None:
+        """Keep the weight where `share` puts it."""
+        self.packed = share(self.packed)
 
     def unpack(self) -> None:
         """Multiply by torch's own product from now on: slower, and another kernel."""
@@ -58,6 +64,10 @@ class WidenedLinear(nn.Module):
         super().__init__()
         self.product = PackedLinear(widened(linear))
 
+    def share(self, share: Share) -> None:
+        """Keep the weight where `share` puts it."""
+        self.product.share(share)
+
     def forward(self, x: Tensor) -> Tensor:
         """`x`: bfloat16 [..., in features] -> bfloat16 [..., out features]."""
         y: Tensor = self.product(x.float())
@@ -65,12 +75,17 @@ class WidenedLinear(nn.Module):
 
 
 def widened(linear: nn.Linear) -> nn.Linear:
-    """The same numbers in float32, in a layer of their own."""
-    wide = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
-    wide.weight = nn.Parameter(linear.weight.detach().float(), requires_grad=False)
-    if linear.bias is not None:
-        wide.bias = nn.Parameter(linear.bias.detach().float(), requires_grad=False)
-    return wide
+    """Return the same numbers in float32, in a layer of their own."""
+    return frozen_linear(linear.weight.detach().float(), None if linear.bias is None else linear.bias.detach().float())
+
+
+def frozen_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """Return a layer of these very numbers, which nobody trains: [N, K] and [N]."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
+    return linear
 
 
 def has_packed_product(device: torch.device) -> bool:

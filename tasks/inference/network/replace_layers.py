@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.int8_linear import Int8Linear
+from tasks.inference.network.mapped_weights import release_pages
 from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear
+from tasks.inference.network.weight_segment import Share, keep_private
 
 # Layers that transformers feeds one and the same tensor: quantised once, and multiplied in one product.
 _ONE_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -23,8 +25,12 @@ class SharedProduct:
         self._input: Tensor | None = None
         self._parts: dict[int, Tensor] = {}
 
+    def share(self, share: Share) -> None:
+        """Keep the weight where `share` puts it."""
+        self._product.share(share)
+
     def part(self, number: int, x: Tensor) -> Tensor:
-        """The result of layer `number`: float32 [..., K] -> float32 [..., its N], a view of the whole."""
+        """Return the result of layer `number`: float32 [..., K] -> float32 [..., its N], a view of the whole."""
         if x is not self._input or number not in self._parts:
             self._input, self._parts = x, dict(enumerate(self._product(x).split(self._sizes, dim=-1)))
         layer = self._parts.pop(number)
@@ -47,12 +53,18 @@ class Part(nn.Module):
 
 @torch.no_grad()
 def quantise_layers(
-    network: nn.Module, precision: Precision, device: torch.device, ranges: Mapping[nn.Module, Tensor] | None = None
+    network: nn.Module,
+    precision: Precision,
+    device: torch.device,
+    ranges: Mapping[nn.Module, Tensor] | None = None,
+    share: Share = keep_private,
 ) -> None:
-    """Give every linear layer inside the float32 `network` the weights of `precision`, in place, on `device`.
+    """Give every linear layer inside `network` the weights of `precision`, in place, on `device`.
 
     Args:
+        network: in float32, or in bfloat16 where `precision` is another than float32.
         ranges: the largest magnitude of each input channel of a layer on public texts, float32 [in features].
+        share: decides where each packed weight lies, as soon as it is made.
 
     Raises:
         PrecisionMissing: int8 where this device cannot add it exactly.
@@ -63,28 +75,37 @@ def quantise_layers(
         for parameter in network.parameters():
             parameter.data = parameter.data.to(torch.bfloat16)
     if precision == "int8":
-        _quantise(network, ranges or {})
+        _quantise(network, ranges or {}, share)
+        for parameter in network.parameters():
+            parameter.data = parameter.data.float()
     elif can_pack(device):
         widen = precision == "bfloat16" and not can_pack(device, torch.bfloat16)
-        _replace(network, WidenedLinear if widen else PackedLinear)
+        _replace(network, WidenedLinear if widen else PackedLinear, share)
     network.to(device)
 
 
-def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
+def _replace(network: nn.Module, kind: Callable[[nn.Linear], PackedLinear | WidenedLinear], share: Share) -> None:
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, kind(child))
+                setattr(parent, name, layer := kind(child))
+                layer.share(share)
+                release_pages(child.weight)
 
 
-def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor]) -> None:
+def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor], share: Share) -> None:
     for parent in list(network.modules()):
         linears = {name: child for name, child in parent.named_children() if type(child) is nn.Linear}
         for names in _ONE_INPUT:
             if linears.keys() >= set(names) and len({linears[name].in_features for name in names}) == 1:
                 together = [linears.pop(name) for name in names]
                 shared = SharedProduct(together, ranges.get(together[0]))
+                shared.share(share)
                 for number, name in enumerate(names):
                     setattr(parent, name, Part(shared, number))
+                for linear in together:
+                    release_pages(linear.weight)
         for name, linear in linears.items():
-            setattr(parent, name, Int8Linear([linear], ranges.get(linear)))
+            setattr(parent, name, layer := Int8Linear([linear], ranges.get(linear)))
+            layer.share(share)
+            release_pages(linear.weight)

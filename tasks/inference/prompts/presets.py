@@ -40,6 +40,12 @@ DEFAULT = PromptWording(
     again="Write another.",
 )
 
+COMPLETION, COMPLETION_LABELLED = "{description}", "{description}\n\nCategory: {label}"
+"""Default beginning of a completion prompt, without labels and with them."""
+
+SEPARATOR = "###"
+"""Default line between the texts of a completion prompt."""
+
 PRESETS: Mapping[Preset, PromptWording] = {
     "clinical": PromptWording(
         system=(

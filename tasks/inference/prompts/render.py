@@ -7,12 +7,22 @@ are computed once; everything after it is public too. (The idea, a description a
 InvisibleInk's, App. C; the wording is ours. On SmolLM2-135M the two turns gave real held-out texts a better likelihood
 than one turn with an example, on three corpora of three.)
 
+A chat template may ask for today's date, and may let a model think before it answers. A prompt must be the same on
+resume, so the date is the request's (`PromptSpec.date`), and thinking is off where the template knows how.
+
+A completion (`PromptSpec.form`) needs no chat template: description, examples and reference are one text, with a line
+between them, and the model goes on with it. It begins with the tokens that the tokenizer puts before every text. The
+public row is the beginning of the private ones, so both are about to write a text of the described kind.
+
 A reference is tokenised on its own: it cannot change how the public pieces are cut into tokens, and whatever it
 contains is text, never a control token.
 """
 
+import datetime
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from models_db.errors import UsageError
@@ -26,8 +36,12 @@ SYSTEM = DEFAULT.system
 # one huge text cannot exhaust the machine. Ordinary text has three to six characters a token.
 CHARACTERS_PER_TOKEN = 64
 
+_TIME = re.compile(r"""strftime_now\s*\(\s*(['"])([^'"]*)\1\s*\)""")
+"""How chat templates ask for the time: transformers offers them `strftime_now`."""
+
 # Where the reference goes while the chat template is rendered; private-use characters, so in no description.
 _MARK = "\ue000reference\ue001"
+_ANSWER = "\ue000answer\ue001"
 
 
 class NoChatTemplate(UsageError):
@@ -36,9 +50,11 @@ class NoChatTemplate(UsageError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be prompted: {reason}.",
-            "Choose an instruction-tuned model, such as smollm2-135m-instruct.",
+            "Choose an instruction-tuned model, such as smollm2-135m-instruct, or write `prompt.form: completion`, a"
+            " form that mechanisms have which draw texts token by token (docs/requests.md).",
             {"model": name},
         )
+        self.reason = reason
 
 
 class BadDescription(UsageError):
@@ -46,6 +62,10 @@ class BadDescription(UsageError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"The description of the texts {reason}.", "Describe the kind of text in one plain sentence.")
+
+
+WITHOUT_THINKING = {"enable_thinking": False, "thinking": False}
+"""What chat templates call the thoughts before an answer (Qwen3, SmolLM3; Granite, DeepSeek); others ignore both."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +81,14 @@ class PromptPieces:
         return self.prefix + self.suffix
 
     def around(self, reference: Sequence[int]) -> tuple[int, ...]:
-        """The whole prompt with a reference."""
+        """Return the whole prompt with a reference."""
         return (*self.prefix, *reference, *self.suffix)
 
 
 def prompts_for(
     tokenizer: Any, prompt: PromptSpec | str, label: str | None = None
 ) -> tuple[PromptPieces, PromptPieces]:
-    """The prompts of the public row and of the private rows of one label.
+    """Return the prompts of the public row and of the private rows of one label.
 
     Args:
         prompt: the wording; a description alone stands for the default one.
@@ -81,34 +101,82 @@ def prompts_for(
 
 
 def private_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = None) -> PromptPieces:
-    """The prompt of a private row; arguments and errors as `prompts_for`."""
+    """Return the prompt of a private row; arguments and errors as `prompts_for`."""
     spec = _spec(prompt)
+    if spec.form == "completion":
+        return PromptPieces(_beginning(tokenizer, spec, label), _encode_public(tokenizer, f"\n{spec.separator}\n"))
     system = _filled(tokenizer, spec, "system", label)
     if spec.private is not None:
         turns = [("user", _filled(tokenizer, spec, "private", label))]
     else:
-        asked, again = (_filled(tokenizer, spec, name, label) for name in ("public", "again"))
-        turns = [("user", asked), ("assistant", _MARK), ("user", again)]
-    before, mark, after = _render(tokenizer, system, turns).partition(_MARK)
+        question, again = (_filled(tokenizer, spec, name, label) for name in ("public", "again"))
+        turns = [("user", question), ("assistant", _MARK), ("user", again)]
+    before, mark, after = _open_answer(tokenizer, spec, system, turns).partition(_MARK)
     if not mark or _MARK in after:
         raise NoChatTemplate(_name(tokenizer), "its chat template does not repeat an earlier message exactly once")
     return PromptPieces(_encode_public(tokenizer, before), _encode_public(tokenizer, after))
 
 
 def public_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = None) -> PromptPieces:
-    """The prompt of a public row, without a reference; the suffix opens the answer. Otherwise as `private_prompt`."""
+    """The prompt of a public row, without a reference; the suffix opens the answer. Otherwise as `private_prompt`.
+
+    Some templates (Mistral, Llama 2) have nothing that opens an answer: it follows the question. Then the suffix is
+    empty, if a conversation with an answer shows that the answer stands there.
+    """
     spec = _spec(prompt)
+    if spec.form == "completion":
+        return PromptPieces(_beginning(tokenizer, spec, label), ())
     system = _filled(tokenizer, spec, "system", label)
     turns = [("user", _filled(tokenizer, spec, "public", label))]
-    asked = _render(tokenizer, system, turns, answer=False)
-    whole = _render(tokenizer, system, turns)
-    if not whole.startswith(asked) or whole == asked:
+    question = _render(tokenizer, spec, system, turns, answer=False)
+    whole = _open_answer(tokenizer, spec, system, turns)
+    if whole == question and _answer_follows(tokenizer, spec, system, turns, question):
+        return PromptPieces(_encode_public(tokenizer, question), ())
+    if not whole.startswith(question) or whole == question:
         raise NoChatTemplate(_name(tokenizer), "its chat template does not open an answer")
-    return PromptPieces(_encode_public(tokenizer, asked), _encode_public(tokenizer, whole[len(asked) :]))
+    return PromptPieces(_encode_public(tokenizer, question), _encode_public(tokenizer, whole[len(question) :]))
+
+
+def _beginning(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[int, ...]:
+    """Return the public tokens before a reference in a completion, with those that begin every text."""
+    parts = [_filled(tokenizer, spec, "public", label), *spec.examples]
+    for field, text in (("separator", spec.separator), *(("examples", example) for example in spec.examples)):
+        if _has_control_tokens(tokenizer, text):
+            raise ControlTokens(field)
+    text = f"\n{spec.separator}\n".join([*parts, ""])
+    control, whole = control_tokens(tokenizer), tokenizer(text, verbose=False)["input_ids"]
+    return (*takewhile(control.__contains__, whole), *_encode_public(tokenizer, text))
+
+
+def _open_answer(tokenizer: Any, spec: PromptSpec, system: str, turns: Sequence[tuple[str, str]]) -> str:
+    """Return the rendered conversation up to the first word of the answer.
+
+    Some templates (gpt-oss) open an answer and leave it to the model in which channel it goes on, thoughts or final
+    words. Where a conversation that has an answer shows control tokens between the two, they open it as well.
+    """
+    whole = _render(tokenizer, spec, system, turns)
+    try:
+        answered = _render(tokenizer, spec, system, [*turns, ("assistant", _ANSWER)], answer=False)
+    except NoChatTemplate:
+        return whole
+    before, mark, _ = answered.partition(_ANSWER)
+    opening = before[len(whole) :] if mark and before.startswith(whole) else ""
+    if not _has_control_tokens(tokenizer, opening) or whole == _render(tokenizer, spec, system, turns, answer=False):
+        return whole
+    return whole + opening
+
+
+def _answer_follows(
+    tokenizer: Any, spec: PromptSpec, system: str, turns: Sequence[tuple[str, str]], question: str
+) -> bool:
+    """Return whether an answer stands right behind the rendered question, with white space between them at most."""
+    answered = _render(tokenizer, spec, system, [*turns, ("assistant", _MARK)], answer=False)
+    before, mark, _ = answered.partition(_MARK)
+    return bool(mark) and before.startswith(question) and not before[len(question) :].strip()
 
 
 def reference_tokens(tokenizer: Any, text: str, max_reference_tokens: int) -> tuple[int, ...]:
-    """The first `max_reference_tokens` tokens of a private text; empty if it cannot be tokenised.
+    """Return the first `max_reference_tokens` tokens of a private text; empty if it cannot be tokenised.
 
     The rule by which texts are cut is on the card of every release; which ones it cut is private (`is_cut`).
 
@@ -143,27 +211,49 @@ def control_tokens(tokenizer: Any) -> frozenset[int]:
     return frozenset(marked | set(tokenizer.all_special_ids))
 
 
-def _render(tokenizer: Any, system: str, turns: Sequence[tuple[str, str]], answer: bool = True) -> str:
+def _render(
+    tokenizer: Any, spec: PromptSpec, system: str, turns: Sequence[tuple[str, str]], answer: bool = True
+) -> str:
     """The conversation as the model's template writes it; models without a system role get it in the first turn."""
     if not getattr(tokenizer, "chat_template", None):
         raise NoChatTemplate(_name(tokenizer), "it has no chat template")
     role, content = turns[0]
     merged = [(role, f"{system}\n\n{content}"), *turns[1:]]
     for conversation in ([("system", system), *turns], merged):
-        text = _try_template(tokenizer, conversation, answer)
+        text = _try_template(tokenizer, spec, conversation, answer)
         if system in text:
             return text
     raise NoChatTemplate(_name(tokenizer), "its chat template refuses a plain conversation")
 
 
-def _try_template(tokenizer: Any, turns: Sequence[tuple[str, str]], answer: bool) -> str:
-    """The rendered conversation, or nothing if the template raises."""
+def _try_template(tokenizer: Any, spec: PromptSpec, turns: Sequence[tuple[str, str]], answer: bool) -> str:
+    """Return the rendered conversation, or nothing if the template raises."""
     messages = [{"role": role, "content": content} for role, content in turns]
     try:
-        text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer)
+        text: str = tokenizer.apply_chat_template(
+            messages,
+            chat_template=_dated(_name(tokenizer), tokenizer.get_chat_template(), spec.day),
+            tokenize=False,
+            add_generation_prompt=answer,
+            **WITHOUT_THINKING,
+        )
+    except NoChatTemplate:
+        raise
     except Exception:  # noqa: BLE001 - templates are programs and raise what they like; all text here is public
         return ""
     return text
+
+
+def _dated(name: str, template: str, day: datetime.date) -> str:
+    """Return a chat template in which every question for the time has its answer.
+
+    Raises:
+        NoChatTemplate: the template asks in a form that it computes.
+    """
+    dated = _TIME.sub(lambda call: repr(day.strftime(call[2])), template)
+    if re.search(r"strftime_now\s*\(", dated):
+        raise NoChatTemplate(name, "its chat template computes the form of a date")
+    return dated
 
 
 def _encode_public(tokenizer: Any, text: str) -> tuple[int, ...]:

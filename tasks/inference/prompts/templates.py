@@ -12,7 +12,8 @@ BadTemplate (UsageError)
 ├── ReferenceMissing      a private template without it
 ├── LabelMissing          labels are declared, and a row would not know its own
 ├── LabelUnexpected       `{label}`, and no labels are declared
-├── TemplateUnused        a template that its form of prompt never shows
+├── TemplateUnused        a template or field that its form of prompt never shows
+├── SeparatorInExample    an example that contains the line between texts
 └── ControlTokens         a token that structures the conversation, spelt out
 """
 
@@ -77,7 +78,7 @@ class Template:
         return [name for _, name in self.parts if name is not None]
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with every place filled in."""
+        """Return the text with every place filled in."""
         return "".join(literal + (values[name] if name is not None else "") for literal, name in self.parts)
 
 
@@ -93,20 +94,21 @@ def _parts(field: str, text: str) -> tuple[tuple[str, str | None], ...]:
     return tuple(parts)
 
 
-def _require_one_reference(made: Template) -> None:
-    count = made.places.count(REFERENCE)
-    if made.field == "private" and count == 0:
-        raise ReferenceMissing(made.field)
+def _require_one_reference(template: Template) -> None:
+    count = template.places.count(REFERENCE)
+    if template.field == "private" and count == 0:
+        raise ReferenceMissing(template.field)
     if count > 1:
-        raise ReferenceMisplaced(made.field, "a private text is shown once")
+        raise ReferenceMisplaced(template.field, "a private text is shown once")
 
 
 class BadTemplate(UsageError):
     """A template of `prompt:` that cannot be used. Templates are public, so messages may name what is wrong."""
 
     def __init__(self, field: str, reason: str, advice: str) -> None:
+        what = "template" if field in PLACES else "field"
         super().__init__(
-            f"The template `prompt.{field}` {reason}.", f"{advice} See docs/requests.md.", {"template": field}
+            f"The {what} `prompt.{field}` {reason}.", f"{advice} See docs/requests.md.", {"template": field}
         )
 
 
@@ -182,22 +184,31 @@ class LabelUnexpected(BadTemplate):
 
 
 class TemplateUnused(BadTemplate):
-    """A template that would never be shown."""
+    """A template or field that would never be shown."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(
+        self, field: str, where: str = "beside `prompt.private`, which is the whole message of a private row"
+    ) -> None:
+        super().__init__(field, f"is not used {where}", "Leave one of the two out.")
+
+
+class SeparatorInExample(BadTemplate):
+    """An example that the separator would cut in two."""
+
+    def __init__(self, number: int, separator: str) -> None:
         super().__init__(
-            field,
-            "is not used beside `prompt.private`, which is the whole message of a private row",
-            "Leave one of the two out.",
+            "examples",
+            f"has the line {separator!r} in its text number {number}, which is the line between texts",
+            "Remove that line, or choose another `prompt.separator`.",
         )
 
 
 class ControlTokens(BadTemplate):
-    """A token that structures the conversation, spelt out in a template or a label."""
+    """A token that structures the prompt, spelt out in a template, a label, an example or a separator."""
 
     def __init__(self, field: str) -> None:
         super().__init__(
             field,
             "contains a control token of the model once it is filled in",
-            "Write plain text: the model's chat template adds its control tokens itself.",
+            "Write plain text: control tokens come from the model's own chat template and tokenizer.",
         )

@@ -41,7 +41,7 @@ class Automaton:
 
     @classmethod
     def of(cls, built: Schema) -> "Automaton":
-        """The automaton of all records that `built` (a `grammar_schema`) admits.
+        """Return the automaton of all records that `built` (a `grammar_schema`) admits.
 
         Raises:
             SchemaTooLarge: more than MOST_STATES states.
@@ -60,7 +60,7 @@ class Automaton:
         return cls(following, number[start], final)
 
     def after(self, state: int, text: bytes) -> int:
-        """The state after `text`."""
+        """Return the state after `text`."""
         for byte in text:
             state = int(self.following[state, byte])
         return state
@@ -128,7 +128,7 @@ class Automaton:
 
 
 def _index(built: Schema) -> tuple[dict[int, dict[int, int]], int]:
-    """The transitions of every state, and the first one; every text ends with the byte `_LAST`."""
+    """Return the transitions of every state, and the first one; every text ends with the byte `_LAST`."""
     import outlines_core
     from outlines_core.json_schema import build_regex_from_schema
 

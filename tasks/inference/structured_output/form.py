@@ -74,7 +74,7 @@ class Form:
         return len(self.slots) * slot_tokens
 
     def filled(self, contents: "tuple[str, ...] | list[str]") -> str:
-        """The text with `contents` in the slots, one for each."""
+        """Return the text with `contents` in the slots, one for each."""
         pairs = zip(self.literals, (*contents, ""), strict=True)
         return "".join(literal + content for literal, content in pairs)
 

@@ -131,7 +131,7 @@ class FormConstraint:
         return torch.from_numpy(mask)
 
     def _content(self, slot: _Slot, contents: Sequence[int], *, last: bool) -> Tokens:
-        """The tokens that may go on a slot, without its end."""
+        """Return the tokens that may go on a slot, without its end."""
         if not contents:
             tokens = self._kinds.spaced if slot.spaced else self._kinds.words
         else:
@@ -162,14 +162,14 @@ class FormConstraint:
         raise ValueError("the text has ended")
 
     def _contents(self, slot: _Slot, rest: tuple[int, ...]) -> tuple[int, ...]:
-        """The tokens of a slot, of all that follows its beginning."""
+        """Return the tokens of a slot, of all that follows its beginning."""
         ends = rest.index(slot.after[0]) if slot.after[0] in rest else len(rest)
         if ends > self._most or not all(self._kinds.inside[list(rest[:ends])]):
             raise ValueError("these tokens cannot stand in a slot")
         return rest[:ends]
 
     def _cut(self, form: Form, tokenizer: Any) -> tuple[tuple[int, ...], tuple[_Slot, ...]]:
-        """The tokens before the first slot, and the slots."""
+        """Return the tokens before the first slot, and the slots."""
         carried = [literal.endswith(" ") and self._kinds.carry_spaces for literal in form.literals]
         prefixed = not form.literals[0] and self._kinds.carry_spaces and puts_a_space(tokenizer, self._texts)
         cut = [literal[:-1] if carry else literal for literal, carry in zip(form.literals, carried, strict=True)]
@@ -197,7 +197,7 @@ class FormConstraint:
 
 
 def _within(literal: Sequence[int], drawn: Sequence[int]) -> int | None:
-    """The next token of `literal`, of which `drawn` has the beginning; None if it is all there.
+    """Return the next token of `literal`, of which `drawn` has the beginning; None if it is all there.
 
     Raises:
         ValueError: something else was drawn.
@@ -208,7 +208,7 @@ def _within(literal: Sequence[int], drawn: Sequence[int]) -> int | None:
 
 
 def _end(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
-    """The token that ends every text: the tokenizer's own if it is one of those that do."""
+    """Return the token that ends every text: the tokenizer's own if it is one of those that do."""
     if not stop_tokens:
         raise NoEnd(name_of(tokenizer))
     own = getattr(tokenizer, "eos_token_id", None)

@@ -62,7 +62,7 @@ def _kinds(spelt: bytes) -> tuple[bool, bool, bool, bool]:
 
 
 def spelling(tokenizer: Any, texts: TokenTexts, literal: str, *, begins: bool) -> tuple[int, ...]:
-    """The tokens of a literal, as the tokenizer itself cuts it.
+    """Return the tokens of a literal, as the tokenizer itself cuts it.
 
     Args:
         begins: whether a text begins with it; then a space that the tokenizer puts before every text is as good.
@@ -76,7 +76,7 @@ def spelling(tokenizer: Any, texts: TokenTexts, literal: str, *, begins: bool) -
     for anchor in _ANCHORS[:1] if begins else _ANCHORS:
         tokens = tokenizer(anchor + literal, add_special_tokens=False)["input_ids"]
         tokens = _behind(texts, tokens, anchor.encode())
-        if _plain(texts, tokens) and b"".join(map(texts.text, tokens)) in good:
+        if _all_text(texts, tokens) and b"".join(map(texts.text, tokens)) in good:
             return tuple(tokens)
     raise FormNotWritable(tokenizer, f"its tokens do not spell {literal!r}")
 
@@ -84,10 +84,10 @@ def spelling(tokenizer: Any, texts: TokenTexts, literal: str, *, begins: bool) -
 def puts_a_space(tokenizer: Any, texts: TokenTexts) -> bool:
     """Return whether the tokenizer puts a space before every text."""
     first: list[int] = tokenizer("a", add_special_tokens=False)["input_ids"]
-    return _plain(texts, first) and b"".join(map(texts.text, first)).startswith(b" ")
+    return _all_text(texts, first) and b"".join(map(texts.text, first)).startswith(b" ")
 
 
-def _plain(texts: TokenTexts, tokens: Sequence[int]) -> bool:
+def _all_text(texts: TokenTexts, tokens: Sequence[int]) -> bool:
     """Return whether none is a control token or beyond the model's logits."""
     return all(token < len(texts.lengths) and texts.lengths[token] > 0 for token in tokens)
 
@@ -96,7 +96,7 @@ def _behind(texts: TokenTexts, tokens: Sequence[int], anchor: bytes) -> list[int
     """`tokens` without those that spell the anchor; none of them where it is not cut from the rest."""
     if not anchor:
         return list(tokens)
-    for count in range(1, len(tokens) if _plain(texts, tokens) else 0):
+    for count in range(1, len(tokens) if _all_text(texts, tokens) else 0):
         if b"".join(map(texts.text, tokens[:count])).removeprefix(b" ") == anchor:
             return list(tokens[count:])
     return []

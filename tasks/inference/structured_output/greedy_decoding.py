@@ -41,7 +41,7 @@ class Grammar:
 
     @classmethod
     def of(cls, automaton: Automaton, model: LanguageModel, max_new_tokens: int) -> "Grammar":
-        """The grammar of an automaton in the tokens of a model.
+        """Return the grammar of an automaton in the tokens of a model.
 
         Raises:
             TokenizerNotSupported: it is not certain what the model's tokens spell.
@@ -69,7 +69,7 @@ class Grammar:
         without: NDArray[np.float32] | None = None,
         contrast: float = 0.0,
     ) -> int:
-        """The next token: of the plausible ones the best, and of equals the first.
+        """Return the next token: of the plausible ones the best, and of equals the first.
 
         Plausible is what is allowed and at least PLAUSIBLE times as likely as the likeliest allowed token. Best is
         the largest log p + contrast (log p - log q), q being what is said without the text: context-aware decoding
@@ -142,7 +142,7 @@ class Answer:
 
 
 def lines_of(choices: Sequence[str], most: int, otherwise: str) -> Automaton:
-    """The automaton of 1 to `most` of the choices, one a line, or of `otherwise` alone.
+    """Return the automaton of 1 to `most` of the choices, one a line, or of `otherwise` alone.
 
     Args:
         choices: without line breaks, different from each other and from `otherwise`.
@@ -171,7 +171,7 @@ class _Trie:
         return len(self._following) - 1
 
     def add(self, state: int, word: bytes) -> int:
-        """The state after `word`, where a text may end."""
+        """Return the state after `word`, where a text may end."""
         for byte in word:
             state = self._following[state].get(byte) or self._step(state, byte)
         self._final.add(state)

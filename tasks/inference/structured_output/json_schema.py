@@ -59,7 +59,7 @@ Schema = dict[str, Any]
 
 
 def grammar_schema(schema: object) -> Schema:
-    """The schema that a grammar is built from: checked, references in place, integer ranges spelt out.
+    """Return the schema that a grammar is built from: checked, references in place, integer ranges spelt out.
 
     Every value that it admits is admitted by `schema` as JSON Schema 2020-12 defines it; the reverse need not hold
     (objects are closed, and their properties come in one order).
@@ -80,7 +80,7 @@ def grammar_schema(schema: object) -> Schema:
 
 
 def record_schema(schema: object) -> Schema:
-    """The `grammar_schema` of a release of records: each of them is an object.
+    """Return the `grammar_schema` of a release of records: each of them is an object.
 
     Raises:
         SchemaInvalid, SchemaNotSupported, SchemaTooLarge.

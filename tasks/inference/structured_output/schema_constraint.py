@@ -105,7 +105,7 @@ class RecordConstraint:
         return len(drawn)
 
     def _state(self, number: int, drawn: Sequence[int]) -> int:
-        """The automaton's state after `drawn`; only what is new is read."""
+        """Return the automaton's state after `drawn`; only what is new is read."""
         read, state = self._reached.pop(number, (0, self._automaton.start))
         if read > len(drawn):
             read, state = 0, self._automaton.start
@@ -130,7 +130,7 @@ class RecordConstraint:
 def constraint_for(
     settings: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
 ) -> RecordConstraint | FormConstraint | None:
-    """The constraint of a release of records, or of texts of a form; None where nothing is constrained.
+    """Return the constraint of a release of records, or of texts of a form; None where nothing is constrained.
 
     Args:
         settings: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.

@@ -35,7 +35,7 @@ class TokenTexts:
 
     @classmethod
     def of(cls, tokenizer: Any, vocabulary: int) -> "TokenTexts":
-        """The texts of `tokenizer`, for a model with `vocabulary` logits.
+        """Return the texts of `tokenizer`, for a model with `vocabulary` logits.
 
         Raises:
             TokenizerNotSupported: it is not certain what its tokens spell.
@@ -56,7 +56,7 @@ class TokenTexts:
         return frozenset(self.text(token) for token in np.flatnonzero(self.lengths).tolist())
 
     def text(self, token: int) -> bytes:
-        """The bytes of one token."""
+        """Return the bytes of one token."""
         return self.letters[token, : self.lengths[token]].tobytes()
 
     def states_after(self, automaton: Automaton, state: int) -> NDArray[np.int32]:

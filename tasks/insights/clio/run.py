@@ -15,8 +15,8 @@ from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.insights.clio.parameters import ClioParameters
-from tasks.insights.cluster_descriptions import Statements, describe, describe_statements, is_plain
-from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.cluster_descriptions import SCHEMAS, Statements, describe, describe_statements, is_plain
+from tasks.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
 from tasks.insights.run_tools import Tools, as_text
 from tasks.values.generated import Generated
 from tasks.values.insight import Insight, Topic
@@ -87,11 +87,15 @@ class ClioRun:
         """Units that have a point; the others have no facets."""
         return np.flatnonzero(np.isfinite(self.tools.units.points).all(1))
 
+    def cluster_nodes(self) -> list[Node]:
+        """Return the clusters with their names and exact figures."""
+        lists = [self._keywords(cluster.inside) for cluster in self.clusters]
+        topics = self._topics([[keyword.word for keyword in own] for own in lists])
+        sizes = (len(cluster.inside) for cluster in self.clusters)
+        return [cluster_node(*node) for node in zip(range(len(lists)), topics, lists, sizes, strict=True)]
+
     def _insights(self) -> list[Insight]:
-        keywords = [self._keywords(cluster.inside) for cluster in self.clusters]
-        sizes = [len(cluster.inside) for cluster in self.clusters]
-        described = list(zip(self._topics(keywords), keywords, sizes, strict=True))
-        return hierarchy(described, partial(points_of, self.tools.embed), self.tools.write, self.parameters.hierarchy)
+        return hierarchy(self.cluster_nodes(), partial(points_of, self.tools.embed), self.parameters.hierarchy)
 
     def _topics(self, keywords: Sequence[Sequence[str]]) -> list[Topic]:
         """Describe clusters from summaries; clusters without a usable answer, from their keywords."""
@@ -110,9 +114,10 @@ class ClioRun:
     def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self.tools.units.facets[number].summary for number in self._placed[places])
 
-    def _keywords(self, places: NDArray[np.int64]) -> tuple[str, ...]:
+    def _keywords(self, places: NDArray[np.int64]) -> tuple[Keyword, ...]:
         """Return the most frequent keywords, each counted once per unit; ties in the order of the alphabet."""
         counted = Counter(
             word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
         )
-        return tuple(sorted(counted, key=lambda word: (-counted[word], word))[: self.parameters.keywords_of_a_cluster])
+        frequent = sorted(counted, key=lambda word: (-counted[word], word))
+        return tuple(Keyword(word, counted[word]) for word in frequent[: self.parameters.keywords_of_a_cluster])

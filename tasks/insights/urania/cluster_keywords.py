@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-OF_THE_BEST = 0.2
-"""Least share of the cluster's best keyword, in believed units; keywords below it describe the cluster poorly."""
-FEWEST = 3
-"""Keywords that are used even below that share, so that a description has some."""
+from tasks.text.keyword_normalisation import roots
+from tasks.values.insight import SupportRule
 
 
 @dataclass(frozen=True)
@@ -46,20 +44,36 @@ class ChosenKeywords:
         counts: list[int] = table.ravel().tolist()
         return counts
 
-    def table(self, noisy: Sequence[int], named: int) -> NDArray[np.float64]:
-        """Return noisy counts of all bins as float64 [clusters, named], without bins beyond the keywords."""
-        return np.array(noisy, np.float64).reshape(self.clusters, self.keywords)[:, :named]
+    def table(self, noisy: Sequence[int], count: int) -> NDArray[np.float64]:
+        """Return noisy counts of all bins as float64 [clusters, count], without bins beyond the keywords."""
+        return np.array(noisy, np.float64).reshape(self.clusters, self.keywords)[:, :count]
 
 
-def best(believed: NDArray[np.float64], most: int, named: Sequence[str]) -> list[str]:
-    """Return the keywords of one cluster with most believed units; equal ones in the order of the set.
+def supported(
+    counts: NDArray[np.float64], ranking: NDArray[np.float64], size: int, rule: SupportRule, keywords: Sequence[str]
+) -> list[int]:
+    """Return the numbers of the keywords of one cluster whose noisy counts support them, the best first.
+
+    Of keywords that differ in plural endings alone the best stays. Equal ones keep the order of the set.
 
     Args:
-        believed: float64 [keywords], how many units are believed to have chosen each.
-        named: the keywords.
+        counts: float64 [keywords], noisy numbers of units that chose each.
+        ranking: float64 [keywords], by which they are ordered.
+        size: the noisy number of units in the cluster.
     """
-    if not named:
-        return []
-    ranked = sorted(range(len(named)), key=lambda number: (-believed[number], number))[:most]
-    strong = [number for number in ranked if believed[number] >= OF_THE_BEST * max(believed[ranked[0]], 0.0)]
-    return [named[number] for number in (strong if len(strong) >= FEWEST else ranked[:FEWEST])]
+    able = [number for number in range(len(keywords)) if rule.holds(int(counts[number]), size)]
+    by_words: dict[frozenset[str], int] = {}
+    for number in sorted(able, key=lambda number: (-ranking[number], number)):
+        by_words.setdefault(roots(keywords[number]), number)
+    return list(by_words.values())
+
+
+def in_turn(closeness: NDArray[np.float64], most: int) -> list[int]:
+    """Return the columns that are nearest to the rows, each row's best in turn, without repeats.
+
+    Args:
+        closeness: float64 [clusters, words].
+        most: how many columns at most.
+    """
+    ranked = np.argsort(-closeness, axis=1, kind="stable").T
+    return list(dict.fromkeys(ranked.ravel().tolist()))[:most]

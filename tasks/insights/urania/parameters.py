@@ -41,13 +41,14 @@ class UraniaParameters(InsightParameters):
         clusters: k, and the clusterer.
         keywords: the closed set for descriptions.
         choice: the assigner of a unit's keywords: closeness of embeddings and occurrence, or the release's model.
-        keywords_of_a_unit: most keywords of a unit.
+        keywords_of_a_unit: most keywords of a unit; the noise of counts grows with its root. The paper's figure is 5.
         keywords_of_a_cluster: t, most keywords of a description.
         smallest_cluster: clusters of fewer units, by their noisy size, are left out; three standard deviations of that
             noise by default.
+        smallest_support: the share of a cluster's noisy size from which on the noisy count of a keyword supports it.
         sampled: q, the probability with which each unit chooses keywords, independently of all others.
-        evidence: the ranking of a cluster's keywords: by `believed` units, estimated from noisy counts and from the
-            closeness of released centres; or by the largest `counts`, as in the paper. Neither costs.
+        evidence: the ranking of a cluster's supported keywords: by `believed` units, estimated from noisy counts and
+            from the closeness of released centres; or by the largest `counts`, as in the paper. Neither costs.
         noise: of the keyword histogram; `auto` is the one with the smaller variance at its price.
         shares: of rho, by stage.
         delta_share: the part of delta for failures of the keyword selection.
@@ -56,9 +57,10 @@ class UraniaParameters(InsightParameters):
     clusters: ClusterSettings = ClusterSettings()
     keywords: KeywordSettings = KeywordSettings()
     choice: Literal["embedding", "model"] = "embedding"
-    keywords_of_a_unit: Annotated[int, Field(ge=1, le=20)] = 5
+    keywords_of_a_unit: Annotated[int, Field(ge=1, le=20)] = 3
     keywords_of_a_cluster: Annotated[int, Field(ge=1, le=50)] = 10
     smallest_cluster: Annotated[int, Field(ge=1)] | None = None
+    smallest_support: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.1")
     sampled: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal(1)
     evidence: Literal["believed", "counts"] = "believed"
     noise: NoiseChoice = "auto"

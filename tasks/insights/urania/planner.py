@@ -4,17 +4,19 @@
     clusters    centres of the units' points                                   `clusters`
     sizes       a noisy histogram of units over the centres                    one bin per unit
     histogram   a noisy histogram of units over clusters x keywords           at most `keywords_of_a_unit` bins per unit
-    topics      a public model names clusters and the groups above them        post-processing
+    topics      supported keywords, and names made of them                     post-processing
 
 Every stage is a mechanism of the registry over the same units, and each may depend on released values of the stages
 before it: rho adds up (PRIVACY §2). A unit's contribution to a stage (its keywords, point, cluster and choice) is a
 function of that unit and of released values alone. The keyword set comes first, unlike in the paper, because released
-keywords give the clusterer its starting points.
+keywords give the clusterer its starting points. Public words that fill the set up are chosen by released centres and
+sizes, before the histogram counts anything.
 
 Where this is not Algorithm 1 (PRIVACY §9): a cluster's units take part each by itself with a public probability, never
 as a sample of fixed size; the histogram covers empty clusters and those below the threshold, too.
 """
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -23,13 +25,20 @@ from pydantic import BaseModel
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
+from tasks.analysis.keywords.keyword_set import expected_keywords
 from tasks.analysis.keywords.parameters import with_words_from_file
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.insights.urania.stages import Stages
 from tasks.values.generated import Generated
-from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.values.insight import (
+    COUNT_DEVIATION,
+    SIZE_DEVIATION,
+    SMALLEST_CLUSTER,
+    SMALLEST_COUNT,
+    SMALLEST_SHARE,
+)
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
 
@@ -41,6 +50,7 @@ class Urania:
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = UraniaParameters
     charges = True
+    renders_prompt = False
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Replace the name of a file of public keywords by its words.
@@ -74,7 +84,7 @@ class Urania:
             invocations=invoked_once(stages.events),
             blocks=tuple(range(ask.blocks)),
             samples=settings.clusters.count,
-            facts=_facts(settings, stages),
+            facts=_facts(settings, stages, ask.population),
             rows=settings.clusters.count + extracted,
             steps=settings.facets.max_new_tokens if extracted else settings.max_new_tokens,
             prompt_tokens=settings.facets.max_text_tokens,
@@ -103,19 +113,24 @@ class Urania:
         return parameters
 
 
-def _facts(parameters: UraniaParameters, stages: Stages) -> Mapping[str, str]:
+def _facts(parameters: UraniaParameters, stages: Stages, population: int | None) -> Mapping[str, str]:
     """Return the public parameters for people."""
+    support = stages.support(parameters)
     return {
         "clusters k": str(parameters.clusters.count),
         "facets": f"by {parameters.facets.extractor}",
         "embedder": parameters.embedder,
         **stages.keywords.facts,
+        **expected_keywords(stages.keywords.selecting, population),
         **stages.clusterer.facts,
         SIZE_DEVIATION: format_decimal(decimal_above(stages.sizes.noise.sigma, 2)),
         SMALLEST_CLUSTER: str(stages.smallest(parameters)),
         "units that choose keywords": f"each with probability {format_decimal(parameters.sampled)}",
         "keywords of a unit": f"{parameters.keywords_of_a_unit} at most, chosen by {parameters.choice}",
         "keyword counts": stages.histogram.facts()["noise"],
+        COUNT_DEVIATION: format_decimal(decimal_above(Fraction(math.sqrt(stages.histogram.variance())), 2)),
+        SMALLEST_COUNT: str(support.count),
+        SMALLEST_SHARE: format_decimal(parameters.smallest_support * parameters.sampled),
         "keywords of a cluster t": str(parameters.keywords_of_a_cluster),
         "levels": str(parameters.hierarchy.levels),
         "temperature": format_decimal(parameters.temperature),

@@ -22,17 +22,18 @@ from tasks.common.array_encoding import array_of, text_of
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.stage_budget import PlannedStageBudget
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.insights.cluster_descriptions import describe, is_plain
-from tasks.insights.hierarchy import SCHEMAS, hierarchy
+from tasks.insights.cluster_descriptions import SCHEMAS, describe, is_plain
+from tasks.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import Tools, as_text
-from tasks.insights.urania.cluster_keywords import ChosenKeywords, best
+from tasks.insights.urania.cluster_keywords import ChosenKeywords, in_turn, supported
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
-from tasks.text.public_topics import PUBLIC_TOPICS
+from tasks.text.keyword_normalisation import roots
+from tasks.text.public_topics import PUBLIC_TOPICS, topic_words
 from tasks.values.generated import Generated
-from tasks.values.insight import Facets, Insight
+from tasks.values.insight import Facets, Insight, Origin
 from tasks.values.plan import Plan
 
 
@@ -76,6 +77,7 @@ class UraniaRun:
             "clusters_released": len(self.centres),
             "clusters_kept": len(self.kept),
             "descriptions_replaced": sum(is_plain(one.topic) for one in insights),
+            "clusters_unnamed": sum(node.clusters for node in insights if not node.level and not node.keywords),
         }
         if self.parameters.keywords.charged:
             figures["keywords_released"] = len(self.keywords)
@@ -91,10 +93,19 @@ class UraniaRun:
 
     @cached_property
     def closed(self) -> list[str]:
-        """The keywords that units choose from: the released set, filled up with public topics where it is too small."""
+        """The keywords that units choose from: the released set, filled up with public words where it is too small.
+
+        The words are those of the public topics that are nearest to the released centres of kept clusters, of each
+        centre in turn; without any such centre they are those that represent all public words. Either way they are a
+        function of released values.
+        """
         missing = self.parameters.keywords.size - len(self.keywords) if self.parameters.keywords.charged else 0
-        unused_topics = sorted(set(PUBLIC_TOPICS) - set(self.keywords))
-        return [*self.keywords, *(by_coverage(self.tools.embed)(unused_topics, missing) if missing else [])]
+        released = frozenset[str]().union(*map(roots, self.keywords))
+        unused = [word for word in topic_words() if not roots(word) <= released]
+        if missing <= 0 or not self.kept:
+            return [*self.keywords, *(by_coverage(self.tools.embed)(unused, missing) if missing > 0 else [])]
+        closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, unused))
+        return [*self.keywords, *(unused[number] for number in in_turn(closeness, missing))]
 
     @cached_property
     def centres(self) -> Centroids:
@@ -150,22 +161,41 @@ class UraniaRun:
         return ChosenKeywords(self.parameters.clusters.count, self.parameters.keywords.size)
 
     @property
-    def keyword_lists(self) -> list[list[str]]:
-        """The keywords of each kept cluster, those with most units first."""
-        keywords, counts = self.chosen
-        noisy = self._bins.table(counts, len(keywords))[self.kept]
-        units = noisy if self.parameters.evidence == "counts" else self._believed(noisy, keywords)
-        return [best(row, self.parameters.keywords_of_a_cluster, keywords) for row in units]
+    def keyword_lists(self) -> list[list[Keyword]]:
+        """The supported keywords of each kept cluster, those with the best evidence first."""
+        words, counts = self.chosen
+        noisy = self._bins.table(counts, len(words))[self.kept]
+        ranking = noisy if self.parameters.evidence == "counts" else self._believed(noisy, words)
+        rule, most = self.stages.support(self.parameters), self.parameters.keywords_of_a_cluster
+        return [
+            [
+                Keyword(words[number], int(row[number]), self._origin(words[number]))
+                for number in supported(row, ranks, self.sizes[cluster], rule, words)[:most]
+            ]
+            for cluster, row, ranks in zip(self.kept, noisy, ranking, strict=True)
+        ]
 
-    def _believed(self, noisy: NDArray[np.float64], named: Sequence[str]) -> NDArray[np.float64]:
+    def _origin(self, word: str) -> Origin:
+        """Return where a keyword comes from; a released one that the request has, too, is the request's."""
+        if word in self.parameters.keywords.words:
+            return "request"
+        return "selected" if word in self.keywords else "built_in"
+
+    def _believed(self, noisy: NDArray[np.float64], keywords: Sequence[str]) -> NDArray[np.float64]:
         sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
-        closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, named))
+        closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, keywords))
         return estimated(noisy, sizes, closeness, self.stages.histogram.variance())
 
+    def cluster_nodes(self) -> list[Node]:
+        """Return the kept clusters with their names; their numbers are places among the kept ones."""
+        lists = self.keyword_lists
+        topics = describe(self.tools.write, [[keyword.word for keyword in own] for own in lists])
+        sizes = (self.sizes[number] for number in self.kept)
+        return [cluster_node(*node) for node in zip(range(len(lists)), topics, lists, sizes, strict=True)]
+
     def _insights(self) -> list[Insight]:
-        lists, sizes = self.keyword_lists, [self.sizes[number] for number in self.kept]
-        clusters = list(zip(describe(self.tools.write, lists), lists, sizes, strict=True))
-        return hierarchy(clusters, self.tools.embed, self.tools.write, self.parameters.hierarchy)
+        rule = self.stages.support(self.parameters)
+        return hierarchy(self.cluster_nodes(), self.tools.embed, self.parameters.hierarchy, rule)
 
     def _counts(self) -> list[int]:
         """Count the units of each planned cluster. PRIVATE."""

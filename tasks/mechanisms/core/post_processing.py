@@ -61,7 +61,7 @@ def loss_paid_by_parent(events: Sequence[PrivacyEvent]) -> Amount:
 
 
 def parent_of(events: Sequence[PrivacyEvent]) -> int | None:
-    """The number of the release that a release with these events extends, if it does."""
+    """Return the number of the release that a release with these events extends, if it does."""
     return next((PostProcessing.from_event(event).release for event in events if event.mechanism == MECHANISM), None)
 
 

@@ -55,7 +55,7 @@ class DeterministicRandom:
         self._counter = 0
 
     def random_bytes(self, count: int) -> bytes:
-        """The next `count` bytes of this label's stream."""
+        """Return the next `count` bytes of this label's stream."""
         blocks = []
         for _ in range(-(-count // 32)):
             blocks.append(hashlib.sha256(self._label + self._counter.to_bytes(8, "big")).digest())
@@ -63,7 +63,7 @@ class DeterministicRandom:
         return b"".join(blocks)[:count]
 
     def uniform_below(self, bound: int) -> int:
-        """The next integer in [0, bound), by rejection."""
+        """Return the next integer in [0, bound), by rejection."""
         return _uniform_below(bound, self.random_bytes)
 
 
@@ -80,13 +80,13 @@ def uniform_below_each(bounds: Sequence[int], source: RandomSource) -> list[int]
         raise ValueError("a uniform integer needs a positive bound")
     bits = [(bound - 1).bit_length() for bound in bounds]
     size = (max(bits, default=0) + 7) // 8
-    drawn, left = [0] * len(bounds), list(range(len(bounds)))
-    while left:
-        taken = source.random_bytes(size * len(left))
-        for turn, place in enumerate(left):
+    drawn, pending = [0] * len(bounds), list(range(len(bounds)))
+    while pending:
+        taken = source.random_bytes(size * len(pending))
+        for turn, place in enumerate(pending):
             chunk = taken[turn * size : (turn + 1) * size]
             drawn[place] = int.from_bytes(chunk, "big") >> (8 * size - bits[place])
-        left = [place for place in left if drawn[place] >= bounds[place]]
+        pending = [place for place in pending if drawn[place] >= bounds[place]]
     return drawn
 
 

@@ -15,7 +15,7 @@ NAMES = ("public_only", *sorted(UNPROTECTED))
 
 
 def uncharged(name: str) -> PrivacyEvent:
-    """The event of one run of `name`.
+    """Return the event of one run of `name`.
 
     Raises:
         ValueError: that name is not one of NAMES.

@@ -12,15 +12,15 @@ from typing import TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-def bound_contributions(named: Iterable[Item], most: int) -> tuple[Item, ...]:
-    """The first `most` different items that one unit names, in its own order.
+def bound_contributions(items: Iterable[Item], most: int) -> tuple[Item, ...]:
+    """Return the first `most` different items that one unit names, in its own order.
 
     Raises:
         ValueError: `most` is not positive.
     """
     if most < 1:
         raise ValueError(f"a unit counts for at least one item, not {most}")
-    return tuple(islice(dict.fromkeys(named), most))
+    return tuple(islice(dict.fromkeys(items), most))
 
 
 def count_units_by_item(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:

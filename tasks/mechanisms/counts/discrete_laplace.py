@@ -12,7 +12,7 @@ from tasks.mechanisms.counts.noisy_count import LARGEST_SIGMA, SIGMA_GRID, Noise
 
 
 def least_laplace_scale(rho: int, coordinates: int) -> Fraction:
-    """The smallest b on the grid with k (1/b) tanh(1/(2b)) at most `rho` (units of 1e-12), k = `coordinates`.
+    """Return the smallest b on the grid with k (1/b) tanh(1/(2b)) at most `rho` (units of 1e-12), k = `coordinates`.
 
     Raises:
         NoiseInvalid: rho is not positive, or so small that b would pass 2^32.

@@ -40,7 +40,7 @@ class NoisyCount:
         check_sigma(self.sigma)
 
     def loss(self) -> Amount:
-        """The charge of one count, 1 / (2 sigma^2), rounded up."""
+        """Return the charge of one count, 1 / (2 sigma^2), rounded up."""
         return conversions.gaussian(SENSITIVITY, self.sigma)
 
     def event(self, counts: int = 1) -> PrivacyEvent:
@@ -61,7 +61,7 @@ class NoisyCount:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "NoisyCount":
-        """The count whose parameters `event` stores.
+        """Return the count whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, NoiseInvalid: they are not a noisy count's.
@@ -100,7 +100,7 @@ def calibrate_count(rho: int) -> NoisyCount:
 
 
 def least_sigma(rho: int, sensitivity: int) -> Fraction:
-    """The smallest sigma on the grid with sensitivity^2 / (2 sigma^2) at most `rho` (units of 1e-12).
+    """Return the smallest sigma on the grid with sensitivity^2 / (2 sigma^2) at most `rho` (units of 1e-12).
 
     Raises:
         NoiseInvalid: rho is not positive.
@@ -139,7 +139,7 @@ def _discrete_gaussian(count: NoisyCount) -> Measurement:
 
 
 def gaussian_variance(sigma: float) -> float:
-    """The variance of discrete Gaussian noise: sigma^2 to the last digit from 3 on, less below."""
+    """Return the variance of discrete Gaussian noise: sigma^2 to the last digit from 3 on, less below."""
     if sigma >= 3:
         return sigma**2
     weights = [(x, math.exp(-((x / sigma) ** 2) / 2)) for x in range(-40, 41)]

@@ -35,7 +35,7 @@ class NoisyHistogram:
         self._sets()  # refuses what is out of range
 
     def loss(self) -> Amount:
-        """The charge of one histogram."""
+        """Return the charge of one histogram."""
         return self.noise.loss()
 
     def event(self, count: int = 1) -> PrivacyEvent:
@@ -51,7 +51,7 @@ class NoisyHistogram:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "NoisyHistogram":
-        """The histogram whose parameters `event` stores.
+        """Return the histogram whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, NoiseInvalid, BinsInvalid: they are not a noisy histogram's.
@@ -74,7 +74,7 @@ class NoisyHistogram:
 
 
 def calibrate_histogram(rho: int, bins: int) -> NoisyHistogram:
-    """The histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
+    """Return the histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
 
     Raises:
         NoiseInvalid: rho is not positive, or so small that sigma would pass 2^32.

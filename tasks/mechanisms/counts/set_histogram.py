@@ -85,13 +85,13 @@ class SetHistogram:
         return self.contributions / self.scale
 
     def loss(self) -> Amount:
-        """The charge of one histogram, rounded up."""
+        """Return the charge of one histogram, rounded up."""
         if self.noise == "gaussian":
             return conversions.gaussian_coordinates(self.contributions, self.scale)
         return conversions.independent_coordinates(self.epsilon, self.contributions)
 
     def variance(self) -> float:
-        """The variance of one bin's noise."""
+        """Return the variance of one bin's noise."""
         return _VARIANCES[self.noise](float(self.scale))
 
     def event(self, count: int = 1) -> PrivacyEvent:
@@ -117,7 +117,7 @@ class SetHistogram:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "SetHistogram":
-        """The histogram whose parameters `event` stores.
+        """Return the histogram whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, UsageError: they are not a set histogram's.
@@ -166,7 +166,7 @@ class SetHistogram:
 def calibrate_set_histogram(
     rho: int, bins: int | None, contributions: int, noise: NoiseChoice = "auto"
 ) -> SetHistogram:
-    """The histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
+    """Return the histogram with the least noise that costs at most `rho` (units of 1e-12), within 0.1 %.
 
     Args:
         bins: how many, or None for an open set.
@@ -193,7 +193,7 @@ def _least_scale(rho: int, contributions: int, noise: Noise) -> Fraction:
 
 
 def _multiplier(sigma: Fraction, contributions: int) -> float:
-    """The largest double that is at most sigma / sqrt(k)."""
+    """Return the largest double that is at most sigma / sqrt(k)."""
     multiplier = float_below(sigma) / math.sqrt(contributions)
     while Fraction(multiplier) ** 2 * contributions > sigma**2:
         multiplier = math.nextafter(multiplier, 0)

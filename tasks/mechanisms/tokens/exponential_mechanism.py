@@ -88,7 +88,7 @@ class ExponentialMechanism:
         return float_above(self.temperature * self.references * 2**GRID_EXPONENT)
 
     def loss(self) -> Amount:
-        """The charge of one draw, eta^2/8 = C^2 / (2 B^2 tau^2), rounded up to a whole unit.
+        """Return the charge of one draw, eta^2/8 = C^2 / (2 B^2 tau^2), rounded up to a whole unit.
 
         Rounding each draw, not their sum, makes instalments of draws add up to exactly the plan (PRIVACY §6).
         """
@@ -114,7 +114,7 @@ class ExponentialMechanism:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "ExponentialMechanism":
-        """The draw whose parameters `event` stores.
+        """Return the draw whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, TokenDrawInvalid: they are not a token draw's.
@@ -163,7 +163,7 @@ class ExponentialMechanism:
 
 
 def calibrate(rho: int, draws: int, references: int, temperature: Exact) -> ExponentialMechanism:
-    """The token draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
+    """Return the token draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     C = tau B sqrt(2 rho / T), with rho/T first cut to whole units and C floored to the grid: the plan never
     costs more than `rho`, and at least 99.9 % of it as long as a draw may cost 1e-9 and C is at least 2^-9.

@@ -132,7 +132,7 @@ class IntegerTableMechanism:
         return 2 * self.fall
 
     def loss(self) -> Amount:
-        """The charge of one draw, A^2 / 2, rounded up to a whole unit."""
+        """Return the charge of one draw, A^2 / 2, rounded up to a whole unit."""
         return charge_rounded_up(self.fall**2 / 2)
 
     def event(self, draws: int) -> PrivacyEvent:
@@ -159,7 +159,7 @@ class IntegerTableMechanism:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "IntegerTableMechanism":
-        """The draw whose parameters `event` stores.
+        """Return the draw whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, TokenDrawInvalid: they are not an integer draw's.
@@ -197,7 +197,7 @@ class IntegerTableMechanism:
         below = self.head_room - scores.clamp(min=-(2**62), max=self.head_room)
         index = (below >> self.stride).clamp_(max=table.end)
         row, place = index >> table.low_bits, index & ((1 << table.low_bits) - 1)
-        weights = _taken(table.high, row).mul_(_taken(table.low, place)) >> _taken(table.shift, row)
+        weights = _gather(table.high, row).mul_(_gather(table.low, place)) >> _gather(table.shift, row)
         return weights.clamp_(min=table.floor).masked_fill_(~allowed, 0)
 
     @property
@@ -209,7 +209,7 @@ class IntegerTableMechanism:
 def calibrate(
     rho: int, draws: int, references: int, temperature: Exact, head_room_nats: int = HEAD_ROOM_NATS
 ) -> IntegerTableMechanism:
-    """The integer draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
+    """Return the integer draw with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     C / (B tau) is a multiple of the table's step, which is at most 2^-20, and 2^-23 smaller than an ideal table's.
     The head-room is what B rows that agree can add to a token, B S units, but at most `head_room_nats`.
@@ -238,7 +238,7 @@ def calibrate(
 
 
 def _stride(units_per_nat: Fraction) -> int:
-    """The largest t for which 2^t units are at most 2^-20 nats; 0 where one unit is more."""
+    """Return the largest t for which 2^t units are at most 2^-20 nats; 0 where one unit is more."""
     return max(0, math.floor(units_per_nat).bit_length() - 1 - _STEP_BITS)
 
 
@@ -261,7 +261,7 @@ def _on_device(table: WeightTable, device: "torch.device") -> _DeviceTable:
     return _DeviceTable(high, shift, low, table.low_bits, table.end, table.floor)
 
 
-def _taken(entries: "Tensor", index: "Tensor") -> "Tensor":
+def _gather(entries: "Tensor", index: "Tensor") -> "Tensor":
     """entries[index], by the call that takes a third of the time."""
     return entries.index_select(0, index.flatten()).view_as(index)
 
@@ -278,7 +278,7 @@ def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
     upper, lower = (weights >> _HALF).cumsum(1), (weights & _LOW_HALF).cumsum(1)
     upper += lower >> _HALF
     lower &= _LOW_HALF
-    totals = [(high << _HALF) + low for high, low in zip(_last(upper), _last(lower), strict=True)]
+    totals = [(high << _HALF) + low for high, low in zip(_last_column(upper), _last_column(lower), strict=True)]
     if not all(totals):
         raise ValueError("a draw needs at least one candidate")
     drawn = uniform_below_each(totals, rng)
@@ -290,7 +290,7 @@ def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
     return places
 
 
-def _last(sums: "Tensor") -> list[int]:
-    """The totals, 0 for no candidate at all."""
+def _last_column(sums: "Tensor") -> list[int]:
+    """Return the totals, 0 for no candidate at all."""
     last: list[int] = sums[:, -1].tolist() if sums.shape[1] else [0] * len(sums)
     return last

@@ -57,7 +57,7 @@ class TokenMechanism(Protocol):
         """eta: how far the log-probability ratios of two neighbours can spread."""
 
     def loss(self) -> Amount:
-        """The charge of one draw, eta^2 / 8."""
+        """Return the charge of one draw, eta^2 / 8."""
 
     def event(self, draws: int) -> PrivacyEvent:
         """`draws` draws in a row on the same rows."""
@@ -85,7 +85,7 @@ def calibrate(
     *,
     head_room_nats: int = HEAD_ROOM_NATS,
 ) -> TokenMechanism:
-    """The draw of that kind with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
+    """Return the draw of that kind with the largest clip norm whose `draws` draws cost at most `rho` (units of 1e-12).
 
     Args:
         head_room_nats: of the table alone: how far above the largest public score its weights may reach;
@@ -101,7 +101,7 @@ def calibrate(
 
 
 def from_event(event: PrivacyEvent) -> TokenMechanism:
-    """The draw, of either kind, whose parameters `event` stores.
+    """Return the draw, of either kind, whose parameters `event` stores.
 
     Raises:
         KeyError, ValueError, TokenDrawInvalid: they are not a token draw's.
@@ -110,7 +110,7 @@ def from_event(event: PrivacyEvent) -> TokenMechanism:
 
 
 def public_sampler(temperature: Exact, kind: Kind) -> TokenMechanism:
-    """The exact softmax of public logits at that temperature: no private text has a part in it."""
+    """Return the exact softmax of public logits at that temperature: no private text has a part in it."""
     if kind == "opendp":
         return ExponentialMechanism(clip_steps=1, references=1, temperature=exact(temperature))
     return IntegerTableMechanism(clip_steps=1, references=1, temperature=exact(temperature), head_room=0)

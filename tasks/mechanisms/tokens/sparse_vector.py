@@ -95,7 +95,7 @@ class SparseVector:
         return 2 * self.noise * NORM
 
     def loss(self) -> Amount:
-        """The charge of one run, epsilon tanh(epsilon/2), rounded up."""
+        """Return the charge of one run, epsilon tanh(epsilon/2), rounded up."""
         return conversions.pure_dp(self.epsilon)
 
     def event(self, runs: int) -> PrivacyEvent:
@@ -118,7 +118,7 @@ class SparseVector:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "SparseVector":
-        """The tests whose parameters `event` stores.
+        """Return the tests whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, ThresholdNoiseInvalid, TokenDrawInvalid: they are not a sparse vector's.
@@ -146,7 +146,7 @@ class SparseVector:
 
 
 def calibrate_tests(rho: int, runs: int, references: int) -> SparseVector:
-    """The tests with the least noise whose `runs` runs cost at most `rho` (units of 1e-12).
+    """Return the tests with the least noise whose `runs` runs cost at most `rho` (units of 1e-12).
 
     Raises:
         BudgetTooSmall: not even the largest noise is affordable.

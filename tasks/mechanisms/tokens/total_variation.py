@@ -42,7 +42,7 @@ def distributions(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def within_norm(rows: Tensor) -> Tensor:
-    """The rows whose L1 norm is at most M; any other contributes zero: int64 [N, K] -> int64 [N, K]."""
+    """Return the rows whose L1 norm is at most M; any other contributes zero: int64 [N, K] -> int64 [N, K]."""
     return rows.masked_fill((rows.abs().sum(dim=1) > NORM)[:, None], 0)
 
 

@@ -46,11 +46,11 @@ class Candidates:
     allowed: Tensor
 
     def of_public(self, logits: Tensor) -> Tensor:
-        """The candidates' public logits: float32 [G, V] -> [G, K], -inf where there is no candidate."""
+        """Return the candidates' public logits: float32 [G, V] -> [G, K], -inf where there is no candidate."""
         return logits.gather(1, self.tokens).masked_fill(~self.allowed, -math.inf)
 
     def of_rows(self, logits: Tensor, generation: Tensor) -> Tensor:
-        """The candidates' logits in each row: float32 [N, V] and int64 [N] -> [N, K]."""
+        """Return the candidates' logits in each row: float32 [N, V] and int64 [N] -> [N, K]."""
         return logits.gather(1, self.tokens[generation])
 
 

@@ -61,7 +61,7 @@ class GridPoints:
         return np.ldexp(self.steps.astype(np.float32), -_EXPONENT)
 
     def nearest(self, centres: Reals) -> Places:
-        """The nearest centre of each point, the first of equally near ones: int64 [n].
+        """Return the nearest centre of each point, the first of equally near ones: int64 [n].
 
         Args:
             centres: [c, d] with c at least 1; rounded to the grid, and brought down to length 2 where they are longer.

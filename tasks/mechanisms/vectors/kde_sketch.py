@@ -95,7 +95,7 @@ class KdeSketches:
         return self.vectors.sigma
 
     def loss(self) -> Amount:
-        """The charge of all positions, each rounded up to a whole unit."""
+        """Return the charge of all positions, each rounded up to a whole unit."""
         return self.vectors.loss() * self.positions
 
     def event(self, count: int = 1) -> PrivacyEvent:
@@ -117,7 +117,7 @@ class KdeSketches:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "KdeSketches":
-        """The sketches whose parameters `event` stores.
+        """Return the sketches whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, SketchInvalid, NoiseInvalid: they are no sketches'.

@@ -87,7 +87,7 @@ class KMeansRounds:
         return float(self.vectors.sigma)
 
     def loss(self) -> Amount:
-        """The charge of all rounds, each rounded up to a whole unit."""
+        """Return the charge of all rounds, each rounded up to a whole unit."""
         return self.one_hot.loss() * self.count_rounds + self.vectors.loss() * self.sum_rounds
 
     def event(self, count: int = 1) -> PrivacyEvent:
@@ -115,7 +115,7 @@ class KMeansRounds:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "KMeansRounds":
-        """The rounds whose parameters `event` stores.
+        """Return the rounds whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, RoundsInvalid, MeanInvalid, NoiseInvalid: they are not a clustering's.
@@ -130,7 +130,7 @@ class KMeansRounds:
         )
 
     def begin(self, rng: RandomSource) -> "Rounds":
-        """The rounds that one charge pays for."""
+        """Return the rounds that one charge pays for."""
         return Rounds(self, rng)
 
     def _noise_multiplier(self) -> float:
@@ -144,7 +144,7 @@ class KMeansRounds:
 def calibrate_rounds(
     rho: int, count_rounds: int, sum_rounds: int, count_share: Exact, clip_norm: Exact = 1
 ) -> KMeansRounds:
-    """The least noise whose rounds cost at most `rho` (units of 1e-12) together.
+    """Return the least noise whose rounds cost at most `rho` (units of 1e-12) together.
 
     Args:
         count_share: what the counts get of it, all rounds together; above 0 and below 1.
@@ -183,7 +183,7 @@ class Rounds:
         self._left = {"count": paid.count_rounds, "sum": paid.sum_rounds}
 
     def counts(self, bin_of: Bins, bins: int) -> NDArray[np.int64]:
-        """The noisy number of units in each bin, int64 [bins]; some may be negative.
+        """Return the noisy number of units in each bin, int64 [bins]; some may be negative.
 
         Args:
             bin_of: int64 [n], for each unit 0 to bins - 1, or -1 where it is in no bin.
@@ -199,7 +199,7 @@ class Rounds:
         return self._noisy(self.paid.one_hot, exact_counts[:, None])[:, 0]
 
     def sums(self, points: Points, bin_of: Bins, bins: int) -> NDArray[np.float64]:
-        """The noisy sum of the vectors in each bin, float64 [bins, d], in the vectors' own unit.
+        """Return the noisy sum of the vectors in each bin, float64 [bins, d], in the vectors' own unit.
 
         Args:
             points: float32 [n, d], a row a unit, a function of that unit, of earlier outputs and of public facts; it is

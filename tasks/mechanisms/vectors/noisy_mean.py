@@ -82,14 +82,14 @@ class NoisyMean:
         return Fraction(2) ** -self.grid_exponent
 
     def loss(self) -> Amount:
-        """The charge of one draw, S^2 / (2 sigma^2), rounded up to a whole unit.
+        """Return the charge of one draw, S^2 / (2 sigma^2), rounded up to a whole unit.
 
         Rounding each draw, not their sum, makes instalments of draws add up to exactly the plan (PRIVACY §6).
         """
         return conversions.gaussian(self.clip_steps, self.sigma_steps)
 
     def gdp_mu(self, draws: int) -> float:
-        """The mu of `draws` draws in Gaussian differential privacy, sqrt(T) S / sigma: a figure for reports.
+        """Return the mu of `draws` draws in Gaussian differential privacy, sqrt(T) S / sigma: a figure for reports.
 
         Exact for continuous noise (Dong, Roth, Su, arXiv 1905.02383, Theorem 2.7 and Corollary 3.3), and mu^2 / 2 is
         rho. Noise on a grid this fine differs from it by less than any report shows; the claim is rho's.
@@ -117,7 +117,7 @@ class NoisyMean:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "NoisyMean":
-        """The mean whose parameters `event` stores.
+        """Return the mean whose parameters `event` stores.
 
         Raises:
             KeyError, ValueError, MeanInvalid, NoiseInvalid: they are not a noisy mean's.
@@ -172,7 +172,7 @@ class NoisyMean:
 
 
 def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
-    """The noisy mean with the least noise whose `draws` draws cost at most `rho` (units of 1e-12).
+    """Return the noisy mean with the least noise whose `draws` draws cost at most `rho` (units of 1e-12).
 
     The grid is the power of two on which the clip norm is 2^20 to 2^21 steps; what it rounds away from the clip norm is
     less than 2^-20 of it, downwards.
@@ -202,7 +202,7 @@ def calibrate_mean(rho: int, draws: int, clip_norm: Exact) -> NoisyMean:
 
 
 def _grid_exponent(norm: Fraction) -> int:
-    """The e with 2^20 <= norm 2^e < 2^21."""
+    """Return the e with 2^20 <= norm 2^e < 2^21."""
     exponent = FINEST_CLIP_STEPS.bit_length() + norm.denominator.bit_length() - norm.numerator.bit_length()
     # The quotient of two numbers of a and b bits is in (2^(a-b-1), 2^(a-b+1)): e, or one less.
     return exponent if norm * Fraction(2) ** exponent < 2 * FINEST_CLIP_STEPS else exponent - 1

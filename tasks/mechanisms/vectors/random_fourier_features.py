@@ -58,7 +58,7 @@ class FourierFeatures:
 
     @classmethod
     def of(cls, width: int, features: int, bandwidth: ExactDecimal) -> "FourierFeatures":
-        """The public frequencies of D features of points of d numbers, for a kernel of that width."""
+        """Return the public frequencies of D features of points of d numbers, for a kernel of that width."""
         label = f"fourier features {width} {features} {bandwidth:f}"
         drawn = HashStream(label).normals(features, width)
         return cls(drawn / (2 * math.pi * float(bandwidth)))
@@ -69,7 +69,7 @@ class FourierFeatures:
         return len(self.turns)
 
     def of_phrases(self, steps: Steps, first: NDArray[np.int64]) -> Points:
-        """The features of each unit's phrases added up and made of length 1: float32 [units, 2D].
+        """Return the features of each unit's phrases added up and made of length 1: float32 [units, 2D].
 
         The mean of L phrases that lie apart has a length of about 1 / sqrt(L): less than what is paid for. Lengths are
         taken of whole numbers, so they are the unit's own bit for bit; what rounding leaves above 1 is clipped where
@@ -86,7 +86,7 @@ class FourierFeatures:
         return np.asarray(sums / lengths[:, None], np.float32)
 
     def of_together(self, sums: Steps, together: int) -> Points:
-        """The features of sums of j points over sqrt(j), float32 [n, 2D] of norm at most 1.
+        """Return the features of sums of j points over sqrt(j), float32 [n, 2D] of norm at most 1.
 
         A sum over sqrt(j) is as far from others as one point is, so that one kernel suits every j.
 
@@ -96,7 +96,7 @@ class FourierFeatures:
         return (self._waves(sums, together) / (STEPS * math.sqrt(self.features))).astype(np.float32)
 
     def scaled(self, together: int) -> NDArray[np.float64]:
-        """The frequencies that `of_together` uses, in turns: [D, d]."""
+        """Return the frequencies that `of_together` uses, in turns: [D, d]."""
         return self.turns / math.sqrt(together)
 
     def _waves(self, sums: Steps, together: int) -> NDArray[np.int32]:
@@ -123,7 +123,7 @@ def _on_turn_grid(turns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _cosines() -> NDArray[np.int32]:
-    """The cosine in the middle of each direction, in steps toward zero, so that no pair is longer than 1."""
+    """Return the cosine in the middle of each direction, in steps toward zero, so that no pair is longer than 1."""
     angles = (np.arange(DIRECTIONS) + 0.5) * (2 * math.pi / DIRECTIONS)
     cosines: NDArray[np.int32] = np.trunc(np.cos(angles) * STEPS).astype(np.int32)
     return cosines

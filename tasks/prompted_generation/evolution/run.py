@@ -13,10 +13,10 @@ from models_db.values.canonical_json import Json
 from tasks.generation.decoding.public_sampling import text_backend
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.prompted_generation.evolution.selection import Lineage, choose
@@ -92,7 +92,7 @@ class EvolutionRun:
         if parameters.labels:
             bench.corpus.require_labels()
         embed = load_embedder(parameters.embedder, bench.device)
-        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device)
+        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
         return cls(
             parameters, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, parameters.labels, private)
         )
@@ -105,15 +105,15 @@ class EvolutionRun:
             EndpointFailed: an external model does not answer.
         """
         self.bench.begin_steps(self.plan)
-        candidates, outcome = self._first(), Outcome([], [])
+        candidates, outcome = self._first_candidates(), Outcome([], [])
         for number in range(self.parameters.rounds):
             self.bench.progress("rounds", number, self.parameters.rounds)
             outcome = self._vote(number, candidates)
-            candidates = self._next(number, candidates, outcome.selected)
+            candidates = self._next_candidates(number, candidates, outcome.selected)
         self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
         return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
 
-    def _first(self) -> Candidates:
+    def _first_candidates(self) -> Candidates:
         """Return the first candidates, from public words alone."""
         per_label = self.parameters.per_label
         texts = self._stored_texts(
@@ -151,7 +151,7 @@ class EvolutionRun:
         ]
         return Outcome(noisy, selected)
 
-    def _next(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
+    def _next_candidates(self, number: int, candidates: Candidates, selected: Sequence[Sequence[int]]) -> Candidates:
         """Return the candidates of the next round, or the texts after the last."""
         parameters, last = self.parameters, number == self.parameters.rounds - 1
         totals = parameters.texts_of if last else (parameters.per_label,) * parameters.parts

@@ -17,6 +17,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.corpus.shards import ShardProgress
+from tasks.corpus.store import UnitOrder
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.embeddings.unit_embeddings import Points, points_of
 from tasks.mechanisms.vectors.fixed_point import GridPoints
@@ -70,10 +72,24 @@ class VoteHistogram:
 
     @cached_property
     def voters(self) -> BlockVotes:
-        """Voting units, computed once and kept in memory only."""
-        units = self.bench.units(self.blocks, self.labels)
-        progress = self.bench.in_tenths("units for the votes")
-        points = points_of(self.embed, [row.text for _, row in units], progress)
-        votes = (np.abs(points - points_of(self.embed, [""])) > _AS_EMPTY).any(axis=1)
-        labels = np.array([label for label, _ in units], np.int64)
-        return BlockVotes(labels[votes], GridPoints.of(points[votes]))
+        """Voting units, computed once and kept in memory only; their texts are read some shards at a time."""
+        progress = ShardProgress(self.bench.in_tenths("units for the votes"))
+        empty = points_of(self.embed, [""])
+        parts: list[tuple[list[UnitOrder], GridPoints]] = []
+        for lot in self.bench.lots(self.blocks, self.labels):
+            progress.enter(lot)
+            points = points_of(self.embed, [placed.unit.text for placed in lot.units], progress)
+            votes = (np.abs(points - empty) > _AS_EMPTY).any(axis=1)
+            orders = [placed.order for placed, own in zip(lot.units, votes, strict=True) if own]
+            parts.append((orders, GridPoints.of(points[votes])))
+            progress(1, 1)
+        return _in_order(parts)
+
+
+def _in_order(parts: Sequence[tuple[list[UnitOrder], GridPoints]]) -> BlockVotes:
+    """Join the voters of all lots, in the keyed order of units."""
+    orders = [order for part, _ in parts for order in part]
+    places = np.array(sorted(range(len(orders)), key=orders.__getitem__), np.int64)
+    steps, usable = (np.concatenate([getattr(points, name) for _, points in parts]) for name in ("steps", "usable"))
+    labels = np.array([orders[place][1] for place in places], np.int64)
+    return BlockVotes(labels, GridPoints(steps[places], usable[places]))

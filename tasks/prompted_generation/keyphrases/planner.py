@@ -44,6 +44,7 @@ class KeyphraseSeeding:
     kinds: tuple[str, ...] = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
     parameters: type[BaseModel] = KeyphraseParameters
     charges = True
+    renders_prompt = False
     shows_private_text = False
 
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
@@ -76,7 +77,7 @@ class KeyphraseSeeding:
             invocations=invoked_once(events_of(settings, stages)),
             blocks=tuple(range(ask.blocks)),
             samples=settings.samples,
-            facts=_facts(settings, stages, amount),
+            facts=_facts(settings, stages, amount, ask.population),
             rows=settings.samples,
             steps=settings.max_new_tokens,
             prompt_tokens=_TOKENS_AROUND + _TOKENS_OF_A_PHRASE * settings.phrases_per_text,
@@ -116,7 +117,9 @@ def _typed_parameters(parameters: BaseModel) -> KeyphraseParameters:
     return parameters
 
 
-def _facts(parameters: KeyphraseParameters, stages: Stages, amount: Amount) -> Mapping[str, str]:
+def _facts(
+    parameters: KeyphraseParameters, stages: Stages, amount: Amount, population: int | None
+) -> Mapping[str, str]:
     """Return the public parameters for people."""
     ranked = f", ranked by {parameters.ranked_by}" if parameters.ranked_by != "extractor" else ""
     return {
@@ -126,6 +129,7 @@ def _facts(parameters: KeyphraseParameters, stages: Stages, amount: Amount) -> M
         "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",
         "embedder": parameters.embedder,
         **stages.vocabulary.facts,
+        **stages.vocabulary.expected(population),
         "units of a label n": str(parameters.references),
         "features D": str(parameters.features),
         "bandwidth": format_decimal(parameters.bandwidth),

@@ -17,9 +17,9 @@ from tasks.generation.decoding.public_sampling import text_backend
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.stage_budget import PlannedStageBudget
 from tasks.inference.backends.interface import Completion, Sampling
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.mechanisms.vectors.kde_sketch import Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
@@ -51,7 +51,7 @@ class ReleasedValues:
     sums: Sums
 
     def to_json(self) -> dict[str, Json]:
-        """The stable stored form."""
+        """Return the stable stored form."""
         return {"vocabulary": list(self.vocabulary), "sketches": sums_json(self.sums)}
 
     @classmethod

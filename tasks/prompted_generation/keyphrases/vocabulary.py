@@ -21,7 +21,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.analysis.keywords.keyword_set import KeywordSet, even_count, keyword_set_for
+from tasks.analysis.keywords.keyword_set import KeywordSet, expected_keywords, keyword_set_for
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.contribution_bound import bound_contributions
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
@@ -69,11 +69,15 @@ class Vocabulary:
         votes = f"at most {settings.per_unit} of a unit; {self.counting.facts()['noise']}"
         return {"vocabulary": f"the {settings.size} most frequent of {words}", "votes for phrases": votes}
 
+    def expected(self, population: int | None) -> Mapping[str, str]:
+        """Return what to expect of a selected vocabulary among so many declared units; nothing of others."""
+        return expected_keywords(self.selecting.selecting, population) if self.selecting is not None else {}
+
     @property
     def needed(self) -> str | None:
         """The number of units that a phrase needs, in words; None where nothing is selected."""
         if self.selecting is not None and self.selecting.selecting is not None:
-            return f"where {even_count(self.selecting.selecting.selection)} units propose it"
+            return f"where {self.selecting.selecting.selection.even_count()} units propose it"
         if self.counting is not None:
             return f"if {2 * self.counting.variance() ** 0.5:.1f} units more vote for it than for others"
         return None

@@ -19,6 +19,7 @@ from tasks.publishing.documents.hugging_face_card import front_matter
 from tasks.publishing.documents.markdown import block, code, table
 from tasks.release.approved_request import groups_asked
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_replace_one
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text, insight_text
 from tasks.release.wording.description import NOT_A_FACT, reads_nothing, written
@@ -90,7 +91,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         f"This release is (epsilon, delta)-differentially private. It protects **{unit}**.",
         table(("figure", "value"), _figures(record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
-        card_text.describe_blocks(record.claim),
+        card_text.describe_blocks(record.claim, record.population),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
         *([card_text.COHORTS.format(describe_cohorts(record.cohorts))] if record.cohorts else []),
@@ -114,7 +115,7 @@ def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
         ("relation", "add or remove one unit"),
         ("rho (zCDP) behind it", code(claim.rho)),
         ("part of delta for mechanisms that can fail", code(claim.delta_fail)),
-        ("for replacing one unit by another", f"epsilon {code(other.epsilon)} at delta {code(other.delta)}"),
+        ("for replacing one unit by another", describe_replace_one(other, exact=True)),
     ]
 
 
@@ -149,6 +150,7 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         table(("mechanism", "times in a row", "rho in all", "parameters"), events),
         "Public parameters, approved with the request before private text was read:",
         table(("parameter", "value"), _rows(record.facts)),
+        *_choices(record),
     ]
     if CUT_FACT in record.facts:
         documents = card_text.OF_A_GROUP if record.kind == ReleaseKind.SUMMARIES else card_text.OF_A_UNIT
@@ -159,19 +161,38 @@ def _mechanisms(record: ReleaseRecord) -> list[str]:
         sections.append(_opinion(record.second_opinion))
     sections.append(
         f"Licence of the model: {code(record.model.licence)}; SHA-256 of"
-        f" {'the configuration of its endpoint' if record.model.external else 'its weights'}:"
-        f" {code(record.model.weights_sha256)}. {card_text.RANDOMNESS[record.rng]}"
+        f" {'the configuration of its endpoint' if record.model.external else 'its files'}:"
+        f" {code(record.model.sha256)}.{_merged_from(record)} {card_text.RANDOMNESS[record.rng]}"
     )
+    if (guarantee := card_text.guarantee_of_model(record.model.name)) is not None:
+        sections.append(guarantee)
     return sections
 
 
+def _choices(record: ReleaseRecord) -> list[str]:
+    """Return the parameters that almoner chose because the request's author left them out, with the reasons."""
+    chosen = record.request.get("choices") or {}
+    if not chosen:
+        return []
+    rows = [(code(name), code(str(record.request["parameters"][name])), code(why)) for name, why in chosen.items()]
+    return [card_text.CHOSEN_PARAMETERS, table(("parameter", "value", "reason"), rows)]
+
+
+def _merged_from(record: ReleaseRecord) -> str:
+    """Return the sentence on base and adapter of a model that was merged from them; nothing for any other."""
+    parts = [str(record.request["model"].get(name, "")) for name in ("base_sha256", "adapter_sha256")]
+    return card_text.MERGED.format(*map(code, parts)) if all(parts) else ""
+
+
 def _wording(record: ReleaseRecord) -> list[str]:
-    """Return the templates that the request writes out, and its labels or groups."""
+    """Return the words that the request writes out, the digest of its prompts, and its labels or groups."""
     of_means = record.mechanism == ONE_SHOT  # it has no public rows with another prompt
     unused = ("public",) if of_means else ("private", "again") if record.mechanism in PUBLIC_PROMPTS else ()
-    templates = {name: text for name, text in record.templates.items() if name not in unused}
-    sections = [_introduced(record)] if templates else []
-    sections += [f"{code(name)}\n\n{block(text)}" for name, text in templates.items()]
+    words = {name: text for name, text in record.wording.items() if name not in unused}
+    sections = [_introduced(record)] if words else []
+    sections += [f"{code(name)}\n\n{block(text)}" for name, text in words.items()]
+    if record.prompt_sha256:
+        sections.append(card_text.RENDERED.format(code(record.prompt_sha256)))
     if record.kind == ReleaseKind.SUMMARIES:
         return [*sections, *_groups(record)]
     if record.labels:
@@ -183,6 +204,8 @@ def _introduced(record: ReleaseRecord) -> str:
     """Return the sentence that introduces the templates."""
     if record.mechanism in PUBLIC_PROMPTS:
         return card_text.TEMPLATES_OF_PUBLIC
+    if "form" in record.wording:
+        return card_text.COMPLETION
     return card_text.TEMPLATES_OF_MEANS if record.mechanism == ONE_SHOT else card_text.TEMPLATES
 
 

@@ -33,8 +33,13 @@ _OF_INSIGHTS: Final = (
     ("name", "sc:Text", "The name that a model gave it."),
     ("text", "sc:Text", "The description that a model wrote."),
     ("size", "sc:Integer", "How many units belong to it, with noise; null where it was not measured."),
+    ("clusters", "sc:Integer", "How many released clusters it consists of."),
 )
-_KEYWORDS: Final = ("keywords", "sc:Text", "Released keywords, the most frequent first.")
+_LISTS_OF_INSIGHTS: Final = (
+    ("keywords", "sc:Text", "Released keywords, the most telling first."),
+    ("support", "sc:Integer", "How many of its units chose each keyword, with noise; null where it was not counted."),
+    ("origins", "sc:Text", "Of each keyword: selected from the data, of the request, or built_in; null if unknown."),
+)
 _ALIASES: Final = (
     "arrayShape",
     "citeAs",
@@ -148,7 +153,7 @@ def _record_set(record: ReleaseRecord) -> dict[str, Json]:
 
 def _columns(record: ReleaseRecord) -> list[dict[str, Json]]:
     if record.kind == ReleaseKind.INSIGHTS:
-        return [_field(*column) for column in _OF_INSIGHTS] + [_list_of(*_KEYWORDS)]
+        return [_field(*column) for column in _OF_INSIGHTS] + [_list_of(*column) for column in _LISTS_OF_INSIGHTS]
     columns = [("id", "sc:Integer", "The number of the text, from 1, in the public order of texts.")]
     if record.labels:
         of = f"One of the public {part(record.kind)}s that the request declares."
@@ -202,7 +207,7 @@ def _provenance(record: ReleaseRecord) -> dict[str, Json]:
             "prov:wasAssociatedWith": {
                 "@type": "prov:SoftwareAgent",
                 "name": record.model.name,
-                "dp:endpointSha256" if record.model.external else "dp:weightsSha256": record.model.weights_sha256,
+                "dp:endpointSha256" if record.model.external else "dp:modelSha256": record.model.sha256,
             },
         },
     }

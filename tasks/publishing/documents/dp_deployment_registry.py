@@ -18,6 +18,7 @@ from models_db.values.canonical_json import Json
 from tasks.publishing.documents.hugging_face_card import pretty_name
 from tasks.publishing.documents.yaml_format import Value, yaml_lines
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_replace_one
 from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import description
@@ -89,7 +90,7 @@ def _privacy_loss(record: ReleaseRecord, claim: Claim) -> Mapping[str, Value]:
         "privacy_unit": record.dataset.unit,
         "privacy_unit_details": (
             f"The unit is {description.unit(record)}. Neighbouring datasets differ by adding or removing one unit."
-            f" For replacing one unit by another, epsilon is {other.epsilon} at delta {other.delta}."
+            f" For replacing one unit by another: {describe_replace_one(other, exact=True)}."
         ),
         "privacy_parameters": {name: Decimal(value) for name, value in figures.items()},
         "privacy_parameters_details": (

@@ -15,6 +15,7 @@ from typing import Final
 
 from tasks.publishing.documents.markdown import code, plain, table
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_replace_one
 from tasks.release.public_content import PublicContent
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import card_text, description
@@ -88,8 +89,7 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
         Answer("What is the unit of privacy?", f"{description.unit(record)}.", Basis.RECORD),
         Answer(
             "What are neighbouring datasets?",
-            f"One unit more or less. For replacing one unit by another: epsilon {other.epsilon} at delta"
-            f" {other.delta}.",
+            f"One unit more or less. For replacing one unit by another: {describe_replace_one(other, exact=True)}.",
             Basis.RECORD,
         ),
         Answer(
@@ -176,10 +176,10 @@ def _model(record: ReleaseRecord) -> str:
     model = record.model
     if model.external:
         return (
-            f"{model.name} (configuration {model.weights_sha256}) is behind an API, an external model that sees only DP"
+            f"{model.name} (configuration {model.sha256}) is behind an API, an external model that sees only DP"
             " outputs; its weights are its provider's."
         )
-    return f"{model.name} (weights {model.weights_sha256}) is public."
+    return f"{model.name} (files {model.sha256}) is public."
 
 
 def _utility(release: PublicContent) -> tuple[Answer, ...]:

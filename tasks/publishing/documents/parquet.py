@@ -4,7 +4,7 @@
 | --- | --- |
 | `records` | `id` (int64), `label` where there are labels, `raw`, and `record`: the object as JSON text, or null |
 | `summaries` | `id` (int64), `group`, `text` |
-| `insights` | `id`, `parent` or null, `level` (int64), `name`, `text`, `keywords` (a list), `size` or null (int64) |
+| `insights` | `id`, `parent` or null, `level`, `name`, `text`, `keywords`, `support`, `origins`, `size`, `clusters` |
 | every other | `id` (int64), `label` where there are labels, `text` |
 
 Its bytes depend on the version of the library that writes it, and on nothing else: no time, no schema of another
@@ -41,7 +41,7 @@ def parquet(lines: Iterable[bytes], kind: str, *, labelled: bool) -> bytes:
 
 
 def same_rows(data: bytes, lines: Iterable[bytes], kind: str, *, labelled: bool) -> bool:
-    """Whether a Parquet file has exactly the columns and rows of these lines, and no metadata.
+    """Return whether a Parquet file has exactly the columns and rows of these lines, and no metadata.
 
     Raises:
         ValueError, OSError: it is not a Parquet file.
@@ -78,7 +78,10 @@ def _insights_schema() -> Any:
         field("name", string(), nullable=False),
         field("text", string(), nullable=False),
         field("keywords", list_(field("element", string(), nullable=False)), nullable=False),
+        field("support", list_(field("element", int64(), nullable=False))),
+        field("origins", list_(field("element", string(), nullable=False))),
         field("size", int64()),
+        field("clusters", int64(), nullable=False),
     ])  # fmt: skip
 
 

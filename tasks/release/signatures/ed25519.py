@@ -45,7 +45,7 @@ class SigningKey:
         Raises:
             SigningKeyUnusable: the file exists, or cannot be written.
         """
-        key = cls._of(Ed25519PrivateKey.generate())
+        key = cls._from_private(Ed25519PrivateKey.generate())
         key.save(path)
         return key
 
@@ -63,7 +63,7 @@ class SigningKey:
             raise SigningKeyUnusable(path, "is not a private key") from None  # the cause may quote the file
         if not isinstance(private, Ed25519PrivateKey):
             raise SigningKeyUnusable(path, "is not an Ed25519 key")
-        return cls._of(private)
+        return cls._from_private(private)
 
     @classmethod
     def from_openssh(cls, path: Path, passphrase: Callable[[], str]) -> "SigningKey":
@@ -75,7 +75,7 @@ class SigningKey:
         """
         data = _secret(path)
         try:
-            return cls._of(openssh.private_key(data, passphrase))
+            return cls._from_private(openssh.private_key(data, passphrase))
         except openssh.NotOpenSSH as error:
             raise OpenSSHKeyUnfit(path, str(error)) from None
 
@@ -100,7 +100,7 @@ class SigningKey:
             raise SigningKeyUnusable(path, f"cannot be written: {error.strerror}") from None
 
     @classmethod
-    def _of(cls, private: Ed25519PrivateKey) -> "SigningKey":
+    def _from_private(cls, private: Ed25519PrivateKey) -> "SigningKey":
         return cls(private.public_key().public_bytes_raw().hex(), private)
 
     @property

@@ -22,7 +22,7 @@ IDENTITY: Point = (0, 1, 1, 0)
 def is_persons_key(encoded: bytes) -> bool:
     """Whether `encoded` is a canonical point of prime order: on the curve, not the identity, of no small order."""
     point = decode(encoded)
-    return point is not None and not _same(point, IDENTITY) and _same(multiply(L, point), IDENTITY)
+    return point is not None and not _equal(point, IDENTITY) and _equal(multiply(L, point), IDENTITY)
 
 
 def decode(encoded: bytes) -> Point | None:
@@ -67,5 +67,5 @@ def multiply(times: int, point: Point) -> Point:
     return total
 
 
-def _same(a: Point, b: Point) -> bool:
+def _equal(a: Point, b: Point) -> bool:
     return (a[0] * b[2] - b[0] * a[2]) % P == 0 and (a[1] * b[2] - b[1] * a[2]) % P == 0

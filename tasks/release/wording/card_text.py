@@ -6,6 +6,7 @@ from typing import Final
 from models_db.values.internal_view import CONDITIONAL_CLAIM
 from tasks.common.strict_model import figure
 from tasks.release.claim import Claim
+from tasks.release.promise_strength import describe_guesses, release_weaknesses
 from tasks.release.text_rows import part
 from tasks.values.release_kinds import ReleaseKind
 
@@ -15,6 +16,19 @@ PUBLIC_DATA: Final = "Its owner has marked the dataset as public, and the texts 
 EXTERNAL: Final = (
     "The model is behind an API, **external model: sees only DP outputs**: it received public words, and values that"
     " a mechanism above had released, and no private text left the machine that holds it."
+)
+
+OWN_GUARANTEES: Final = {
+    "google/vaultgemma-1b": (
+        "The public model was itself trained with differential privacy: epsilon 2 at delta 1.1e-10 for each sequence of"
+        " 1,024 tokens, as its makers state (arXiv 2510.15001). That is a claim about the people in its training data"
+        " and not about this dataset; the two are not added."
+    )
+}
+"""What the makers of a public model promise of it, by its name on the hub."""
+
+MERGED: Final = (
+    " It is a base model with a LoRA adapter added to its weights: SHA-256 of the base {}, of the adapter {}."
 )
 
 LIMITS: Final = """\
@@ -90,6 +104,12 @@ TEMPLATES_OF_PUBLIC: Final = (
     "The model was given these templates, with `{description}` and `{label}` filled in, and released values beside"
     " them, in the words that the parameters below state. It was shown no private text:"
 )
+COMPLETION: Final = (
+    "The model went on with one text: `public`, with `{description}` and `{label}` filled in, the examples, and, where"
+    " it was shown one, the private text of one unit, each followed by the separator on a line of its own. A text ends"
+    " where the model writes that line:"
+)
+RENDERED: Final = "The token ids of the prompts, without a private text, have SHA-256 {}, which the request fixes."
 LABELS: Final = (
     "Labels: a public set that the request declares, not one derived from the data. A unit was read under one of the"
     " labels that its documents carry; texts were generated also for a label that no unit has."
@@ -102,6 +122,10 @@ GROUPS: Final = (
 )
 OF_A_UNIT: Final = "A unit's documents"
 OF_A_GROUP: Final = "A unit's documents in one group"
+CHOSEN_PARAMETERS: Final = (
+    "Chosen by almoner from public facts when the request was priced, because its author left them out:"
+)
+
 CUT: Final = (
     "{} are joined in an order that a key fixes, and cut: at {tokens} tokens, and before that at {characters}"
     " characters for each of these tokens. Only the beginning of longer ones is read. The number of documents that"
@@ -184,23 +208,29 @@ RANDOMNESS: Final = {
 _MILLION = Decimal(10**6)
 
 
+def guarantee_of_model(name: str) -> str | None:
+    """Return the sentence on a public model's own guarantee, by its name in requests; None without one."""
+    return OWN_GUARANTEES.get(name.partition("@")[0])
+
+
 def unprotected_figures(since: str, people: int) -> str:
     """Return the warning that unprotected figures of the account were seen, without names."""
     number_of_people = "one person" if people == 1 else f"{people} people"
     return UNPROTECTED_FIGURES.format(since=since, people=number_of_people, conditional=CONDITIONAL_CLAIM)
 
 
-def describe_blocks(claim: Claim) -> str:
-    """Return the paragraphs on what epsilon and delta mean for an attacker."""
+def describe_blocks(claim: Claim, population: int | None) -> str:
+    """Return the paragraphs on what epsilon and delta mean for an attacker, the weakness of the claim first."""
     if claim.charges_nothing:
         return "No private text was used for it: without the dataset it would have come out the same way."
     times, right = describe_bounds(claim)
+    weak = "".join(f"**{one}**\n\n" for one in release_weaknesses(claim.epsilon, claim.delta, population))
     return (
-        "**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
+        f"{weak}**What an attacker cannot do.** Take somebody who knows every other record, this software and all its"
         " parameters, and reads all of this release. Any finding that they can make in it is at most"
         f" {times} as likely with a unit in the data as without it, and the other way round, give or take a probability"
-        f" of {claim.delta}. If they must guess at even odds whether the unit was in the data, they are right in at"
-        f" most {right} % of all cases. This is a ceiling for the worst case, not an estimate; it rises fast with"
+        f" of {claim.delta}. If they must guess at even odds whether the unit was in the data, they are right"
+        f" {right}. This is a ceiling for the worst case, not an estimate; it rises fast with"
         " epsilon.\n\n"
         "**What an attacker can learn.** What many records have in common: how such texts are written, and what usually"
         " goes with what."
@@ -208,7 +238,7 @@ def describe_blocks(claim: Claim) -> str:
 
 
 def describe_bounds(claim: Claim) -> tuple[str, str]:
-    """Return `Claim.guessing_bounds` in words: how many times as likely, and how often right, in percent."""
+    """Return `Claim.guessing_bounds` in words: how many times as likely, and how often right."""
     factor, right = claim.guessing_bounds
     times = f"{figure(factor)} times" if factor < _MILLION else "e to the power of epsilon, more than a million, times"
-    return times, figure(right)
+    return times, describe_guesses(right)

@@ -117,7 +117,7 @@ def impact(record: ReleaseRecord) -> str:
     return (
         f"Any finding in the release is at most {times} as likely with a unit in the data as without it, and the other"
         f" way round, give or take a probability of {record.claim.delta}. A guess at even odds whether a unit was in"
-        f" the data is right in at most {right} % of all cases. General knowledge that the texts carry can still say"
+        f" the data is right {right}. General knowledge that the texts carry can still say"
         " something about a person, also about one who was never in the data."
     )
 

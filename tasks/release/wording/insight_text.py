@@ -3,12 +3,23 @@
 The card and all other documents of a release use them: other words are another format of the record.
 """
 
+from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
 from typing import Final
 
 from tasks.common.strict_model import figure
 from tasks.release.record import ReleaseRecord
-from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER
+from tasks.values.insight import (
+    COUNT_DEVIATION,
+    SIZE_DEVIATION,
+    SMALLEST_CLUSTER,
+    SMALLEST_COUNT,
+    SMALLEST_SHARE,
+    Insight,
+    Origin,
+    SupportRule,
+)
 
 WRITTEN: Final = (
     "Insights: topics of a corpus with noisy sizes, found through the mechanism {mechanism}. The language model {model}"
@@ -53,12 +64,31 @@ _LEFT_OUT: Final = "**Small topics are missing**: {threshold}, and sizes do not 
 _THRESHOLD: Final = "clusters with a noisy size below {least} are left out"
 _NO_THRESHOLD: Final = "the noise hides topics that few units share"
 _KEYWORDS: Final = (
-    "**Keywords** come from a closed set, and the units of a cluster that chose each were counted with noise: a keyword"
-    " may appear where few units, or none, had chosen it."
+    "**Keywords** come from a closed set. The number beside a keyword says how many units of the topic chose it,"
+    " counted with noise: {choice}.{sample} So more units may be about a keyword than chose it.{deviation}{rule} A"
+    " group's numbers are sums over the topics that list the keyword. Keywords marked as the program's own or the"
+    " request's own are public; they were not selected from the data."
+)
+_BY_WORDS: Final = (
+    "each chose a few whose words occur in it, or, of several words, that it is close to by a public measure"
+)
+_BY_MODEL: Final = "the language model chose a few for each, and it can be wrong"
+_SAMPLE: Final = " Only a sample chose, each unit with probability {share}: these numbers are of the sample."
+_COUNT_DEVIATION: Final = " The noise has a standard deviation of {one} units in each cluster."
+_RULE: Final = (
+    " A topic lists a keyword if at least {count} units and a share of {share} of its size chose it, by these noisy"
+    " numbers: **what is not listed may be there**, and a topic without such a keyword is called Unnamed."
 )
 _DESCRIBED: Final = (
-    "**Names and descriptions** are a model's words. It received the keywords and nothing else, and it can be wrong."
+    "**Names and descriptions** are a model's words, and are held to listed keywords: a name concerns the units that"
+    " chose them, not all units of its topic. A group is named after keywords that its topics share, or called Mixed."
+    " How the words are connected is the model's guess, and it can be wrong."
 )
+_ORIGINS: Final[Mapping[Origin, tuple[str, ...]]] = {
+    "selected": (),
+    "request": ("the request's own",),
+    "built_in": ("the program's own",),
+}
 _EXACT: Final = (
     "**Sizes are counts without noise**, and the model has read texts of the corpus: nothing here is protected."
 )
@@ -68,6 +98,18 @@ def deviation_of(record: ReleaseRecord) -> Decimal | None:
     """Return the standard deviation of the noise in a cluster's size; None where the plan does not state it."""
     stated = record.facts.get(SIZE_DEVIATION)
     return None if stated is None else Decimal(stated)
+
+
+def count_deviation_of(record: ReleaseRecord) -> Decimal | None:
+    """Return the standard deviation of the noise in a keyword's count; None where the plan does not state it."""
+    stated = record.facts.get(COUNT_DEVIATION)
+    return None if stated is None else Decimal(stated)
+
+
+def support_of(record: ReleaseRecord) -> SupportRule | None:
+    """Return when a keyword of the release has support; None where the plan does not state it."""
+    count, share = record.facts.get(SMALLEST_COUNT), record.facts.get(SMALLEST_SHARE)
+    return None if count is None or share is None else SupportRule(int(count), Fraction(share))
 
 
 def threshold_of(record: ReleaseRecord) -> int | None:
@@ -83,6 +125,31 @@ def clusters_asked(record: ReleaseRecord) -> int | None:
     return None if stated is None else int(stated)
 
 
+def keyword_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...]:
+    """Return what is to be said of each keyword: `41 of 165 (±2.8), the program's own`; empty where nothing is.
+
+    Args:
+        deviation: standard deviation of the noise in a keyword's count in one cluster; None where it is not known.
+    """
+    counts = insight.support or (None,) * len(insight.keywords)
+    origins = insight.origins or tuple[Origin, ...](("selected",)) * len(insight.keywords)
+    noise = (
+        "" if deviation is None else f" (\N{PLUS-MINUS SIGN}{rounded(deviation * Decimal(insight.clusters).sqrt())})"
+    )
+    notes = []
+    for count, origin in zip(counts, origins, strict=True):
+        of = "" if insight.size is None else f" of {insight.size:,}"
+        number = [] if count is None else [f"{count:,}{of}{noise}".replace("-", "\N{MINUS SIGN}")]
+        notes.append(", ".join([*number, *_ORIGINS[origin]]))
+    return tuple(notes)
+
+
+def keywords_with_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...]:
+    """Return the keywords, each followed by its note: `python: 41 of 165 (±2.8)`."""
+    pairs = zip(insight.keywords, keyword_notes(insight, deviation), strict=True)
+    return tuple(f"{keyword}: {note}" if note else keyword for keyword, note in pairs)
+
+
 def reading(record: ReleaseRecord) -> tuple[str, ...]:
     """Return the paragraphs that readers of insights need; `**` marks emphasis."""
     if record.claim is None:
@@ -90,7 +157,7 @@ def reading(record: ReleaseRecord) -> tuple[str, ...]:
     least = threshold_of(record)
     threshold = _NO_THRESHOLD if least is None else _THRESHOLD.format(least=least)
     noise = _NOISY.format(deviation=_deviation(deviation_of(record)))
-    return noise, _LEFT_OUT.format(threshold=threshold), _KEYWORDS, _DESCRIBED
+    return noise, _LEFT_OUT.format(threshold=threshold), _keywords(record), _DESCRIBED
 
 
 def how_to_read(record: ReleaseRecord) -> str:
@@ -105,3 +172,14 @@ def rounded(value: Decimal) -> str:
 
 def _deviation(stated: Decimal | None) -> str:
     return "" if stated is None else _DEVIATION.format(one=rounded(stated), two=rounded(2 * stated))
+
+
+def _keywords(record: ReleaseRecord) -> str:
+    stated, rule, parameters = count_deviation_of(record), support_of(record), record.request["parameters"]
+    share = Decimal(str(parameters.get("sampled", 1)))
+    return _KEYWORDS.format(
+        choice=_BY_MODEL if parameters.get("choice") == "model" else _BY_WORDS,
+        sample="" if share == 1 else _SAMPLE.format(share=f"{float(share):g}"),
+        deviation="" if stated is None else _COUNT_DEVIATION.format(one=rounded(stated)),
+        rule="" if rule is None else _RULE.format(count=rule.count, share=f"{float(rule.share):g}"),
+    )

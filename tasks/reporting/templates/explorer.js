@@ -4,8 +4,8 @@
   const at = (id) => document.getElementById(id);
   const said = JSON.parse(at("data").textContent);
   const nodes = [{ id: 0, parent: null, level: -1, name: "All insights", children: [], size: null }];
-  for (const [parent, level, name, text, keywords, size, noise] of said.rows)
-    nodes.push({ id: nodes.length, parent, level, name: name.trim() ? name : "(no name)", text, keywords, size, noise, children: [] });
+  for (const [parent, level, name, text, keywords, size, noise, notes] of said.rows)
+    nodes.push({ id: nodes.length, parent, level, name: name.trim() ? name : "(no name)", text, keywords, size, noise, notes, children: [] });
   for (const node of nodes.slice(1)) nodes[node.parent].children.push(node);
   if (nodes.length === 1) return;
 
@@ -33,8 +33,10 @@
     const body = [make("h3", { dir: "auto" }, node.name), make("p", { class: "soft small" }, sizeLine(node))];
     if (node.text.trim()) body.push(make("p", { dir: "auto" }, node.text));
     if (node.keywords.length)
-      body.push(make("p", { class: "small soft" }, "Keywords, the most frequent first"),
-        make("ul", { class: "words" }, ...node.keywords.map((word) => make("li", { dir: "auto" }, word))));
+      body.push(make("p", { class: "small soft" }, node.notes.length ? "Keywords, and how many chose them" : "Keywords"),
+        make("ul", { class: "words" }, ...node.keywords.map((word, number) => node.notes[number]
+          ? make("li", {}, make("span", { dir: "auto" }, word), make("span", { class: "soft" }, `: ${node.notes[number]}`))
+          : make("li", { dir: "auto" }, word))));
     if (node.children.length)
       body.push(make("p", { class: "small soft" }, `Contains ${count(node.children.length, "topic")}`),
         make("ul", { class: "members" }, ...node.children.slice(0, MOST_FOUND).map((child) => {

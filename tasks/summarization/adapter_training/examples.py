@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from tasks.common import progress
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
-from tasks.inference.engine.shapes import ContextTooLong, Sizes
+from tasks.inference.engine.shapes import Sizes
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
 from tasks.summarization.adapter_training.dataset import Example, TrainingData
@@ -75,7 +76,7 @@ def prepare(
     place = {source: number for number, source in enumerate(sources)}
     parts: tuple[list[Lesson], list[Lesson]] = ([], [])
     for example in data.examples:
-        lesson = Lesson(place[example.documents, example.about], _line(example, wording, settings, model))
+        lesson = Lesson(place[example.documents, example.about], _tokenised_example(example, wording, settings, model))
         parts[example.group in held].append(lesson)
     learned, held_out = map(tuple, parts)
     return Lessons(tuple(states), learned, held_out, len(held))
@@ -98,7 +99,9 @@ def _read(
     return states
 
 
-def _line(example: Example, wording: AdapterWording, settings: TrainingSettings, model: LanguageModel) -> Line:
+def _tokenised_example(
+    example: Example, wording: AdapterWording, settings: TrainingSettings, model: LanguageModel
+) -> Line:
     pieces = writing_pieces(model.tokenizer, wording, example.about)
     limit = settings.max_summary_tokens
     target = reference_tokens(model.tokenizer, example.summary, limit)

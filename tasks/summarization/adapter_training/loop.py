@@ -64,7 +64,7 @@ class Course:
 
     def begin(self) -> None:
         """Make the first check, before any step."""
-        self._look(None)
+        self._measure(None)
 
     @property
     def ended(self) -> bool:
@@ -88,7 +88,7 @@ class Course:
             losses.append(self._step())
             self._state.step += 1
             progress.report("training", self._state.step, self.settings.steps)
-        self._look(sum(losses) / len(losses))
+        self._measure(sum(losses) / len(losses))
 
     def state(self) -> checkpoint.State:
         """Return everything that the next step depends on."""
@@ -173,7 +173,7 @@ class Course:
         return min(1.0, (step + 1) / _WARM_UP) * (_LAST_RATE + (1 - _LAST_RATE) * falling)
 
     def _soft(self, decoder: Decoder, means: Tensor, noise: Tensor) -> Tensor:
-        soft: Tensor = decoder(self.space.seen(means, noise), self.space.mean, self.lens)
+        soft: Tensor = decoder(self.space.shrink(means, noise), self.space.mean, self.lens)
         return soft
 
     def _noisy_means(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
@@ -214,7 +214,7 @@ class Course:
         vectors = self.vectors[source]
         return vectors.sum(0) / max(1, len(vectors))
 
-    def _look(self, training: float | None) -> None:
+    def _measure(self, training: float | None) -> None:
         """Measure the loss on the held-out groups, and keep the weights if they are the best so far."""
         clean, noisy, _ = self._losses(self.decoder, blind=False)
         line = {"step": self._state.step, "clean": clean, "noisy": noisy}

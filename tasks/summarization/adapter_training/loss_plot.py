@@ -38,7 +38,7 @@ def curve(course: Sequence[Mapping[str, Any]], best_step: int, title: str) -> st
     ]
     for number, (name, points) in enumerate(series.items()):
         if points:
-            parts.extend(_line(points, *LINES[name], across, up, LEFT + 190 * number))
+            parts.extend(_curve(points, *LINES[name], across, up, LEFT + 190 * number))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -61,7 +61,7 @@ def _grid(across: Axis, up: Axis, base: int, end: int) -> list[str]:
     )
 
 
-def _line(
+def _curve(
     points: Sequence[tuple[int, float]], colour: str, name: str, across: Axis, up: Axis, legend: int
 ) -> list[str]:
     places = " ".join(f"{across.place(step)},{up.place(value)}" for step, value in points)

@@ -102,7 +102,7 @@ class Order(Called):
     """Complete description of a training: settings, model and data.
 
     Attributes:
-        model_digest, data_sha256: of the weights and of the training file.
+        model_digest, data_sha256: of the model's files and of the training file.
     """
 
     model: str

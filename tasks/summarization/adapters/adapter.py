@@ -68,7 +68,7 @@ class Space:
         block = int((self.centres - projected).square().sum(1).argmin())
         row[block * r : (block + 1) * r] = projected
 
-    def seen(self, means: Tensor, noise: Tensor) -> "Seen":
+    def shrink(self, means: Tensor, noise: Tensor) -> "ShrunkMeans":
         """Shrink noisy means of groups by their noise.
 
         Args:
@@ -80,11 +80,11 @@ class Space:
         shrunk = (means - self.group_mean) * kept
         blocks = shrunk.view(len(means), *self.centres.shape)
         trust = (kept * variance).sum(1) / variance.sum()
-        return Seen(shrunk / variance.mean().sqrt(), blocks @ self.projection, trust)
+        return ShrunkMeans(shrunk / variance.mean().sqrt(), blocks @ self.projection, trust)
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ShrunkMeans:
     """Noisy means of B groups, shrunk towards the public average of groups.
 
     Attributes:
@@ -116,28 +116,28 @@ class Decoder(nn.Module):
         self.words = words
         self._shape = (soft_tokens - words, width)
 
-    def forward(self, seen: Seen, mean: Tensor, lens: Lens | None) -> Tensor:
+    def forward(self, features: ShrunkMeans, mean: Tensor, lens: Lens | None) -> Tensor:
         """Return soft tokens, float32 [B, m, D].
 
         Args:
             mean: float32 [D], the public mean of hidden states.
             lens: of the model; needed if there are words.
         """
-        trust = seen.trust[:, None]
-        inner = nn.functional.gelu(self.first(torch.cat([seen.scaled, trust], dim=1)))
+        trust = features.trust[:, None]
+        inner = nn.functional.gelu(self.first(torch.cat([features.scaled, trust], dim=1)))
         learned: Tensor = (self.second(inner) * self.scale).view(-1, *self._shape)
         if not self.words or lens is None:
             return learned
-        word_embeddings = lens.embeddings[words_of(seen, mean, lens, self.words)]
+        word_embeddings = lens.embeddings[words_of(features, mean, lens, self.words)]
         mixed = trust[..., None] * word_embeddings + (1 - trust[..., None]) * self.unsaid * self.scale
         return torch.cat([learned, mixed], dim=1)
 
 
-def words_of(seen: Seen, mean: Tensor, lens: Lens, count: int) -> Tensor:
+def words_of(features: ShrunkMeans, mean: Tensor, lens: Lens, count: int) -> Tensor:
     """Return int64 [B, count]: places in the lens; the first centres name one more where `count` is not divisible."""
-    centres = seen.directions.shape[1]
+    centres = features.directions.shape[1]
     shares = [count // centres + (number < count % centres) for number in range(centres)]
-    return torch.cat([lens.words(seen.directions[:, n], mean, share) for n, share in enumerate(shares)], dim=1)
+    return torch.cat([lens.words(features.directions[:, n], mean, share) for n, share in enumerate(shares)], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ class Adapter:
         Returns:
             float32 [m, D] on the CPU, finite.
         """
-        tokens: Tensor = self.decoder(self._seen(mean, noise), self.space.mean, self.lens)[0]
+        tokens: Tensor = self.decoder(self._shrunk_means(mean, noise), self.space.mean, self.lens)[0]
         return tokens
 
     @torch.inference_mode()
@@ -190,16 +190,16 @@ class Adapter:
         """Return the token ids of the words among the soft tokens, for people; arguments as `soft_tokens`."""
         if self.lens is None:
             return ()
-        places = words_of(self._seen(mean, noise), self.space.mean, self.lens, self.meta.words)[0]
+        places = words_of(self._shrunk_means(mean, noise), self.space.mean, self.lens, self.meta.words)[0]
         return tuple(self.lens.tokens[places].tolist())
 
-    def _seen(self, mean: Tensor, noise: float) -> Seen:
+    def _shrunk_means(self, mean: Tensor, noise: float) -> ShrunkMeans:
         if tuple(mean.shape) != (self.meta.vector_width,):
             raise ValueError(f"a mean must be [{self.meta.vector_width}], not {list(mean.shape)}")
         batch = mean.detach().to("cpu", torch.float32)[None]
         if not batch.isfinite().all() or not 0 <= noise < float("inf"):
             raise ValueError("a mean and its noise must be finite")
-        return self.space.seen(batch, torch.tensor([noise]))
+        return self.space.shrink(batch, torch.tensor([noise]))
 
 
 SPACE_TENSORS: Final = ("mean", "projection", "centres", "group_mean", "group_variance")

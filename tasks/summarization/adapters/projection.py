@@ -19,11 +19,11 @@ proportional to the clip norm, is not sized for the longest."""
 class TooFewDocuments(UsageError):
     """More directions or centres than the documents determine."""
 
-    def __init__(self, what: str, asked: int, most: int) -> None:
+    def __init__(self, what: str, requested: int, most: int) -> None:
         super().__init__(
-            f"{what.capitalize()} of {asked} cannot be fitted: the groups to learn from allow at most {most}.",
+            f"{what.capitalize()} of {requested} cannot be fitted: the groups to learn from allow at most {most}.",
             f"Request fewer {what}, or train on more documents.",
-            {"what": what, "asked": asked, "most": most},
+            {"what": what, "asked": requested, "most": most},
         )
 
 

@@ -64,7 +64,7 @@ def list_adapters(damaged: Callable[["AdapterDamaged"], None] = lambda problem: 
     return sorted(adapters, key=lambda adapter: (adapter.meta.name, adapter.digest))
 
 
-def find_adapter(named: str) -> KnownAdapter:
+def find_adapter(identifier: str) -> KnownAdapter:
     """Return the adapter with that digest, name, or prefix of a digest (six digits or more).
 
     Raises:
@@ -72,16 +72,16 @@ def find_adapter(named: str) -> KnownAdapter:
         AdapterDamaged: the adapter with that whole digest is damaged.
     """
     digests = _digests()
-    if named in digests:
-        return KnownAdapter(named, read_meta(named))
+    if identifier in digests:
+        return KnownAdapter(identifier, read_meta(identifier))
     adapters = list_adapters()
-    matches = [adapter for adapter in adapters if adapter.meta.name == named]
-    if not matches and re.fullmatch(f"[0-9a-f]{{{_SHORTEST_PREFIX},63}}", named):
-        matches = [adapter for adapter in adapters if adapter.digest.startswith(named)]
+    matches = [adapter for adapter in adapters if adapter.meta.name == identifier]
+    if not matches and re.fullmatch(f"[0-9a-f]{{{_SHORTEST_PREFIX},63}}", identifier):
+        matches = [adapter for adapter in adapters if adapter.digest.startswith(identifier)]
     if not matches:
-        raise AdapterUnknown(named, [adapter.meta.name for adapter in adapters])
+        raise AdapterUnknown(identifier, [adapter.meta.name for adapter in adapters])
     if len(matches) > 1:
-        raise AdapterAmbiguous(named, [adapter.digest for adapter in matches])
+        raise AdapterAmbiguous(identifier, [adapter.digest for adapter in matches])
     return matches[0]
 
 
@@ -106,22 +106,22 @@ def read_meta(digest: str) -> AdapterMeta:
     return _meta_in(_verified(digest), digest)
 
 
-def require_fit(known: KnownAdapter, model: str, model_digest: str | None = None, width: int | None = None) -> None:
+def require_fit(adapter: KnownAdapter, model: str, model_digest: str | None = None, width: int | None = None) -> None:
     """Check that an adapter belongs to a model; None is not known yet.
 
     Raises:
         AdapterUnfit.
     """
-    meta = known.meta
+    meta = adapter.meta
     if meta.model != model:
-        raise AdapterUnfit(known, f"it was trained for the model {meta.model!r}, not for {model!r}")
+        raise AdapterUnfit(adapter, f"it was trained for the model {meta.model!r}, not for {model!r}")
     if model_digest is not None and meta.model_digest != model_digest:
-        raise AdapterUnfit(known, f"it was trained for other weights of {model!r}")
+        raise AdapterUnfit(adapter, f"it was trained for other weights of {model!r}")
     if width is not None and meta.width != width:
-        raise AdapterUnfit(known, f"it takes hidden states of width {meta.width}; those of {model!r} have {width}")
+        raise AdapterUnfit(adapter, f"it takes hidden states of width {meta.width}; those of {model!r} have {width}")
 
 
-def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
+def load_adapter(adapter: KnownAdapter, model: "LanguageModel") -> "Adapter":
     """Load the adapter for the model that will use it.
 
     Raises:
@@ -133,17 +133,17 @@ def load_adapter(known: KnownAdapter, model: "LanguageModel") -> "Adapter":
     from tasks.summarization.adapters.adapter import from_tensors, shapes_of
     from tasks.summarization.adapters.logit_lens import lens_of
 
-    require_fit(known, model.name, model.digest, model.width)
-    data = _verified(known.digest)
+    require_fit(adapter, model.name, model.digest, model.width)
+    data = _verified(adapter.digest)
     try:
         tensors = load(data)
     except (SafetensorError, ValueError, KeyError) as problem:
-        raise AdapterDamaged(known.digest, f"its tensors cannot be read ({type(problem).__name__})") from None
-    if {name: tuple(value.shape) for name, value in tensors.items()} != shapes_of(known.meta):
-        raise AdapterDamaged(known.digest, "its tensors do not have the shapes of its header")
+        raise AdapterDamaged(adapter.digest, f"its tensors cannot be read ({type(problem).__name__})") from None
+    if {name: tuple(value.shape) for name, value in tensors.items()} != shapes_of(adapter.meta):
+        raise AdapterDamaged(adapter.digest, "its tensors do not have the shapes of its header")
     if not all(bool(value.isfinite().all()) for value in tensors.values()):
-        raise AdapterDamaged(known.digest, "some of its numbers are not finite")
-    return from_tensors(known.meta, tensors, lens_of(model) if known.meta.words else None)
+        raise AdapterDamaged(adapter.digest, "some of its numbers are not finite")
+    return from_tensors(adapter.meta, tensors, lens_of(model) if adapter.meta.words else None)
 
 
 def save_adapter(meta: AdapterMeta, tensors: Mapping[str, Any], course: Mapping[str, str]) -> KnownAdapter:
@@ -205,22 +205,22 @@ def _meta_in(data: bytes, digest: str) -> AdapterMeta:
 class AdapterUnknown(UsageError):
     """No adapter of that name or digest."""
 
-    def __init__(self, named: str, known: list[str]) -> None:
+    def __init__(self, identifier: str, adapters: list[str]) -> None:
         super().__init__(
-            f"There is no adapter {named!r} on this machine.",
-            f"It has: {', '.join(known) or 'none'}. Train one with `almoner adapter train`; see docs/adapters.md.",
-            {"adapter": named},
+            f"There is no adapter {identifier!r} on this machine.",
+            f"It has: {', '.join(adapters) or 'none'}. Train one with `almoner adapter train`; see docs/adapters.md.",
+            {"adapter": identifier},
         )
 
 
 class AdapterAmbiguous(UsageError):
     """A name that several adapters have."""
 
-    def __init__(self, named: str, digests: list[str]) -> None:
+    def __init__(self, identifier: str, digests: list[str]) -> None:
         super().__init__(
-            f"{len(digests)} adapters have the name or the digest prefix {named!r}.",
+            f"{len(digests)} adapters have the name or the digest prefix {identifier!r}.",
             f"Name one by its digest: {', '.join(each[:16] for each in digests)}.",
-            {"adapter": named, "digests": digests},
+            {"adapter": identifier, "digests": digests},
         )
 
 
@@ -238,11 +238,11 @@ class AdapterNameTaken(UsageError):
 class AdapterUnfit(UsageError):
     """An adapter that was made for another model."""
 
-    def __init__(self, known: KnownAdapter, reason: str) -> None:
+    def __init__(self, adapter: KnownAdapter, reason: str) -> None:
         super().__init__(
-            f"The adapter {known.meta.name!r} cannot be used: {reason}.",
+            f"The adapter {adapter.meta.name!r} cannot be used: {reason}.",
             "Name the adapter's own model, or train an adapter for this one.",
-            {"adapter": known.digest, "model": known.meta.model},
+            {"adapter": adapter.digest, "model": adapter.meta.model},
         )
 
 

@@ -19,7 +19,7 @@ from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.dear
 
-SCRIPTS = ("api_data", "api_figures", "api_systems", "api_tables")
+SCRIPTS = ("external_models.data", "external_models.figures", "external_models.systems", "external_models.tables")
 SAID = {
     "World": "peace treaty signed abroad",
     "Sports": "football goal jubilant",
@@ -47,11 +47,11 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def place(bench: dict[str, ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Everything embedded by letters, everything written by a tiny model."""
-    for room in (keyphrase_run, run, bench["api_systems"]):
+    for room in (keyphrase_run, run, bench["external_models.systems"]):
         monkeypatch.setattr(room, "load_embedder", lambda *_, **__: Letters())
-    monkeypatch.setattr(bench["api_systems"], "ABOUT", {"agnews": "News."})
+    monkeypatch.setattr(bench["external_models.systems"], "ABOUT", {"agnews": "News."})
     (data / "work").mkdir()
-    found = bench["api_systems"].Workplace(asked(data), data / "work")
+    found = bench["external_models.systems"].Workplace(asked(data), data / "work")
     found.engine = Engine(tiny_model())
     return found
 
@@ -66,11 +66,11 @@ def asked(data: Path, **given: Any) -> argparse.Namespace:
 
 
 def cell(bench: dict[str, ModuleType], system: str, epsilon: str = "15") -> Any:
-    return bench["api_systems"].Cell("agnews", system, epsilon, 0)
+    return bench["external_models.systems"].Cell("agnews", system, epsilon, 0)
 
 
 def test_parts_are_those_of_the_digest_and_share_no_row(bench: dict[str, ModuleType], data: Path) -> None:
-    found = bench["api_data"].split("agnews", data)
+    found = bench["external_models.data"].split("agnews", data)
     digits = [hashlib.sha256(f"a{n}".encode()).hexdigest()[0] for n in range(COUNT)]
     expected = (
         sum(d in "01234567" for d in digits),
@@ -80,14 +80,14 @@ def test_parts_are_those_of_the_digest_and_share_no_row(bench: dict[str, ModuleT
     assert (len(found.private), len(found.public), len(found.tests)) == expected
     assert min(expected) > 0
     assert len({example.text for part in (found.private, found.public, found.tests) for example in part}) == COUNT
-    less = bench["api_data"].split("agnews", data, units=5, others=3)
+    less = bench["external_models.data"].split("agnews", data, units=5, others=3)
     assert (less.private, less.public, less.tests) == (found.private[:5], found.public[:3], found.tests[:3])
 
 
 def test_conversations_have_their_section_and_rare_sections_are_left_out(
     bench: dict[str, ModuleType], data: Path
 ) -> None:
-    found = bench["api_data"].split("mts_dialog", data)
+    found = bench["external_models.data"].split("mts_dialog", data)
     labels = {example.label for part in (found.private, found.public, found.tests) for example in part}
     assert labels == {"CC", "ALLERGY"}
 
@@ -95,7 +95,7 @@ def test_conversations_have_their_section_and_rare_sections_are_left_out(
 @pytest.mark.parametrize("labels", [4, 9, 14])
 @pytest.mark.parametrize("each", [4, 40])
 def test_prompts_are_as_many_as_a_systems_name_says(bench: dict[str, ModuleType], labels: int, each: int) -> None:
-    systems = bench["api_systems"]
+    systems = bench["external_models.systems"]
     sizes, names = systems.Sizes(each, 16, None, None, "tiny"), [f"l{number}" for number in range(labels)]
 
     def asked_of(system: str) -> dict[str, Any]:
@@ -140,20 +140,20 @@ def test_a_model_is_asked_as_often_as_is_told_and_shown_nothing_private(
 def test_private_text_that_is_shown_is_counted(bench: dict[str, ModuleType], place: Any, monkeypatch: Any) -> None:
     """The figure that is always 0 above."""
     shown = place.sides("agnews").parts.private[3].text
-    made = bench["api_systems"].Made([("some text", "World"), ("other", "Sports")], [f"Write. {shown}"])
+    made = bench["external_models.systems"].Made([("some text", "World"), ("other", "Sports")], [f"Write. {shown}"])
     monkeypatch.setattr(place, "made", lambda *_: made)
     assert place.measured(cell(bench, "seeding_independent"))["private_texts_shown"] == 1
 
 
 def test_private_texts_that_invisible_ink_shows_are_counted(bench: dict[str, ModuleType], place: Any) -> None:
     found = place.measured(cell(bench, "invisible_ink"))
-    references = bench["api_systems"].REFERENCES
+    references = bench["external_models.systems"].REFERENCES
     assert (found["texts"], found["private_texts_shown"]) == (32, 32 * references)
     assert found["prompts"] == 32 * (references + 1)
 
 
 def test_points_are_made_once_when_they_are_remembered(bench: dict[str, ModuleType], monkeypatch: Any) -> None:
-    systems, made = bench["api_systems"], []
+    systems, made = bench["external_models.systems"], []
     monkeypatch.setattr(systems, "points_of", lambda embed, texts: made.extend(texts) or embed(texts))
     for reader in (systems.unit_phrases, systems.voting):
         monkeypatch.setattr(reader, "points_of", None)
@@ -174,7 +174,7 @@ def test_plots_are_drawn_of_what_is_there(bench: dict[str, ModuleType], tmp_path
         for system, epsilon in (("real", ""), ("seeding_independent", "6"), ("invisible_ink", "6"))
         for trial in range(3)
     ]
-    figures = bench["api_figures"]
+    figures = bench["external_models.figures"]
     assert figures.values(lines[:3], "", "accuracy") == [0.5, 0.6, 0.7]
     mean, low, high = figures.around([0.5, 0.7])
     assert (round(mean, 9), low, high) == (0.6, 0.5, 0.7)
@@ -198,13 +198,13 @@ def test_nothing_to_learn_from_has_no_accuracy(bench: dict[str, ModuleType], pla
 
 def test_nobody_answers_for_keyphrases_alone(bench: dict[str, ModuleType], place: Any) -> None:
     with pytest.raises(AssertionError, match="no model"):
-        bench["api_systems"].Recording(None).write(["Write."], None)
+        bench["external_models.systems"].Recording(None).write(["Write."], None)
 
 
 def test_a_run_goes_on_and_other_sizes_are_other_cells(
     bench: dict[str, ModuleType], place: Any, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    systems, wanted = bench["api_systems"], asked(data, systems=["real"], trials=2)
+    systems, wanted = bench["external_models.systems"], asked(data, systems=["real"], trials=2)
     systems.measure(wanted, place)
     first = wanted.out.read_text()
     systems.measure(wanted, place)
@@ -213,13 +213,13 @@ def test_a_run_goes_on_and_other_sizes_are_other_cells(
     place.sizes = systems.Sizes(4, 12, None, None, "tiny")
     systems.measure(wanted, place)
     assert len(systems.lines_of(wanted.out)) == 4
-    page = "\n".join(bench["api_tables"].tables(systems.lines_of(wanted.out)))
+    page = "\n".join(bench["external_models.tables"].tables(systems.lines_of(wanted.out)))
     assert page.count("### agnews") == 2
     assert page.count("| real | - | 2 | 1.000 (1.00 to 1.00) |") == 2
 
 
 def test_tables_say_what_is_not_there(bench: dict[str, ModuleType]) -> None:
-    tables = bench["api_tables"]
+    tables = bench["external_models.tables"]
     assert tables.told([None, None]) == "-"
     assert tables.told([0.5]) == "0.500"
     assert tables.told([0.5, None, 0.5]) == "0.500 (0.50 to 0.50)"
@@ -230,7 +230,7 @@ def test_cells_are_trial_by_trial_and_epsilons_belong_to_what_is_charged(
     bench: dict[str, ModuleType], data: Path
 ) -> None:
     wanted = asked(data, systems=["phrases_iterative", "public_only"], epsilons=["1", "6"], trials=2)
-    found = [(each.trial, each.system, each.epsilon) for each in bench["api_systems"].cells(wanted)]
+    found = [(each.trial, each.system, each.epsilon) for each in bench["external_models.systems"].cells(wanted)]
     assert found == [
         (trial, *own)
         for trial in (0, 1)

@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-SCRIPTS = ("capacity_model",)
+SCRIPTS = ("ledger.capacity_model",)
 SERVICE = 0.01
 
 
 @pytest.fixture(scope="module")
 def model(bench: dict[str, ModuleType]) -> ModuleType:
-    return bench["capacity_model"]
+    return bench["ledger.capacity_model"]
 
 
 def poisson(rate: float, many: int, chance: Random) -> Iterator[float]:

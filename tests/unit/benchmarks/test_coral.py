@@ -1,5 +1,7 @@
 """Covariances that are to become another's, with and without enough rows for them."""
 
+import importlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +9,8 @@ from hypothesis import strategies as st
 
 from tasks.evaluation.algorithms.logistic_regression import fit
 from tasks.text.interfaces import Points
-from tests.unit.benchmarks.scripts import load
 
-CORAL = load("coral")
+CORAL = importlib.import_module("benchmarks.in_context.coral")
 Target, TargetPrivate, align, covariance = CORAL.Target, CORAL.TargetPrivate, CORAL.align, CORAL.covariance
 
 TINY = 1e-9

@@ -17,8 +17,12 @@ from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.evaluation.core.embedded_texts import points
 from tasks.text.interfaces import Entity
+from tasks.values.insight import UNNAMED, Insight, Topic
 
-SCRIPTS = ("insights", "insights_data", "insights_metrics", "insights_systems", "insights_tables", "insights_topics")
+SCRIPTS = (
+    "insights.cells", "insights.compare", "insights.data", "insights.metrics", "insights.systems", "insights.tables",
+    "insights.topics", "insights.truthfulness",
+)  # fmt: skip
 
 
 class Words:
@@ -53,21 +57,21 @@ class NoChunks:
 
 
 def test_synthetic_units_are_the_same_twice_and_of_known_topics(bench):
-    made = bench["insights_data"].synthetic(4000)
-    assert made == bench["insights_data"].synthetic(4000)
+    made = bench["insights.data"].synthetic(4000)
+    assert made == bench["insights.data"].synthetic(4000)
     sizes = Counter(unit.topic for unit in made)
-    assert len(sizes) == 64 == len(bench["insights_topics"].topics())
+    assert len(sizes) == 64 == len(bench["insights.topics"].topics())
     assert sizes["sourdough bread"] > 4 * sizes["elder care"] > 0
-    own = bench["insights_topics"].own_words()
+    own = bench["insights.topics"].own_words()
     assert all(len(words) >= 6 for words in own.values())
     assert not own["migraine"] & own["insomnia"]
     for unit in made[:200]:
-        phrases = bench["insights_topics"].topics()[unit.topic]
+        phrases = bench["insights.topics"].topics()[unit.topic]
         assert sum(phrase in unit.text for phrase in phrases) >= 2
 
 
 def test_every_second_run_has_the_sensitive_conversation_once(bench):
-    runs = list(bench["insights_data"].leakage_runs(6))
+    runs = list(bench["insights.data"].leakage_runs(6))
     assert [there for _, there in runs] == [True, False] * 3
     for units, there in runs:
         assert len(units) == 100
@@ -76,9 +80,9 @@ def test_every_second_run_has_the_sensitive_conversation_once(bench):
 
 
 def test_equal_sets_cover_everything_and_unrelated_ones_nothing(bench):
-    coverage, embed = bench["insights_metrics"].coverage, Words()
+    coverage, embed = bench["insights.metrics"].coverage, Words()
     public = points(embed, ["guitar chords", "chords guitar guitar", "dough oven", "chess rook", "solar inverter"])
-    assert bench["insights_metrics"].topics_of(public).max() == 3  # the first two are one topic
+    assert bench["insights.metrics"].topics_of(public).max() == 3  # the first two are one topic
     assert coverage(public, public) == 1.0
     assert coverage(points(embed, ["cat kitten", "kitten"]), public) == 0.0
     assert coverage(points(embed, []), public) == 0.0
@@ -88,10 +92,10 @@ def test_equal_sets_cover_everything_and_unrelated_ones_nothing(bench):
 
 
 def test_sets_of_insights_are_compared(bench):
-    compared, embed = bench["insights_metrics"].compared, Words()
+    compared, embed = bench["insights.metrics"].compared, Words()
     public = ["guitar chords for a song", "dough in the oven", "chess with a rook"]
     same = compared(public, public, embed, NoChunks())
-    assert set(same) == set(bench["insights_metrics"].FIGURES)
+    assert set(same) == set(bench["insights.metrics"].FIGURES)
     assert all(value == pytest.approx(1.0, abs=1e-6) for value in same.values())
     other = compared(["kitten and cat"], public, embed, NoChunks())
     assert other["tokens"] == 0.0
@@ -102,7 +106,7 @@ def test_sets_of_insights_are_compared(bench):
 
 
 def test_a_known_topic_is_found_by_its_units_and_named_by_its_own_words(bench):
-    known = bench["insights_metrics"].known_coverage
+    known = bench["insights.metrics"].known_coverage
     mostly = ["migraine"] * 3 + ["poetry"]
     assert known([(["aura", "pain"], mostly)]) == {"found": 1 / 64, "named": 1 / 64}
     assert known([(["pain", "sonnet"], mostly)]) == {"found": 1 / 64, "named": 0.0}
@@ -112,7 +116,7 @@ def test_a_known_topic_is_found_by_its_units_and_named_by_its_own_words(bench):
 
 
 def test_a_detector_that_knows_and_one_that_does_not(bench):
-    metrics = bench["insights_metrics"]
+    metrics = bench["insights.metrics"]
     rows = [np.eye(3)[[0]], np.eye(3)[[1, 2]], np.empty((0, 3))]
     scores = metrics.leakage(np.eye(3)[[0]], rows)
     assert scores == [1.0, 0.0, -1.0]
@@ -125,7 +129,7 @@ def test_a_detector_that_knows_and_one_that_does_not(bench):
 
 @pytest.fixture
 def material(bench):
-    data, systems = bench["insights_data"], bench["insights_systems"]
+    data, systems = bench["insights.data"], bench["insights.systems"]
     said = {"guitar practice": "guitar chords", "sourdough bread": "dough oven", "chess openings": "chess rook"}
     units = [data.Unit(str(number), f"What about {said[topic]}?", topic) for number in range(240) for topic in said]
     return systems.Material.of(units, extractor_for(FacetSettings()), Words(), systems.Clock())
@@ -134,7 +138,7 @@ def material(bench):
 @pytest.mark.parametrize("method", ["anchored", "lsh_tree"])
 @pytest.mark.parametrize("level", ["very low", "infinity"])
 def test_one_release_of_planted_units(bench, material, method, level):
-    systems = bench["insights_systems"]
+    systems = bench["insights.systems"]
     asked = systems.Asked(level, method, KeywordSettings(size=20), 4, "paper")
     found = systems.urania(asked, material, Words(), None)
     assert found["clusters"]["kept"] == len(found["insights"]) == len(found["by_chance"]) >= 1
@@ -148,7 +152,7 @@ def test_one_release_of_planted_units(bench, material, method, level):
 
 
 def test_each_level_buys_less_than_the_one_before_and_the_readings_differ_where_they_say(bench):
-    systems = bench["insights_systems"]
+    systems = bench["insights.systems"]
     rho = [systems.Asked(level, "anchored", KeywordSettings(), 8).rho for level in (*systems.LEVELS,)]
     for more, less in pairwise(rho):
         assert more["clusters"] > less["clusters"]
@@ -161,21 +165,21 @@ def test_each_level_buys_less_than_the_one_before_and_the_readings_differ_where_
 
 
 def test_the_reference_without_privacy(bench, material):
-    found = bench["insights_systems"].simple_clio(3, material, Words(), None)
+    found = bench["insights.systems"].simple_clio(3, material, Words(), None)
     assert [row["size"] for row in found["insights"]] == [240, 240, 240]
     assert found["known"] == {"found": 3 / 64, "named": 3 / 64}
     assert found["cost"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
-    tables, systems = bench["insights_tables"], bench["insights_systems"]
+    tables, systems = bench["insights.tables"], bench["insights.systems"]
     monkeypatch.setattr(tables, "load_embedder", Words)
     monkeypatch.setattr(tables, "load_tagger", NoChunks)
     arguments = SimpleNamespace(
         corpus="synthetic", counts=[4], text="plain", facets="rake", trials=2, levels=["high", "infinity"],
         methods=["anchored"], readings=["matched"], keywords=[], evidence=["believed"],
     )  # fmt: skip
-    cells = list(bench["insights"].cells(arguments))
+    cells = list(bench["insights.cells"].cells(arguments))
     assert [(cell.system, cell.level, cell.trial) for cell in cells] == [
         ("simple_clio", "", 0), ("urania", "high", 0), ("urania", "infinity", 0), ("urania", "high", 1),
     ]  # fmt: skip
@@ -197,3 +201,51 @@ def test_cells_become_tables_and_plots(bench, material, tmp_path, monkeypatch):
     assert "| urania | high | 20 | 1.0 | 0.0000 (0.0000 to 0.3085) | - |" in page
     assert (tmp_path / "insights_levels.svg").stat().st_size > 5000
     assert (tmp_path / "insights_leakage.svg").stat().st_size > 5000
+
+
+def test_releases_of_one_corpus_are_compared_two_by_two(bench):
+    def cell(trial: int, sizes: Sequence[int], level: str = "low") -> dict[str, Any]:
+        rows = [
+            {"text": "", "plain": True, "keywords": [f"word{n}", f"other{n}"], "size": size}
+            for n, size in enumerate(sizes)
+        ]
+        told = {"corpus": "chats", "count": 9, "system": "urania", "level": level, "keywords": "tfidf", "trial": trial}
+        return {"cell": told, "insights": rows, "noise": {"size": 4.0}}
+
+    even, odd = [200] * 9, [200] * 8 + [2000]
+    cells = [cell(0, even), cell(1, even), cell(2, odd), cell(0, even, "infinity"), cell(0, even, "high")]
+    lines = list(bench["insights.compare"].table(cells))
+    assert len(lines) == 3
+    assert lines[2] == "| chats | 9 | tfidf | 3 | 100% | 0% | 7% | 67% | 67% | 1.00 |"
+
+
+def test_a_true_name_is_true_of_its_units_and_a_random_one_is_not(bench):
+    """Exact figures of two planted topics: what a name says, what is true, and what any other name would get."""
+    truth = bench["insights.truthfulness"]
+    texts = ["Guitar chords", "a guitar", "chords?", "a cat", "kitten and cat", "bread"]
+    units = truth.Units([truth.roots(text) for text in texts], points(Words(), texts).astype(np.float64))
+    music = Insight(1, None, 0, Topic("guitar", ""), ("guitar", "oven"), 4, (2, 9), ("selected", "selected"))
+    cats = Insight(2, None, 0, Topic("cat", ""), ("cat",), 3, (6,), ("selected",))
+    nameless = Insight(3, None, 0, Topic(UNNAMED, ""), (), 1, (), ())
+    members = (np.arange(3), np.arange(3, 6), np.arange(0))
+    first, second, third = truth.judge(list(zip((music, cats, nameless), members, strict=True)), units, Words())
+    assert (first["words"], first["either"], first["random_name"]) == (round(2 / 3, 4), round(2 / 3, 4), 0)
+    assert first["support"] == [{"keyword": "guitar", "said": 2, "true": 2}], "oven is not in the name"
+    assert (second["words"], second["support"][0]["true"]) == (round(2 / 3, 4), 2)
+    assert third["named"] is False
+    assert [truth.is_overstated(line) for line in (first, second)] == [False, True]
+    assert truth.is_overstated({**first, "support": None, "size": 9, "units": 3})
+    head = {"version": "now", "system": "urania", "trial": 0}
+    *_, row = truth.table([head | line for line in (first, second, third)])
+    assert row == "| now | urania, topics | 3 | 2 | 0.667 | 0.667 | 0.000 | 0.667 | 1 |"
+
+
+def test_the_committed_truth_has_both_versions_and_the_page_has_their_figures(bench):
+    truth = bench["insights.truthfulness"]
+    lines = [json.loads(line) for line in truth.OUT.read_text(encoding="utf-8").splitlines()]
+    assert {(line["version"], line["system"]) for line in lines} == {
+        ("before", "urania"), ("before", "simple_clio"), ("after", "urania"),
+    }  # fmt: skip
+    page = (truth.OUT.parents[1] / "insights-results.md").read_text(encoding="utf-8").replace("*", "")
+    for row in list(truth.table(lines))[2:]:
+        assert row.partition(",")[2].partition(" | ")[2] in page, row

@@ -14,28 +14,28 @@ from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.mechanisms.vectors.random_fourier_features import on_grid
 from tasks.prompted_generation.keyphrases.unit_phrases import _together
 
-CONCERNS = ("benchmarks/phrase_correlations.py",)
+CONCERNS = ("benchmarks/keyphrases/correlations.py",)
 
 SCRIPTS = (
-    "phrase_correlations",
-    "phrase_correlations_corpora",
-    "phrase_correlations_data",
-    "phrase_correlations_systems",
-    "phrase_correlations_tables",
+    "keyphrases.correlations",
+    "keyphrases.corpora",
+    "keyphrases.data",
+    "keyphrases.systems",
+    "keyphrases.tables",
 )
 
 
 @pytest.fixture(autouse=True)
 def small(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench["phrase_correlations_systems"], "FEATURES", 200)
-    drawing, rng = bench["phrase_correlations_systems"].Drawing, DeterministicRandom("phrase correlations")
-    monkeypatch.setattr(bench["phrase_correlations"], "Drawing", partial(drawing, rng=rng))  # nothing by chance
-    monkeypatch.setattr(bench["phrase_correlations"], "TEXTS", 20)
-    monkeypatch.setattr(bench["phrase_correlations"], "TESTS", 50)
+    monkeypatch.setattr(bench["keyphrases.systems"], "FEATURES", 200)
+    drawing, rng = bench["keyphrases.systems"].Drawing, DeterministicRandom("phrase correlations")
+    monkeypatch.setattr(bench["keyphrases.correlations"], "Drawing", partial(drawing, rng=rng))  # nothing by chance
+    monkeypatch.setattr(bench["keyphrases.correlations"], "TEXTS", 20)
+    monkeypatch.setattr(bench["keyphrases.correlations"], "TESTS", 50)
 
 
 def planted(bench: dict[str, ModuleType], **world: Any) -> Any:
-    data = bench["phrase_correlations_data"]
+    data = bench["keyphrases.data"]
     return data.Planted(data.World(**world), np.random.default_rng(7))
 
 
@@ -59,7 +59,7 @@ def test_units_have_the_planted_pairs_and_singles_that_do_not_tell_them(
 
 
 def test_two_labels_of_a_pairing_differ_in_pairs_alone(bench: dict[str, ModuleType]) -> None:
-    world = bench["phrase_correlations_data"].World("pairings", 1.0)
+    world = bench["keyphrases.data"].World("pairings", 1.0)
     first, second = world.pairs(0), world.pairs(1)
     assert first.sum(axis=1).tolist() == second.sum(axis=1).tolist()
     assert first[0, 1] > 0 == second[0, 1]
@@ -75,7 +75,7 @@ def test_points_of_one_topic_are_as_near_as_planted(bench: dict[str, ModuleType]
 
 
 def test_iterative_sums_are_of_what_the_system_adds(bench: dict[str, ModuleType]) -> None:
-    systems, population = bench["phrase_correlations_systems"], planted(bench)
+    systems, population = bench["keyphrases.systems"], planted(bench)
     units = population.units(3)
     phrases = systems.Phrases(population.points, np.arange(len(population.points)))
     found = systems.sums_of(phrases, "iterative", units.label, units.phrases, 4, 3)
@@ -87,7 +87,7 @@ def test_iterative_sums_are_of_what_the_system_adds(bench: dict[str, ModuleType]
 
 
 def test_a_product_scores_what_follows_by_both_kernels(bench: dict[str, ModuleType]) -> None:
-    systems, population = bench["phrase_correlations_systems"], planted(bench)
+    systems, population = bench["keyphrases.systems"], planted(bench)
     phrases = systems.Phrases(population.points, np.arange(len(population.points)))
     kernel, own = systems.kernel_of(phrases, "product"), np.array([[0, 1]])
     vector = systems._paired(kernel, on_grid(population.points)[own], 2)[0, 1].astype(np.float64)
@@ -101,7 +101,7 @@ def test_a_product_scores_what_follows_by_both_kernels(bench: dict[str, ModuleTy
 
 
 def test_a_share_of_rho_goes_to_every_place(bench: dict[str, ModuleType]) -> None:
-    systems = bench["phrase_correlations_systems"]
+    systems = bench["keyphrases.systems"]
     drawing = systems.Drawing("6", 100, [0], 4)
     one, four = (drawing.sketches(np.zeros((places, 4, 400), np.int64)) for places in (1, 4))
     assert drawing.noise(four) == pytest.approx(2 * drawing.noise(one))
@@ -109,16 +109,16 @@ def test_a_share_of_rho_goes_to_every_place(bench: dict[str, ModuleType]) -> Non
 
 
 def cell(bench: dict[str, ModuleType], epsilon: str = "", **world: Any) -> Any:
-    module = bench["phrase_correlations"]
-    return module.Cell(bench["phrase_correlations_data"].World(**world), 4, 60, epsilon, 0)
+    module = bench["keyphrases.correlations"]
+    return module.Cell(bench["keyphrases.data"].World(**world), 4, 60, epsilon, 0)
 
 
 @pytest.mark.slow
 def test_pairs_are_told_by_who_has_seen_them(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """Independent sequences keep singles and know of no pairs."""
-    monkeypatch.setattr(bench["phrase_correlations"], "TEXTS", 60)
+    monkeypatch.setattr(bench["keyphrases.correlations"], "TEXTS", 60)
     wanted = cell(bench, kind="pairings", strength=1.0, near=0.8)
-    (line,) = bench["phrase_correlations"].cells_of(wanted.world, [wanted])
+    (line,) = bench["keyphrases.correlations"].cells_of(wanted.world, [wanted])
     figures = line["figures"]
     assert line["cell"] == asdict(wanted)
     assert set(figures) == {"true", "independent", "iterative", "iterative_median", "product"}
@@ -132,7 +132,7 @@ def test_pairs_are_told_by_who_has_seen_them(bench: dict[str, ModuleType], monke
 @pytest.mark.slow
 def test_more_units_are_the_same_and_others(bench: dict[str, ModuleType]) -> None:
     """Sums of a cell with more units are what a cell with fewer has, and more."""
-    module = bench["phrase_correlations"]
+    module = bench["keyphrases.correlations"]
     few, more = (module.Cell(cell(bench).world, 2, units, "", 0) for units in (10, 20))
     lines = list(module.cells_of(few.world, [more, few]))
     assert [line["cell"]["units"] for line in lines] == [10, 20]
@@ -141,8 +141,8 @@ def test_more_units_are_the_same_and_others(bench: dict[str, ModuleType]) -> Non
 
 def test_a_judge_tells_all_wrong_from_all_right(bench: dict[str, ModuleType]) -> None:
     module, systems, population = (
-        bench["phrase_correlations"],
-        bench["phrase_correlations_systems"],
+        bench["keyphrases.correlations"],
+        bench["keyphrases.systems"],
         planted(bench, strength=1.0),
     )
     phrases = systems.Phrases(population.points, np.arange(len(population.points)))
@@ -157,7 +157,7 @@ def test_a_judge_tells_all_wrong_from_all_right(bench: dict[str, ModuleType]) ->
 def test_cells_that_are_there_are_not_made_again(
     bench: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, world = bench["phrase_correlations"], cell(bench).world
+    module, world = bench["keyphrases.correlations"], cell(bench).world
     monkeypatch.setattr(module, "settings", lambda: [(world, 2, (10,), ("6", ""))])
     out = tmp_path / "out.jsonl"
     module.measure(out, [0])
@@ -165,13 +165,13 @@ def test_cells_that_are_there_are_not_made_again(
     module.measure(out, [0, 1])
     assert out.read_text().startswith(first)
     assert [line["cell"]["trial"] for line in module.lines_of(out)] == [0, 0, 1, 1]
-    page = "\n".join(bench["phrase_correlations_tables"].tables(module.lines_of(out)))
+    page = "\n".join(bench["keyphrases.tables"].tables(module.lines_of(out)))
     assert "### topics, near 0.6, 4 topics a label, 2 phrases a text, n = 10" in page
     assert "| 0.5, no noise | independent | 2 |" in page
 
 
 def test_differences_are_paired_and_less_error_is_better(bench: dict[str, ModuleType]) -> None:
-    tables = bench["phrase_correlations_tables"]
+    tables = bench["keyphrases.tables"]
     lines = [
         {"figures": {"independent": {"pair": 0.5, "hidden": 0.5}, "iterative": {"pair": 0.5 - gain, "hidden": 0.4}}}
         for gain in (0.1, 0.2, 0.3)
@@ -182,7 +182,7 @@ def test_differences_are_paired_and_less_error_is_better(bench: dict[str, Module
 
 
 def test_from_which_strength_on_another_system_is_nearer(bench: dict[str, ModuleType]) -> None:
-    tables = bench["phrase_correlations_tables"]
+    tables = bench["keyphrases.tables"]
     lines = [
         {
             "cell": {"world": {"strength": c, "near": 0.75, "topics": 4}, "epsilon": epsilon, "length": 4},
@@ -205,7 +205,7 @@ def test_from_which_strength_on_another_system_is_nearer(bench: dict[str, Module
 def test_shuffled_texts_have_the_same_phrases_at_the_same_places(
     bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpora = bench["phrase_correlations_corpora"]
+    corpora = bench["keyphrases.corpora"]
     monkeypatch.setattr(corpora, "TEXTS", 50)
     texts = np.arange(400).reshape(100, 4)
     found = corpora.shuffled(texts, 0)
@@ -215,7 +215,7 @@ def test_shuffled_texts_have_the_same_phrases_at_the_same_places(
 
 
 def test_strength_of_a_corpus_is_measured_as_it_is_planted(bench: dict[str, ModuleType]) -> None:
-    corpora = bench["phrase_correlations_corpora"]
+    corpora = bench["keyphrases.corpora"]
     for strength in (0.0, 0.3, 1.0):
         population = planted(bench, strength=strength)
         topics = population.topic_of[population.units(1500).phrases]
@@ -224,7 +224,7 @@ def test_strength_of_a_corpus_is_measured_as_it_is_planted(bench: dict[str, Modu
 
 
 def test_drawing_can_be_repeated_where_its_randomness_can(bench: dict[str, ModuleType]) -> None:
-    systems, population = bench["phrase_correlations_systems"], planted(bench)
+    systems, population = bench["keyphrases.systems"], planted(bench)
     phrases, units = systems.Phrases(population.points, np.arange(0, 400, 2)), population.units(20)
     for system in systems.SYSTEMS:
         sums = systems.sums_of(phrases, system, units.label, units.phrases, 4, 3)

@@ -1,5 +1,6 @@
 """Membership in prompts: what was in one is found; how sure a model is of a label is what transformers says."""
 
+import importlib
 import math
 
 import numpy as np
@@ -7,13 +8,12 @@ import pytest
 
 from tasks.evaluation.in_context.demonstrations import Example, UnknownLabel
 from tasks.evaluation.in_context.prompts import PromptWriter
-from tests.unit.benchmarks.scripts import load
 from tests.unit.tasks.attacks.people import random_texts
 from tests.unit.tasks.evaluation.in_context.conftest import ANIMALS, NOTES, WEATHER, pair
 
 __all__ = ["pair"]
 
-MEMBERSHIP = load("prompt_membership")
+MEMBERSHIP = importlib.import_module("benchmarks.in_context.prompt_membership")
 PromptRound, few_shot_membership = MEMBERSHIP.PromptRound, MEMBERSHIP.few_shot_membership
 right_answers = MEMBERSHIP.right_answers
 MEMBERS, OTHERS = random_texts(60, 30, 1), random_texts(120, 30, 2)

@@ -18,12 +18,12 @@ from tasks.summarization.adapter_training.dataset import read_training_data
 from tests.tiny_model import tiny_model
 
 SCRIPTS = (
-    "summaries",
-    "summaries_data",
-    "summaries_figures",
-    "summaries_scores",
-    "summaries_systems",
-    "summaries_time",
+    "summaries.cells",
+    "summaries.data",
+    "summaries.figures",
+    "summaries.scores",
+    "summaries.systems",
+    "summaries.time_per_summary",
 )
 PRODUCTS = tuple(f"P{number}" for number in range(12))
 
@@ -47,7 +47,7 @@ def is_public(entity: str) -> bool:
 
 
 def test_halves_are_those_of_the_digest(bench: dict[str, ModuleType], data: Path) -> None:
-    halves = {half: {each.id for each in bench["summaries_data"].products(data, half)} for half in ("public", "test")}
+    halves = {half: {each.id for each in bench["summaries.data"].products(data, half)} for half in ("public", "test")}
     assert halves["public"] == {entity for entity in PRODUCTS if is_public(entity)}
     assert halves["test"] == set(PRODUCTS) - halves["public"]
     assert halves["public"]
@@ -55,7 +55,7 @@ def test_halves_are_those_of_the_digest(bench: dict[str, ModuleType], data: Path
 
 
 def test_adapters_learn_from_no_product_that_is_tested(bench: dict[str, ModuleType], data: Path) -> None:
-    path = bench["summaries_data"].training_file(data, data / "examples.jsonl", answers=2)
+    path = bench["summaries.data"].training_file(data, data / "examples.jsonl", answers=2)
     found = read_training_data(path)
     learned = {example.group for example in found.examples}
     assert learned == {entity for entity in PRODUCTS if is_public(entity)} | {"d3", "d4"}
@@ -66,7 +66,7 @@ def test_adapters_learn_from_no_product_that_is_tested(bench: dict[str, ModuleTy
 
 def test_rouge_is_shared_words_over_all(bench: dict[str, ModuleType]) -> None:
     """'the cat sat down' and 'down sat the cat': four shared words; 'the cat' is the longest common subsequence."""
-    rouge = bench["summaries_scores"].rouge_f1
+    rouge = bench["summaries.scores"].rouge_f1
     assert rouge("the cat sat down", "down sat the cat") == (1.0, 0.5)
     assert rouge("The cat, the dog.", "the cat") == pytest.approx((2 * 2 / 6, 2 * 2 / 6))
     assert rouge("", "the cat") == (0.0, 0.0)
@@ -84,8 +84,8 @@ def test_scores_are_means_over_the_references(bench: dict[str, ModuleType]) -> N
             rows = [np.array([[1.0, 0.0] if "cat" in text else [0.0, 1.0]], np.float32) for text in texts]
             return [(row, np.array([True])) for row in rows]
 
-    keeping = bench["summaries_scores"].KeepingPieces(Letters())
-    found = bench["summaries_scores"].scores("the cat [TYPE]", ["the cat", "a dog"], keeping)
+    keeping = bench["summaries.scores"].KeepingPieces(Letters())
+    found = bench["summaries.scores"].scores("the cat [TYPE]", ["the cat", "a dog"], keeping)
     assert found == {"rouge_1": 0.4, "rouge_l": 0.4, "bert_score": 0.5, "leak": 1.0}
     assert set(keeping.kept) == {"the cat", "a dog"}
 
@@ -95,7 +95,7 @@ def asked(**given: Any) -> argparse.Namespace:
 
 
 def test_parts_share_all_cells(bench: dict[str, ModuleType]) -> None:
-    run = bench["summaries"]
+    run = bench["summaries.cells"]
     every = run.cells(asked())
     parts = [run.part(every, f"{number}/3") for number in (1, 2, 3)]
     names = sorted((cell.system.name, str(cell.epsilon), cell.trial) for part in parts for cell in part)
@@ -109,7 +109,7 @@ def test_parts_share_all_cells(bench: dict[str, ModuleType]) -> None:
 
 
 def test_a_cell_is_known_by_its_parameters(bench: dict[str, ModuleType], tmp_path: Path) -> None:
-    run = bench["summaries"]
+    run = bench["summaries.cells"]
     cell = next(each for each in run.cells(asked(only=["ink"])))
     other = replace(cell, system=replace(cell.system, parameters={**cell.system.parameters, "temperature": "9"}))
     run.append(tmp_path / "out.jsonl", {"cell": cell.key, "texts": []})
@@ -127,7 +127,7 @@ def test_documents_are_read_once(bench: dict[str, ModuleType], monkeypatch: pyte
         return iter([1, 2])
 
     monkeypatch.setattr(hidden_states, "last_hidden", read)
-    with bench["summaries"].documents_read_once():
+    with bench["summaries.cells"].documents_read_once():
         once = [list(hidden_states.last_hidden(None, ["p"], [[(1, 2)]], "s")) for _ in range(3)]  # type: ignore[arg-type]
         list(hidden_states.last_hidden(None, ["p"], [[(1, 3)]], "s"))  # type: ignore[arg-type]
     assert once == [[1, 2]] * 3
@@ -137,11 +137,11 @@ def test_documents_are_read_once(bench: dict[str, ModuleType], monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["token_level", "token_level_paper", "ink", "public_only", "non_private"])
 def test_a_cell_is_one_text_a_product(bench: dict[str, ModuleType], data: Path, tmp_path: Path, name: str) -> None:
-    run, some = bench["summaries"], bench["summaries_data"].products(data, "test")[:2]
-    system = bench["summaries_systems"].BY_NAME[name]
+    run, some = bench["summaries.cells"], bench["summaries.data"].products(data, "test")[:2]
+    system = bench["summaries.systems"].BY_NAME[name]
     small = {"max_new_tokens": 4, "max_reference_tokens": 24}
     cell = run.Cell(replace(system, parameters={**system.parameters, **small}), system.epsilons[-1], 0)
-    corpus = bench["summaries_data"].store(some, tmp_path / "corpus")
+    corpus = bench["summaries.data"].store(some, tmp_path / "corpus")
     made = run.generate(Engine(tiny_model(stops=False)), corpus, some, cell)
     assert [text.label for text in made.texts] == [product.id for product in some]
     assert all(text.tokens == 4 for text in made.texts)
@@ -164,7 +164,7 @@ LINES = [
 
 
 def test_a_product_counts_with_the_mean_of_its_trials(bench: dict[str, ModuleType]) -> None:
-    figures = bench["summaries_figures"]
+    figures = bench["summaries.figures"]
     results = figures.gathered(LINES)
     middle, low, high = figures.shown(results, ("one_shot", "10"), "rouge_l")
     assert middle == pytest.approx(0.35)
@@ -173,7 +173,7 @@ def test_a_product_counts_with_the_mean_of_its_trials(bench: dict[str, ModuleTyp
 
 
 def test_systems_are_compared_product_by_product(bench: dict[str, ModuleType]) -> None:
-    figures = bench["summaries_figures"]
+    figures = bench["summaries.figures"]
     results = figures.gathered(LINES)
     middle, low, high = figures.paired(results, ("one_shot", "10"), ("one_shot_paper", "10"), "rouge_l")
     assert (middle, low, high) == pytest.approx((0.25, 0.2, 0.3))
@@ -188,19 +188,19 @@ def test_figures_and_tables_come_from_the_lines_alone(
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in LINES))
     given = ["summaries_figures.py", "--results", str(tmp_path / "results.jsonl"), "--to", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", given)
-    bench["summaries_figures"].main()
+    bench["summaries.figures"].main()
     page = (tmp_path / "summaries.md").read_text()
     assert "0.350 [0.300, 0.400]" in page
     assert "text \\<of> A" in page
     first = (tmp_path / "summaries_epsilon.svg").read_bytes()
-    bench["summaries_figures"].main()
+    bench["summaries.figures"].main()
     assert (tmp_path / "summaries_epsilon.svg").read_bytes() == first
 
 
 def test_the_table_of_times_is_of_the_best_rounds(
     bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = bench["summaries_time"]
+    clock = bench["summaries.time_per_summary"]
     work = {("token_level", 1): 2.0, ("token_level", 50): 51.0, ("one_shot", 1): 1.0, ("one_shot", 50): 5.9}
     found = [
         clock.Measured(way, 10, tokens, number, value + number, value)
@@ -214,7 +214,7 @@ def test_the_table_of_times_is_of_the_best_rounds(
 
 
 def test_reading_anew_draws_every_token(bench: dict[str, ModuleType], data: Path) -> None:
-    clock, system = bench["summaries_time"], bench["summaries_systems"].BY_NAME["token_level"]
+    clock, system = bench["summaries.time_per_summary"], bench["summaries.systems"].BY_NAME["token_level"]
     product = clock.pooled(data, 3)
     engine = Engine(tiny_model(stops=False))
     reads = []

@@ -16,7 +16,7 @@ from tasks.inference.prompts.render import prompts_for
 from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
 from tests.tiny_model import tiny_model
 
-SCRIPTS = ("utility", "utility_systems", "utility_texts")
+SCRIPTS = ("utility.next_tokens", "utility.systems", "utility.texts")
 TEXTS = tuple(f"patient {number} came with a cough and went home well" for number in range(12))
 ROWS = 3
 
@@ -28,7 +28,7 @@ def logits() -> Tensor:
 
 
 def figures(bench: dict[str, ModuleType], logits: Tensor, **setting: object) -> dict[str, Tensor]:
-    utility, systems = bench["utility"], bench["utility_systems"]
+    utility, systems = bench["utility.next_tokens"], bench["utility.systems"]
     chosen = systems.Setting(references=ROWS, epsilon=None, **setting)
     private = chosen.system in (*systems.PRIVATE_SYSTEMS, systems.AMIN_PRIVATE)
     bound = systems.bind(chosen, tokens=8) if private else None
@@ -75,7 +75,7 @@ def expected(system: str, logits: Tensor, clip: float, temperature: float) -> Te
 def test_the_rules_draw_from_the_papers_formulas(
     bench: dict[str, ModuleType], logits: Tensor, system: str, temperature: str
 ) -> None:
-    systems = bench["utility_systems"]
+    systems = bench["utility.systems"]
     setting = systems.Setting(system, None, ROWS, temperature, 0, "0.8")
     found = systems.distribution(setting, systems.bind(setting, 8), logits[0], logits[1:], "seed")
     aim = expected(system, logits, 0.8, float(temperature)).gather(1, found.tokens)
@@ -84,7 +84,7 @@ def test_the_rules_draw_from_the_papers_formulas(
 
 def test_epsilon_buys_the_clip_norm_that_the_formula_says(bench: dict[str, ModuleType]) -> None:
     """C = tau B sqrt(2 rho / T); epsilon 10, delta 1e-5, T = 500, B = 7: 0.5911 (PRIVACY §4.1)."""
-    systems = bench["utility_systems"]
+    systems = bench["utility.systems"]
     assert float(systems.bind(systems.Setting("ink", "10", 7), 500).draw.clip_norm) == pytest.approx(0.5911, abs=1e-4)
 
 
@@ -104,7 +104,7 @@ def test_the_loss_of_public_only_is_the_models(bench: dict[str, ModuleType], log
 
 def test_traces_hold_what_the_engine_sees(bench: dict[str, ModuleType]) -> None:
     """Forced token by token through a session of the engine, all rows have the same logits."""
-    texts, model = bench["utility_texts"], tiny_model(stops=False)
+    texts, model = bench["utility.texts"], tiny_model(stops=False)
     forced = texts.choose(model.tokenizer, TEXTS, 2, rows=ROWS, needed=9)[1]
     trace = texts.read(model, "Notes of a doctor.", forced, stride=2)
     public, private = prompts_for(model.tokenizer, PromptSpec("Notes of a doctor."))
@@ -120,17 +120,17 @@ def test_traces_hold_what_the_engine_sees(bench: dict[str, ModuleType]) -> None:
 
 def test_held_out_texts_are_no_references(bench: dict[str, ModuleType]) -> None:
     model = tiny_model()
-    chosen = bench["utility_texts"].choose(model.tokenizer, TEXTS, 3, rows=4, needed=20)
+    chosen = bench["utility.texts"].choose(model.tokenizer, TEXTS, 3, rows=4, needed=20)
     references = {reference[:20] for text in chosen for reference in text.references}
     assert not references & {text.tokens for text in chosen}
     assert [len(text.references) for text in chosen] == [4, 4, 4]
     with pytest.raises(ValueError, match="only 12 texts"):
-        bench["utility_texts"].choose(model.tokenizer, TEXTS, 13, rows=4, needed=20)
+        bench["utility.texts"].choose(model.tokenizer, TEXTS, 13, rows=4, needed=20)
 
 
 def test_tests_without_noise_tell_near_from_far(bench: dict[str, ModuleType]) -> None:
     """Distances 0, 1.5, 0, 1.5, 1.5 against 0.7; after the second private token no test is made."""
-    systems = bench["utility_systems"]
+    systems = bench["utility.systems"]
     bound = systems.bind(systems.Setting("amin", "10", ROWS))
     bound = replace(bound, tests=SparseVector(Fraction(1, 1024), ROWS), private_tokens=2)
     distances = [0, 3 * ROWS * NORM // 2, 0, 3 * ROWS * NORM // 2, 3 * ROWS * NORM // 2]
@@ -138,7 +138,7 @@ def test_tests_without_noise_tell_near_from_far(bench: dict[str, ModuleType]) ->
 
 
 def test_public_tokens_are_mixed_in_by_their_share(bench: dict[str, ModuleType], logits: Tensor) -> None:
-    systems = bench["utility_systems"]
+    systems = bench["utility.systems"]
     setting = systems.Setting("amin", "10", ROWS, top_k=0)
     bound = systems.bind(setting)
     alone, distances = systems.private_distribution(setting, bound, logits[0], logits[1:])
@@ -150,7 +150,7 @@ def test_public_tokens_are_mixed_in_by_their_share(bench: dict[str, ModuleType],
 
 
 def test_rows_that_are_saved_are_read_off_a_power_law(bench: dict[str, ModuleType]) -> None:
-    utility = bench["utility"]
+    utility = bench["utility.next_tokens"]
     levels = {rows: 5.0 / rows**2 for rows in (3, 7, 15, 31)}
     for wanted in (2, 3, 5, 20, 40):
         assert utility.rows_needed(levels, 5.0 / wanted**2) == pytest.approx(wanted, rel=1e-6)
@@ -158,6 +158,6 @@ def test_rows_that_are_saved_are_read_off_a_power_law(bench: dict[str, ModuleTyp
 
 def test_intervals_hold_the_mean_and_shrink_with_the_spread(bench: dict[str, ModuleType]) -> None:
     values = [math.sin(number) for number in range(40)]
-    middle, low, high = bench["utility"].interval(values)
+    middle, low, high = bench["utility.next_tokens"].interval(values)
     assert low < middle < high
-    assert bench["utility"].interval([1.0] * 40) == (1.0, 1.0, 1.0)
+    assert bench["utility.next_tokens"].interval([1.0] * 40) == (1.0, 1.0, 1.0)

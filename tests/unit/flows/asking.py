@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.approvals.build_review import build_publish_review, build_spend_review
 from flows.approvals.request_review import RequestReviewInput
-from flows.approvals.review import FieldList, Review, Samples, Table, Warnings
+from flows.approvals.review import FieldList, Review, Samples, Summary, Table, Warnings
 from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable
@@ -74,11 +74,11 @@ def text_of(asked: Review) -> str:
     """Everything a matter says, one line a row."""
     lines: list[str] = [asked.title]
     for section in asked.sections:
-        lines.append(section.title)
+        lines += [] if isinstance(section, Summary) else [section.title]
         match section:
             case FieldList(rows=rows) | Table(rows=rows):
                 lines += [" | ".join(row) for row in rows]
-            case Samples(texts=said) | Warnings(lines=said):
+            case Samples(texts=said) | Warnings(lines=said) | Summary(lines=said):
                 lines += said
         lines += [section.empty] if isinstance(section, Table) and not section.rows else []
     return "\n".join(lines)

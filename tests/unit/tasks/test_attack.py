@@ -54,7 +54,7 @@ def test_labels_are_the_declared_ones_or_those_of_single_documents(home):
 
 def test_a_copy_holds_members_and_canaries_and_is_gone_afterwards(home):
     stage = split_twin(units_of(corpus_of(home), ()), OS_RANDOM, members=3, canaries=2)
-    with copied(home, stage, ()) as corpus:
+    with copied(home, stage.corpus(()), ()) as corpus:
         texts = sorted(corpus.texts())
         assert corpus.unit_count() == 5
     assert texts == sorted(everything_there_is(stage))

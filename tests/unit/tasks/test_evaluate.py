@@ -25,8 +25,9 @@ class Tools:
         self.scored += given
         return [(-1.0, 1) for _ in given]
 
-    def load(self, **_: Any) -> Letters:
+    def load(self, name: str, **_: Any) -> Letters:
         self.loaded += 1
+        self.name = name
         return self.embedder
 
 
@@ -38,11 +39,11 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
     return made
 
 
-def run(*names: str, documents: tuple[str, ...] = ("b", "c")) -> Any:
+def run(*names: str, documents: tuple[str, ...] = ("b", "c"), **options: Any) -> Any:
     corpus = SimpleNamespace(texts=lambda: iter(documents), label_field=lambda: None)
     model: Any = SimpleNamespace(device="cpu")
     given: Any = corpus
-    return evaluate_texts([METRICS[name] for name in names], texts("a", "b"), model, given)
+    return evaluate_texts([METRICS[name] for name in names], texts("a", "b"), model, given, **options)
 
 
 def test_the_embedder_is_loaded_only_where_it_is_needed(tools: Tools) -> None:
@@ -51,6 +52,22 @@ def test_the_embedder_is_loaded_only_where_it_is_needed(tools: Tools) -> None:
     run("length", "proximity", "self_similarity", "topics")
     assert tools.loaded == 1
     assert sorted(tools.embedder.asked) == ["a", "b", "c"]
+
+
+def test_metrics_are_computed_by_the_embedder_that_is_named(tools: Tools) -> None:
+    run("proximity")
+    assert tools.name == "all-minilm-l6-v2"
+    run("mauve", embedder_name="all-mpnet-base-v2")
+    assert tools.name == "all-mpnet-base-v2"
+
+
+def test_the_embedder_that_is_named_must_be_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(evaluate, "require_pulled", lambda *named: asked.append(named))
+    require_tools([METRICS["length"]], "all-mpnet-base-v2")
+    assert asked == []
+    require_tools([METRICS["length"], METRICS["mauve"]], "all-mpnet-base-v2")
+    assert asked == [("all-mpnet-base-v2", "embedder")]
 
 
 def test_a_text_is_scored_once_for_all_metrics(tools: Tools) -> None:

@@ -38,7 +38,7 @@ def test_nothing_is_lost_at_any_width(width: int) -> None:
 
 def test_the_dataset_and_the_warnings_come_first() -> None:
     screen = shown(build_spend_review(a_question(notices=("Careful.",)), None))
-    assert screen.index("Dataset clinic") < screen.index("! Careful.") < screen.index("What it costs")
+    assert screen.index("Dataset clinic") < screen.index("! Careful.") < screen.index("Privacy cost")
 
 
 def test_out_of_a_file_it_says_what_the_signature_does_not_cover() -> None:
@@ -46,7 +46,7 @@ def test_out_of_a_file_it_says_what_the_signature_does_not_cover() -> None:
     assert UNSIGNED_NOTE not in shown(asked)
     told = "".join(shown(asked, 300, elsewhere=True))
     assert f"Who{UNSIGNED_NOTE}" in told
-    assert f"What it costs{UNSIGNED_NOTE}" not in told
+    assert f"Privacy cost{UNSIGNED_NOTE}" not in told
 
 
 HOSTILE = "[red]x[/red] \x1b[2J\x1b]0;title\x07 \u202eabc\u2066 a\rb \u2028 z\u200bw \ud800"

@@ -88,7 +88,7 @@ def test_a_cap_shows_both_claims_and_says_that_it_raises() -> None:
     told = text_of(build_proposal_review(a_proposal(), None))
     for fact in (
         "Dataset clinic - Proposal 2, proposal gate",
-        "It RAISES what the dataset may ever lose",
+        "It RAISES the most the dataset may ever lose",
         "The budget grows 1.987 times: epsilon grows 1.5 times, rho grows 1.987 times, delta stays the same.",
         "epsilon, lifetime | 8 | 12",
         "rho | 1.04544313257 | 2.077136227553",

@@ -54,7 +54,7 @@ def test_everything_that_matters_is_on_the_screen():
         "clip_steps 773195",
         "1 of 1 may be read",
         "1 to spend, 2 to publish",
-        "yes: nobody approves what they asked for or ran",
+        "yes: nobody approves a release that they requested or ran",
         digest(model_to_json(POLICY)),
         "0 of 1",
         "This is the first release of clinic.",
@@ -63,9 +63,24 @@ def test_everything_that_matters_is_on_the_screen():
         assert fact in said
 
 
+def test_what_almoner_chose_is_marked_with_its_reason():
+    values = {**a_request(), "choices": {"references": "each text has about 20 of the declared 2000 units"}}
+    review = build_spend_review(a_question(request=values), None)
+    chosen = section(review, "Chosen by almoner")
+    assert chosen.rows == (("references", str(values["parameters"]["references"]), values["choices"]["references"]),)
+    assert chosen.signed
+    assert not [one for one in build_spend_review(a_question(), None).sections if one.title.startswith("Chosen")]
+
+
+def test_a_steward_reads_how_far_the_private_texts_count():
+    assert "influence | The private texts move the next word clearly: clip norm " in text_of(
+        build_spend_review(a_question(), None)
+    )
+
+
 def test_what_is_signed_and_what_is_only_reported_is_told_apart():
     signed = {one.title.split(":")[0]: one.signed for one in build_spend_review(a_question(), None).sections}
-    assert signed["What it costs"] is signed["Mechanisms"] is signed["What is made"] is True
+    assert signed["Privacy cost"] is signed["Mechanisms"] is signed["Content of the release"] is True
     assert signed["Who"] is signed["Difference"] is False
     assert [kept for title, kept in signed.items() if title.startswith("Lifetime budget")] == [False]
 
@@ -94,7 +109,7 @@ def test_a_second_decision_is_pointed_out_to_whoever_took_the_first():
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
-        ({"budget": {"rho_spent": "580000000000"}}, "81.0 % of the lifetime budget is gone"),
+        ({"budget": {"rho_spent": "580000000000"}}, "81.0 % of the lifetime budget is used up"),
         ({"budget": {"rho_spent": "900000000000"}}, "cannot pay for this now"),
         ({"budget": {"rho_held": "700000000000"}}, "cannot pay for this now"),
         ({"expires_at": "2020-01-01T00:00:00.000000Z"}, "has expired"),
@@ -136,7 +151,7 @@ def test_the_difference_to_the_release_before_is_a_small_table():
     assert shown.title == "Difference to release 7 (published)"
     assert shown.rows == (("model.name", "old", "tiny"),)
     again = section(build_spend_review(a_question(previous=previous | {"request": a_request()}), None), "Difference")
-    assert (again.rows, again.empty) == ((), "It asks for exactly the same.")
+    assert (again.rows, again.empty) == ((), "The two requests are the same.")
 
 
 def test_decisions_so_far_are_shown_and_only_those_that_count_are_counted():
@@ -177,10 +192,11 @@ def test_another_policy_than_the_requests_is_refused():
         a_question(policy=Policy(several_roles=True))
 
 
-def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_price(tmp_path):
+def test_at_the_publish_gate_texts_and_measurements_come_before_the_price_and_digests_last(tmp_path):
     asked = produced(tmp_path, a_question(needed=2))
     titles = [one.title for one in asked.sections]
-    assert titles[:3] == ["What would leave", "Evaluation", "Samples"]
+    assert titles[:3] == ["Summary", "Samples", "Evaluation"]
+    assert titles[-1] == "Files to publish"
     said = text_of(asked)
     assert TEXTS[0] in said
     assert "spent | 2.1519" in said
@@ -188,7 +204,7 @@ def test_at_the_publish_gate_files_measurements_and_samples_come_before_the_pric
     assert "before |" not in said
     assert "0 of 2" in said
     assert "almoner report 1" in said
-    assert isinstance(section(asked, "What it costs"), FieldList)
+    assert isinstance(section(asked, "Privacy cost"), FieldList)
 
 
 @pytest.mark.parametrize(("overrides", "choice"), [("allowed", "--override"), ("refused", "can only be rejected")])
@@ -231,7 +247,7 @@ def test_what_is_declared_about_what_is_published_is_on_the_screen():
 
 def test_a_steward_reads_what_is_summarised_and_which_text_is_about_what(tmp_path):
     question = a_question(request=a_request(**SUMMARIES))
-    shown = section(build_spend_review(question, None), "What is summarised")
+    shown = section(build_spend_review(question, None), "Groups to summarise")
     assert shown.rows == (("b7", "Kettle - kitchen, electric"), ("b8", "b8"))
     assert shown.signed
     samples = section(produced(tmp_path, question), "Samples")
@@ -253,8 +269,8 @@ def test_insights_are_shown_as_a_table(tmp_path, monkeypatch):
     shown = section(asked, "Insights: all 18")
     assert isinstance(shown, Table)
     assert shown.columns == ("id", "name", "size", "keywords")
-    assert shown.rows[0] == ("1", "Writing and editing", "1378", "job, essay, story, slogan")
-    assert shown.rows[4] == ("5", "Cover letters", "385", "job, letter, tone")
+    assert shown.rows[0] == ("1", "Writing and editing", "1378", "job; essay; story; slogan")
+    assert shown.rows[4] == ("5", "Cover letters", "385", "job; letter; tone")
     assert shown.signed
     assert not [one for one in asked.sections if one.title == "Samples"]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -25,17 +26,26 @@ class Heard:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any, str]] = []
         self.status = 201
+        self.busy: list[int] = []
+        """Statuses with which the next requests are turned away, before they are written down."""
+        self.running = False
         heard = self
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"null")
+                if heard.busy:
+                    self.send_response(heard.busy.pop())
+                    self.end_headers()
+                    return
                 heard.requests.append((self.command, self.path, body, self.headers.get("authorization", "")))
                 self.send_response(heard.status)
                 self.end_headers()
-                self.wfile.write(json.dumps({"id": f"id-{len(heard.requests)}"}).encode())
+                state = "RUNNING" if heard.running else "COMPLETED"
+                answer = {"id": str(UUID(int=len(heard.requests))), "state_type": state}
+                self.wfile.write(json.dumps(answer).encode())
 
-            do_POST = do_PATCH = answer  # noqa: N815
+            do_GET = do_POST = do_PATCH = answer  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -136,6 +146,24 @@ def test_a_server_that_refuses_changes_nothing(
     assert "Nothing else is changed" in sentences[0]
 
 
+def test_a_server_that_is_busy_is_told_again(server: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own database is locked for a moment, as under several workers: the run would stay open on its page."""
+    monkeypatch.setattr(prefect_report, "SECONDS_BETWEEN_TRIES", (0.0, 0.0))
+    sentences: list[str] = []
+    monkeypatch.setattr(prefect_report, "tell", sentences.append)
+    report = FlowReport(PrefectApi(server.url), "execute")
+    report.name_request(7)
+    server.busy = [503, 429]
+    report.end("done")
+    assert server.states() == [("flow_runs", "RUNNING"), ("flow_runs", "COMPLETED")]
+    assert sentences == []
+
+    report = FlowReport(PrefectApi(server.url), "execute")
+    server.busy = [503] * 3
+    report.end("done")
+    assert len(sentences) == 1
+
+
 def test_a_server_that_hangs_keeps_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefect_report, "SECONDS_AT_THE_END", 0.05)
     monkeypatch.setattr(FlowReport, "_send", lambda self: threading.Event().wait(1))
@@ -213,3 +241,53 @@ def test_a_profile_that_cannot_be_read_is_none(tmp_path: Path, content: str) -> 
     (tmp_path / "prefect").mkdir()
     (tmp_path / "prefect" / "profiles.toml").write_text(content)
     assert PrefectApi.configured() is None
+
+
+def test_instalments_are_shown_in_at_most_ten_groups(server: Heard) -> None:
+    report = FlowReport(PrefectApi(server.url), "execute")
+    report.begin_stage("generate")
+    for number in range(1, 37):
+        report.begin_instalment(number, 36)
+    report.end_stage("generate", "done")
+    report.end("done")
+    names = [body["name"] for _, path, body, _ in server.requests if path.endswith("/task_runs/")]
+    assert names == ["generate", *(f"instalments {first} to {first + 3} of 36" for first in range(1, 37, 4))]
+    assert [state for _, state in server.states()].count("COMPLETED") == 1 + 9 + 1
+
+
+def test_a_group_ends_as_its_stage_does(server: Heard) -> None:
+    report = FlowReport(PrefectApi(server.url), "execute")
+    report.begin_stage("generate")
+    report.begin_instalment(1, 1)
+    report.end_stage("generate", "OutOfMemory")
+    report.end("OutOfMemory")
+    assert [state for _, state in server.states()][-3:] == ["FAILED", "FAILED", "FAILED"]
+
+
+def test_the_page_of_a_run_that_died_is_closed(server: Heard, tmp_path: Path) -> None:
+    """Its id is kept while it runs; whoever holds the lease next says that it died."""
+    folder = tmp_path / "3-unfinished"
+    died = FlowReport(PrefectApi(server.url), "execute", (PATIENCE,))
+    died.keep_run(folder)
+    kept = folder / prefect_report.RUNNING_FILE
+    until(kept.exists)
+    (earlier,) = kept.read_text().split()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    server.running = True
+    report = FlowReport(PrefectApi(server.url), "execute")
+    report.keep_run(folder)
+    report.end("done")
+    closed = [path for _, path, body, _ in server.requests if body and body.get("state", {}).get("type") == "CRASHED"]
+    assert closed == [f"/api/flow_runs/{earlier}/set_state"]
+    assert not kept.exists()
+    died.end("done")
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"../../x\n", b"id-1\n" * 3, b""])
+def test_a_damaged_file_of_ids_closes_nothing(server: Heard, tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / prefect_report.RUNNING_FILE).write_bytes(damage)
+    report = FlowReport(PrefectApi(server.url), "execute")
+    report.keep_run(tmp_path)
+    report.end("done")
+    assert not report.failed
+    assert [command for command, *_ in server.requests if command == "GET"] == []

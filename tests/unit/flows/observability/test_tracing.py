@@ -28,9 +28,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[list[tracing.Span]]:
 def working(outcome: BaseException | None = None) -> str:
     tracing.set_request(7)
     with tracing.stage("hold"):
-        tracing.count_instalment()
+        tracing.count_instalment(total=2)
     with tracing.stage("generate"):
-        tracing.count_instalment()
+        tracing.count_instalment(total=2)
         if outcome is not None:
             raise outcome
     return "the patient Ann Smith"

@@ -35,6 +35,15 @@ def test_after_a_pause_a_new_one_is_opened(database: Database, monkeypatch: pyte
     assert _server_side(database) != kept
 
 
+def test_a_session_that_its_server_has_ended_is_left_at_once(postgresql_database: Database) -> None:
+    kept = _server_side(postgresql_database)
+    other = Database(postgresql_database.url)
+    ended = fetch(other, "SELECT pg_terminate_backend(:kept, 60000)", kept=kept)
+    other.dispose()
+    assert ended == [(True,)]
+    assert _server_side(postgresql_database) != kept
+
+
 def _server_side(database: Database) -> object:
     """What a connection is on the other side: a new one of the driver may lie where the old one lay."""
     with database.write() as session:

@@ -62,7 +62,7 @@ def test_real_comments_that_are_copied_give_their_authors_away():
     every = Counter(json.dumps(row["author_attributes"], sort_keys=True) for row in rows)
     assert len(every) > 20
     known = [Person(row["question"] + " " + row["text"], row["author_attributes"]["sex"]) for row in rows]
-    found = infer(WordEmbedder(), [p.known for p in known[:150]], known[:150], known[:150], known[150:])
+    found = infer(WordEmbedder(), [p.known_text for p in known[:150]], known[:150], known[:150], known[150:])
     assert found.members.share > found.held_out.share
     assert found.members.interval[0] > 0.5 > found.held_out.interval[0]
 

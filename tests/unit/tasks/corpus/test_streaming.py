@@ -63,7 +63,7 @@ def test_ingest_and_reading_units(tmp_path: Path, form: str) -> None:
     home, scheme = ProjectHome(tmp_path / "home"), PartitionScheme(KEY, 4)
     home.create()
     ingest(home, written(tmp_path, form, 10), "unit", KEY)  # what is imported at the first time is not counted
-    peaks: dict[str, list[int]] = {"ingest": [], "each": [], "marks": []}
+    peaks: dict[str, list[int]] = {"ingest": [], "each": [], "shards": [], "marks": []}
     for many in (FEW, MANY):
         source = written(tmp_path, form, many)
         peaks["ingest"].append(peak(lambda: ingest(home, source, "unit", KEY)))  # noqa: B023
@@ -71,6 +71,8 @@ def test_ingest_and_reading_units(tmp_path: Path, form: str) -> None:
         corpus = open_corpus(home, newest.name)
         assert corpus.unit_count() == many
         peaks["each"].append(peak(lambda: sum(1 for _ in corpus.each(scheme, "s"))))  # noqa: B023
+        shards = corpus.each_shard(scheme, "s", range(4))
+        peaks["shards"].append(peak(lambda: sum(len(shard) for shard in shards)))  # noqa: B023
         peaks["marks"].append(peak(lambda: sum(1 for _ in iter_marks(home, corpus.uid))))  # noqa: B023
     assert [what for what, (few, many) in peaks.items() if many > few + ROOM] == [], peaks
 

@@ -66,6 +66,12 @@ class WatchedCorpus:
         self.seen.append(("each", tuple(labels)))
         return self.corpus.each(scheme, scheme_id, labels)
 
+    def each_shard(
+        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+    ) -> Iterator[Any]:
+        self.seen.append(("each_shard", tuple(blocks), tuple(labels)))
+        return self.corpus.each_shard(scheme, scheme_id, blocks, labels)
+
 
 def refusing(refused: tuple[int, int]) -> Callable[[int, int], None]:
     """An `arm` that refuses one instalment of one invocation, and pays for every other."""

@@ -30,6 +30,19 @@ LONGROPE: Mapping[str, Any] = {
     "original_max_position_embeddings": 256,
 }
 
+LONG: Mapping[str, Any] = {**LONGROPE, "original_max_position_embeddings": 6}
+"""Shorter than every row of the tests."""
+
+WINDOW: Mapping[str, Any] = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+"""Shorter than the texts of the tests."""
+YARN_SCALED: Mapping[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.1,
+}
+
 READ: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "Llama": ("llama", {}),
     "Llama, llama3": (
@@ -49,6 +62,7 @@ READ: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "Llama, yarn": ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}}),
     "Llama, dynamic": ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}}),
     "Llama, longrope": ("llama", {"rope_parameters": LONGROPE}),
+    "Llama, longrope for long texts": ("llama", {"rope_parameters": LONG}),
     "Mistral": ("mistral", {"sliding_window": None}),
     "Mistral, window": ("mistral", {"sliding_window": 256}),
     "Qwen2": ("qwen2", {}),
@@ -60,12 +74,16 @@ READ: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "phi3",
         {"sliding_window": 1024, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE},
     ),
+    "Phi-3, longrope for long texts": (
+        "phi3",
+        {"original_max_position_embeddings": 6, "rope_parameters": LONG, "partial_rotary_factor": 1.0},
+    ),
     "SmolLM3": ("smollm3", {}),
     "OLMo": ("olmo", {}),
     "OLMo-2": ("olmo2", {}),
     "GLM": ("glm", {"head_dim": 16}),
     "GLM-4": ("glm4", {"head_dim": 16}),
-    "Granite": ("granite", {}),
+    "Granite": ("granite", {"logits_scaling": 3.0, "embedding_multiplier": 2.0, "attention_multiplier": 0.2}),
     "StableLM": ("stablelm", {}),
     "StableLM, norms of heads": ("stablelm", {"qk_layernorm": True, "use_parallel_residual": True}),
     "StarCoder2": ("starcoder2", {}),
@@ -74,6 +92,52 @@ READ: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "GPT-NeoX": ("gpt_neox", {"num_key_value_heads": 4}),
     "OPT": ("opt", {"num_key_value_heads": 4, "ffn_dim": 96, "word_embed_proj_dim": 64}),
     "Falcon": ("falcon", {"num_key_value_heads": 1, "multi_query": True, "alibi": False}),
+    "Gemma 2": ("gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, **WINDOW}),
+    "Gemma 3": ("gemma3_text", {"head_dim": 16, "query_pre_attn_scalar": 24, **WINDOW}),
+    "VaultGemma": ("vaultgemma", {"head_dim": 16, "query_pre_attn_scalar": 24, **WINDOW}),
+    "OLMo-3": ("olmo3", WINDOW),
+    "Cohere": ("cohere", {"logit_scale": 0.4}),
+    "Cohere, norms of heads": ("cohere", {"logit_scale": 0.4, "use_qk_norm": True}),
+    "Cohere 2": ("cohere2", {"logit_scale": 0.4, "head_dim": 16, **WINDOW}),
+    "Ministral": ("ministral", {"head_dim": 16, **WINDOW}),
+    "Ministral 3": ("ministral3", {"head_dim": 16, "rope_parameters": YARN_SCALED}),
+    "Arcee": ("arcee", {}),
+    "Apertus": ("apertus", {}),
+    "Seed-OSS": ("seed_oss", {"head_dim": 16}),
+    "EXAONE 4": ("exaone4", WINDOW),
+    "Helium": ("helium", {"head_dim": 16}),
+    "HunYuan": ("hunyuan_v1_dense", {"head_dim": 16}),
+    "HunYuan, alpha": (
+        "hunyuan_v1_dense",
+        {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 1e4}},
+    ),
+    "ERNIE 4.5": ("ernie4_5", {"head_dim": 16}),
+    "NanoChat": ("nanochat", {}),
+    "CWM": ("cwm", {"head_dim": 16, **WINDOW}),
+    "Persimmon": ("persimmon", {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}),
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            "head_dim": 16,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "swiglu_limit": 0.5,
+            "rope_parameters": {key: value for key, value in YARN_SCALED.items() if "llama" not in key},
+            **WINDOW,
+        },
+    ),
+    "Mistral, short window": ("mistral", {"sliding_window": 16}),
+    "Phi-3, short window": ("phi3", {"sliding_window": 16}),
+    "StarCoder2, short window": ("starcoder2", {"sliding_window": 16}),
+    "Qwen2, windows in some layers": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
+    ),
+    "Qwen3, windows in some layers": (
+        "qwen3",
+        {"head_dim": 16, "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
+    ),
+    "SmolLM3, windows": ("smollm3", {"use_sliding_window": True, **WINDOW}),
 }
 """Model type, and what its configuration says besides `SMALL`."""
 
@@ -81,19 +145,15 @@ REFUSED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
     "Mixtral": ("mixtral", {"num_local_experts": 3}, "mlp.* sends rows to experts"),
     "Qwen3-MoE": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2}, "sends rows to experts"),
     "OLMoE": ("olmoe", {"num_experts": 4}, "sends rows to experts"),
-    "gpt-oss": ("gpt_oss", {"num_local_experts": 4, "rope_parameters": {"rope_type": "default"}}, "experts"),
     "DeepSeek-V3": ("deepseek_v3", {}, "multi-head latent attention"),
     "Mamba": ("mamba", {}, "keeps a state"),
     "Bloom": ("bloom", {}, r"Bloom\w* is not known to act on each row by itself|\(Bloom\w*\) is not known"),
     "GPT-J": ("gptj", {"rotary_dim": 8, "n_head": 4, "n_embd": 64}, r"\(GPTJ\w*\) is not known"),
-    "Gemma-2": ("gemma2", {"head_dim": 16}, r"\(Gemma2\w*\) is not known"),
-    "Gemma-3, text": ("gemma3_text", {"head_dim": 16}, r"\(Gemma3\w*\) is not known"),
-    "Cohere": ("cohere", {}, r"\(Cohere\w*\) is not known"),
-    "Mistral, short window": ("mistral", {"sliding_window": 16}, "whole context up to 16 tokens"),
-    "Qwen2, windows in some layers": (
-        "qwen2",
-        {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1},
-        "whole context up to 32 tokens",
+    "Gemma 3, both directions": ("gemma3_text", {"head_dim": 16, "use_bidirectional_attention": True}, "later tokens"),
+    "Llama, longrope without a length": (
+        "llama",
+        {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": -1}},
+        "no original length",
     ),
     "Falcon, alibi": ("falcon", {"alibi": True}, "ALiBi"),
 }

@@ -1,22 +1,30 @@
 """A tiny random Llama for the arithmetic, a tiny tokenizer for the plumbing, and the real model for both."""
 
 import copy
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import huggingface_hub
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tasks.inference.catalogue.registry import list_models
+from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.registry import ModelSpec, find, list_models
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tests.support import require
+from tests.tiny_tokenizer import tiny_tokenizer
 
 REAL = "smollm2-135m-instruct"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NAME = f"org/tiny@{COMMIT}"
+"""A model of the hub."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,30 @@ def tiny_network(**changes: Any) -> Any:
     return LlamaForCausalLM(LlamaConfig(**settings | changes)).eval()
 
 
+def digest_of(folder: Path) -> str:
+    """The digest of a model's folder, as `sha256sum` and its own listing would have it: weights, then settings."""
+    files = sorted(folder.rglob("*.safetensors"))
+    files += [folder / name for name in model_store.SETTINGS if (folder / name).is_file()]
+    listing = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}\n" for file in files]
+    return hashlib.sha256("".join(listing).encode()).hexdigest()
+
+
 def adopted(network: Any) -> LanguageModel:
     """The network in the engine's hands, on the CPU."""
     tokenizer = SimpleNamespace(eos_token_id=2)
     return wrap_network(network, tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu"))
+
+
+def require_on_request(name: str) -> Path:
+    """The folder of a model that `make setup` does not fetch; the test is skipped without it, whatever
+    ALMONER_REQUIRE_ALL says, because nobody has to accept its terms or load its weights.
+    """
+    spec = find(name, kind=None)
+    assert isinstance(spec, ModelSpec)
+    folder = model_store.model_folder(name, spec.revision)
+    if not folder.is_dir():
+        pytest.skip(f"fetched on request only: almoner models pull {name}")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +92,14 @@ def real() -> LanguageModel:
     installed = any(model.name == REAL and model.installed for model in list_models())
     require(installed, f"the model is not pulled: almoner models pull {REAL}")
     return load(REAL, "cpu")
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny model where Hugging Face's cache would keep it."""
+    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder = tmp_path / "hub" / "models--org--tiny" / "snapshots" / COMMIT
+    tiny_network().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder

@@ -65,7 +65,7 @@ def drive(
             if valid:
                 diary.rows.setdefault(name, []).append(values)
         clock = session._private.clock
-        diary.times.append((session.numbers, clock.now, clock.seen, clock.columns))
+        diary.times.append((session.numbers, clock.now, clock.visible_columns, clock.columns))
         drawn = {number: len(session.drawn(number)) + 1 for number in session.numbers}
         for number, done in drawn.items():
             if done == lifetimes[number - first]:

@@ -31,12 +31,6 @@ def of_keywords(prompt: str) -> Record:
     """A sensible answer about keywords."""
     words = last_line(prompt, "Keywords:")
     return {
-        "name": f"All about {words[0]}",
+        "name": f"All about {', '.join(words[:3])}",
         "description": f"These texts are about {words[0]}. They deal with {words[-1]}.",
     }
-
-
-def of_names(prompt: str) -> Record:
-    """A sensible answer about names of topics: their first one, as a wider topic."""
-    names = last_line(prompt, "Topics:")
-    return {"name": f"Realm of {names[0]}", "description": f"These texts are about {names[0]}."}

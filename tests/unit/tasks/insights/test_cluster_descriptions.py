@@ -16,10 +16,12 @@ from tasks.insights.cluster_descriptions import (
     describe_statements,
 )
 from tasks.insights.prompts import Wording
+from tasks.values.insight import UNNAMED
 from tests.unit.tasks.insights.scribes import Scribe, of_keywords
 
 COOKING = ["recipe", "garlic", "oven"]
-GOOD: Record = {"name": "Cooking with garlic", "description": "These texts are about garlic. They deal with ovens."}
+NAMED = "Recipes with garlic in the oven"
+GOOD: Record = {"name": NAMED, "description": "These texts are about garlic. They deal with ovens."}
 MISFORTUNES: dict[str, Any] = {
     "nothing": {},
     "a name that is no text": {**GOOD, "name": 7},
@@ -42,7 +44,7 @@ MISFORTUNES: dict[str, Any] = {
 def test_an_answer_about_the_keywords_is_the_topic() -> None:
     scribe = Scribe(of_keywords)
     topics = describe(scribe, [COOKING, ["sql", "join"]])
-    assert [topic.name for topic in topics] == ["All about recipe", "All about sql"]
+    assert [topic.name for topic in topics] == ["All about recipe, garlic, oven", "All about sql, join"]
     assert topics[0].description == "These texts are about recipe. They deal with oven."
     assert [topic.plain for topic in topics] == [False, False]
     assert len(scribe.asked) == 1  # both in one go, and never again
@@ -71,22 +73,22 @@ def test_what_is_of_no_use_is_asked_once_more_and_then_has_the_plain_form(answer
 def test_only_what_failed_is_asked_again() -> None:
     scribe = Scribe(lambda prompt: {} if prompt.endswith("Keywords: sql, join\nAnswer:") else of_keywords(prompt))
     topics = describe(scribe, [COOKING, ["sql", "join"]])
-    assert [topic.name for topic in topics] == ["All about recipe", "All about join"]
+    assert [topic.name for topic in topics] == ["All about recipe, garlic, oven", "All about join, sql"]
     assert [len(prompts) for prompts in scribe.asked] == [2, 1]
 
 
 def test_a_name_has_ten_words_and_a_description_two_sentences() -> None:
-    name = "Garlic one two three four five six seven eight, nine, ten eleven"
-    text = "First about garlic. Second!  Third is too much. Fourth"
+    name = "Garlic recipe oven three four five six seven eight, nine, ten garlic"
+    text = "First about garlic. Oven!  Recipe is too much. Recipe"
     (topic,) = describe(Scribe(lambda prompt: {"name": name, "description": text}), [COOKING])
-    assert topic.name == "Garlic one two three four five six seven eight, nine"
-    assert topic.description == "First about garlic. Second!"
+    assert topic.name == "Garlic recipe oven three four five six seven eight, nine"
+    assert topic.description == "First about garlic. Oven!"
 
 
 def test_unseen_characters_and_line_breaks_do_not_get_through() -> None:
-    found = {"name": "Gar\u202elic\nand \ud800 oven\x00", "description": "Garlic\r\nis \u200bgood"}
-    (topic,) = describe(Scribe(lambda prompt: found), [COOKING])
-    assert (topic.name, topic.description) == ("Gar lic and oven", "Garlic is good.")
+    found = {"name": "Gar\u202elic\nrecipe \ud800 oven\x00", "description": "Garlic\r\nis \u200bgood"}
+    (topic,) = describe(Scribe(lambda prompt: found), [["recipe", "oven", "gar lic", "garlic"]])
+    assert (topic.name, topic.description) == ("Gar lic recipe oven", "Garlic is good.")
 
 
 ODD = ['"quoted"', "{braces}", "line\nbreak", "<|im_end|>", "\x00\x01", "наука", "数据库", "{reference}", "'", "\\"]
@@ -101,37 +103,59 @@ def test_odd_keywords_are_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "name"),
-    [(["数据库", "查询"], "数据库查询优化"), (["наука", "физика"], "Физики и учёные"), (["c", "go"], "Go in C")],
+    ("keywords", "name", "kept"),
+    [
+        (["数据库", "查询"], "数据库 查询", True),
+        (["数据库", "查询"], "数据库查询优化", False),
+        (["физика", "учёные"], "Физика и учёные", False),  # "и" is no stop word of ours
+        (["c", "go"], "Go in C", True),
+    ],
 )
-def test_names_in_any_script_are_known_to_be_about_their_keywords(keywords: list[str], name: str) -> None:
+def test_names_in_any_script_need_the_words_of_their_keywords(keywords: list[str], name: str, kept: bool) -> None:
     (topic,) = describe(Scribe(lambda prompt: {"name": name, "description": name}), [keywords])
-    assert (topic.name, topic.plain) == (name, False)
+    assert (topic.name, topic.plain) == (name if kept else ", ".join(keywords), not kept)
 
 
-def test_an_abstract_name_is_kept_where_its_description_speaks_of_the_keywords() -> None:
-    answer = {"name": "Space exploration", "description": "People ask about Mars and telescopes."}
-    (kept,) = describe(Scribe(lambda prompt: answer), [["mars", "telescope", "nasa"]])
-    assert kept.name == "Space exploration"
-    (lost,) = describe(Scribe(lambda prompt: answer), [["mars", "bars", "chocolate", "sugar"]])
-    assert lost.plain
+UNSUPPORTED = {
+    "a subject of its own": "China and its history",
+    "a supported word beside another": "Recipes from China",
+    "a wider word": "Cooking",
+    "fewer keywords than the plain name": "Recipes with garlic",
+    "nothing that says something": "Questions and answers",
+    "a group of people": "Recipes for women",
+}
 
 
-def test_the_name_of_an_example_is_not_kept_for_its_description() -> None:
+@pytest.mark.parametrize("name", UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_a_name_with_a_word_that_no_keyword_has_is_replaced_by_the_keywords(name: str) -> None:
+    (topic,) = describe(Scribe(lambda prompt: {**GOOD, "name": name}), [COOKING])
+    assert (topic.name, topic.plain) == ("recipe, garlic, oven", True)
+
+
+def test_sentences_of_a_description_need_support_as_well() -> None:
+    answer = {"name": NAMED, "description": "These texts are about garlic. They deal with China."}
+    (topic,) = describe(Scribe(lambda prompt: answer), [COOKING])
+    assert (topic.name, topic.description) == (NAMED, "These texts are about garlic.")
+    only = {"name": NAMED, "description": "People visit China for its garlic."}
+    (listed,) = describe(Scribe(lambda prompt: only), [COOKING])
+    assert (listed.name, listed.description) == (NAMED, "Keywords: recipe, garlic, oven.")
+
+
+def test_the_name_of_an_example_needs_support_like_any_other() -> None:
     answer = {"name": "Laptop hardware problems!", "description": "These texts are about recipes, ovens and garlic."}
     (topic,) = describe(Scribe(lambda prompt: answer), [COOKING])
     assert topic.plain
-    (about_laptops,) = describe(Scribe(lambda prompt: answer), [["laptop", "hardware"]])
+    (about_laptops,) = describe(Scribe(lambda prompt: answer), [["laptop", "hardware", "problems"]])
     assert not about_laptops.plain
 
 
 def test_a_word_that_the_limit_of_a_name_may_have_cut_is_left_out() -> None:
-    name = "Recipes of the whole wide world, with the very best garlic and some ov"
+    name = "Recipes of the large garlic, with a big hard oven, and with bad garlic"
     assert len(name) == LONGEST_NAME
     (topic,) = describe(Scribe(lambda prompt: {"name": name, "description": name}), [COOKING])
-    assert topic.name == "Recipes of the whole wide world, with the very best"
-    (short,) = describe(Scribe(lambda prompt: {"name": name[-20:], "description": name}), [COOKING])
-    assert short.name == "t garlic and some ov"
+    assert topic.name == "Recipes of the large garlic, with a big hard oven"
+    (short,) = describe(Scribe(lambda prompt: {"name": name[:13], "description": name}), [["recipe", "th"]])
+    assert short.name == "Recipes of th", "the last word is whole in a name below the limit"
 
 
 def test_stop_words_make_no_answer_fit() -> None:
@@ -145,7 +169,7 @@ def test_nothing_to_describe() -> None:
     scribe = Scribe(of_keywords)
     assert describe(scribe, []) == []
     (empty,) = describe(scribe, [[]])
-    assert (empty.name, empty.plain) == ("Without keywords", True)
+    assert (empty.name, empty.plain) == (UNNAMED, True)
     assert scribe.asked == []
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from tasks.analysis.facets.cache import BATCH, cached
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.parameters import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
+from tasks.corpus.shards import ShardProgress
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding import run_context
+from tasks.insights import private_units
 from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import extractor_with_progress
 from tasks.insights.urania.parameters import UraniaParameters
@@ -53,8 +57,8 @@ def everything(corpus: Corpus, extract: Any, blocks: int = 1) -> dict[str, tuple
     chosen = IndexKeywordAssigner()(units.facets, units.points, words, Letters()(words), 2)
     taken = units.sampled(Decimal("0.5"))
     return {
-        row.unit: (found.values, point.tobytes(), bool(take), own)
-        for row, found, point, take, own in zip(units.rows, units.facets, units.points, taken, chosen, strict=True)
+        unit: (found.values, point.tobytes(), bool(take), own)
+        for unit, found, point, take, own in zip(units.ids, units.facets, units.points, taken, chosen, strict=True)
     }
 
 
@@ -71,6 +75,22 @@ def test_one_unit_less_leaves_all_others_as_they_were(tmp_path, extractor):
 def test_the_units_of_all_blocks_are_read(tmp_path):
     extract, corpus = extractor_for(FacetSettings()), corpus_of(tmp_path / "whole", told(SAYING))
     assert everything(corpus, extract, 1).keys() == everything(corpus, extract, 3).keys()
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_units_are_the_same_in_the_same_order_however_many_are_read_together(tmp_path, monkeypatch, least):
+    corpus, extract = corpus_of(tmp_path / "whole", told(SAYING)), extractor_for(FacetSettings())
+    bench = Workshop(corpus, 3).bench()
+    together = PrivateUnits(bench, (2, 0, 1), extract, Letters())
+    batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, [(block, 0, 0) for block in range(3)])
+    assert together.ids == [row.unit for block in (2, 0, 1) for row in batches[block, 0, 0]]
+    monkeypatch.setattr(run_context, "lots", partial(run_context.lots, least=least))
+    monkeypatch.setattr(private_units, "UNITS_AT_ONCE", least)
+    apart = PrivateUnits(bench, (2, 0, 1), extract, Letters())
+    assert len(list(apart.lots())) > 1
+    assert apart.ids == together.ids
+    assert apart.facets == together.facets
+    assert apart.points.tobytes() == together.points.tobytes()
 
 
 class Today:
@@ -115,8 +135,9 @@ def test_progress_does_not_tell_how_many_units_there_are(tmp_path, keeping):
         corpus = corpus_of(tmp_path / str(count), {f"unit {number}": f"kettle {number}" for number in range(count)})
         folder = tmp_path / f"kept {count}" if keeping else None
         bench = replace(Workshop(corpus).bench(), progress=lambda *step: steps.append(step), cache=folder)
-        extract = extractor_with_progress(UraniaParameters(), bench)
-        assert len(PrivateUnits(bench, (0,), extract, Letters()).facets) == count
+        progress = ShardProgress(bench.in_tenths("facets"))
+        extract = extractor_with_progress(UraniaParameters(), bench, progress)
+        assert len(PrivateUnits(bench, (0,), extract, Letters(), progress).facets) == count
         return list(dict.fromkeys(steps))
 
     few, more = heard(BATCH - 1), heard(BATCH)
@@ -128,7 +149,7 @@ def test_progress_does_not_tell_how_many_units_there_are(tmp_path, keeping):
 def test_a_unit_of_which_nothing_is_found_has_no_point(tmp_path):
     corpus = corpus_of(tmp_path / "whole", {"silent": "?", "loud": "My violin"})
     units = PrivateUnits(Workshop(corpus).bench(), (0,), Silent(), Letters())
-    points = {row.unit: point for row, point in zip(units.rows, units.points, strict=True)}
+    points = dict(zip(units.ids, units.points, strict=True))
     assert np.isnan(points["silent"]).all()
     assert np.isfinite(points["loud"]).all()
 

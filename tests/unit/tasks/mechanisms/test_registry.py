@@ -10,6 +10,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.mechanisms.core.uncharged import uncharged
+from tasks.mechanisms.counts.gaussian_selection import GaussianSelection
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
@@ -33,6 +34,7 @@ EVENTS = [
     SetHistogram(32_000, 5, "gaussian", Fraction(5, 2)).event(),
     SetHistogram(None, 5, "laplace", Fraction(5, 2)).event(2),
     PartitionSelection(Fraction(5, 4), Fraction(1e-8), 5).event(),
+    GaussianSelection(Fraction(33, 2), 95, 5).event(),
     SparseVector(Fraction(7, 2), 4).event(12),
     PostProcessing(3, Amount(5 * 10**11, 10**9)).event(),
     uncharged("public_only"),

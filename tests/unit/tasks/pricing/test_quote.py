@@ -26,6 +26,7 @@ from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.planning.batches import BlockWithoutSample
 from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsNeeded
+from tasks.pricing.choices import PopulationNeeded
 from tasks.pricing.quote import (
     ClaimMissing,
     DatasetFacts,
@@ -179,7 +180,7 @@ def test_a_dataset_without_a_unit_field_protects_records() -> None:
         ({"evaluation": ["length", "beauty"]}, UnknownMetric, "'beauty'"),
         ({"evaluation": ["verbatim_overlap"]}, InternalMetric, "'verbatim_overlap'"),
         ({"parameters": parameters(seed=42)}, FileInvalid, "seed"),
-        ({"parameters": {}}, FileInvalid, "samples"),
+        ({"parameters": {}}, PopulationNeeded, "`samples` and `references`"),
         ({"parameters": parameters(samples="many")}, FileInvalid, "samples"),
         ({"parameters": parameters(temperature=0)}, FileInvalid, "temperature"),
         ({"epsilon": None}, ClaimMissing, "'invisible_ink' needs an epsilon and a delta"),
@@ -225,8 +226,8 @@ def test_what_is_too_expensive_is_priced_and_then_refused_with_what_fits() -> No
     assert price["rho_left_after"] is None
     with pytest.raises(BudgetExceeded, match=r"could still have epsilon [0-9.]+") as refused:
         quoted.require_affordable()
-    assert refused.value.asked == quoted.plan.loss
-    assert refused.value.left == LIFETIME.amount - spent
+    assert refused.value.requested == quoted.plan.loss
+    assert refused.value.remaining == LIFETIME.amount - spent
 
 
 @given(st.integers(1, LIFETIME.amount.rho))
@@ -326,7 +327,7 @@ def test_an_envelope_pays_for_itself_alone(room: int) -> None:
     if room:
         with pytest.raises(BudgetExceeded, match="in the envelope 'study'") as refusal:
             named.require_affordable()
-        assert refusal.value.left == Amount(loss.rho - 1)
+        assert refusal.value.remaining == Amount(loss.rho - 1)
         assert "could still have epsilon 3.999" in refusal.value.message
     else:
         named.require_affordable()

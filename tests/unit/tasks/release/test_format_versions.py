@@ -76,6 +76,6 @@ def test_every_kind_covers_the_draft_and_all_but_the_signature(kind: str) -> Non
 
 def test_the_page_lists_every_file_of_a_bundle() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "bundle.md").read_text()
-    table = page.partition("| file | what it is for |")[2].partition("\n\n")[0]
+    table = page.partition("| file | purpose |")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall("`([A-Za-z0-9._]+)`", row.split(" | ")[0])]
     assert set(listed) == set(bundle_files(ReleaseKind.INSIGHTS))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from tasks.release.independent_accountant import second_opinion
 from tasks.release.insight_rows import carried, insight_line, insight_of, read_insights, require_hierarchy
 from tasks.release.record import planned_events
 from tasks.release.text_rows import read_labelled
-from tasks.release.wording.insight_text import reading
+from tasks.release.wording.insight_text import reading, support_of
 from tasks.reporting.release_sections import texts_of
-from tasks.values.insight import Insight, Topic
+from tasks.values.insight import MIXED, UNNAMED, Insight, SupportRule, Topic
 from tasks.values.release_kinds import ReleaseKind
 from tests.insights_rows import (
     DEVIATION,
@@ -40,6 +41,7 @@ from tests.insights_rows import (
     known,
     many,
     plausible,
+    supported,
     unmeasured,
 )
 from tests.unit.tasks.publishing.builders import Release, a_release, metrics_of
@@ -65,7 +67,9 @@ def released(folder: Path, nodes: Sequence[Insight], **changes: Any) -> Release:
 
 
 def test_a_line_has_exactly_the_fields_of_a_node() -> None:
-    node = Insight(7, 2, 0, Topic("Sleep", "How to fall asleep."), ("sleep", "habit"), -3)
+    node = Insight(
+        7, 2, 0, Topic("Sleep", "How to fall asleep."), ("sleep", "habit"), -3, (41, 30), ("selected", "built_in"), 2
+    )
     stored = insight_line(node)
     assert json.loads(stored) == {
         "id": 7,
@@ -74,10 +78,16 @@ def test_a_line_has_exactly_the_fields_of_a_node() -> None:
         "name": "Sleep",
         "text": "How to fall asleep.",
         "keywords": ["sleep", "habit"],
+        "support": [41, 30],
+        "origins": ["selected", "built_in"],
         "size": -3,
+        "clusters": 2,
     }
     assert insight_of(stored, 7) == node
     assert json.loads(insight_line(replace(node, parent=None, size=None)))["parent"] is None
+    assert json.loads(insight_line(replace(node, support=None, origins=None)))["support"] is None
+    with pytest.raises(ValueError, match="2 keywords have 1 values of support"):
+        replace(node, support=(1,))
 
 
 WORDS = st.text(max_size=30)
@@ -188,6 +198,48 @@ def test_not_more_clusters_than_asked_for_and_none_below_the_threshold() -> None
         require_hierarchy(unmeasured(), 14, 1)
 
 
+RULE = SupportRule(20, Fraction(1, 10))
+UNSUPPORTED: dict[str, tuple[Callable[[Sequence[Insight]], Sequence[Insight]], str]] = {
+    "a count below the least": (
+        lambda n: counted(1, 1, counted(5, 1, n, 19), 19),
+        "keyword below the threshold of support",
+    ),
+    "a count below the share": (
+        lambda n: with_one(5, with_one(1, n, size=2165), size=2000),
+        "keyword below the threshold of support",
+    ),
+    "another sum": (lambda n: counted(1, 0, n, 73), "line 1 whose support is not the sum"),
+    "a cluster more": (lambda n: with_one(1, n, clusters=4), "line 1 whose clusters are not those"),
+    "no support": (lambda n: with_one(6, with_one(2, n, support=None), support=None), "line 2 without support"),
+    "a name of another subject": (lambda n: renamed(4, n, "Films and China"), "line 4 whose name"),
+    "a name for what has none": (lambda n: renamed(8, n, "Films"), "line 8 whose name"),
+    "no name for what has keywords": (lambda n: renamed(4, n, UNNAMED), "line 4 whose name"),
+    "a mixed topic": (lambda n: renamed(6, n, MIXED), "line 6 whose name"),
+    "a group after a keyword of one member": (lambda n: renamed(1, n, "songs"), "line 1 whose name"),
+    "one name twice": (lambda n: renamed(4, renamed(5, n, "films"), "Films"), "two lines of one level with one name"),
+}
+
+
+def counted(number: int, place: int, nodes: Sequence[Insight], count: int) -> list[Insight]:
+    support = list(nodes[number - 1].support or ())
+    support[place] = count
+    return with_one(number, nodes, support=tuple(support))
+
+
+def renamed(number: int, nodes: Sequence[Insight], name: str) -> list[Insight]:
+    return with_one(number, nodes, topic=Topic(name, "Whatever."))
+
+
+@pytest.mark.parametrize(("change", "said"), UNSUPPORTED.values(), ids=list(UNSUPPORTED))
+def test_names_and_keywords_without_support_are_refused(
+    change: Callable[[Sequence[Insight]], Sequence[Insight]], said: str
+) -> None:
+    nodes = list(supported())
+    require_hierarchy(nodes, 9, LEAST, RULE)
+    with pytest.raises(FileUnfit, match=said):
+        require_hierarchy(change(nodes), 9, LEAST, RULE)
+
+
 # --- a bundle ----------------------------------------------------------------------------------------------
 
 
@@ -270,9 +322,11 @@ def test_columns_have_their_types(tmp_path: Path) -> None:
     table = read_table(tmp_path / "draft" / PARQUET)
     assert {name: str(table.schema.field(name).type) for name in table.schema.names} == {
         "id": "int64", "parent": "int64", "level": "int64", "name": "string", "text": "string",
-        "keywords": "list<element: string not null>", "size": "int64",
+        "keywords": "list<element: string not null>", "support": "list<element: int64 not null>",
+        "origins": "list<element: string not null>", "size": "int64", "clusters": "int64",
     }  # fmt: skip
-    assert [name for name in table.schema.names if table.schema.field(name).nullable] == ["parent", "size"]
+    nullable = [name for name in table.schema.names if table.schema.field(name).nullable]
+    assert nullable == ["parent", "support", "origins", "size"]
     rows = [json.loads(row) for row in (tmp_path / "draft" / TEXTS).read_bytes().splitlines()]
     assert table.to_pylist() == rows
 
@@ -324,6 +378,26 @@ def test_no_generated_file_calls_insights_synthetic_texts(tmp_path: Path, name: 
     assert "one block and one batch" not in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "each chose a few whose words occur in it"),
+        ({"choice": "model"}, "the language model chose a few for each, and it can be wrong"),
+        ({"sampled": "0.5"}, "each unit with probability 0.5: these numbers are of the sample"),
+    ],
+)
+def test_the_page_says_what_support_is(changes: dict[str, Any], said: str) -> None:
+    asked = UraniaParameters.model_validate(changes)
+    request = insights_request(parameters=model_to_json(asked), mechanism="urania")
+    record = insights_record(request, second_opinion=second_opinion(planned_events(request), "1e-7"))
+    keywords = reading(record)[2]
+    assert said in keywords
+    assert "{" not in keywords
+    rule = support_of(record)
+    assert rule is not None
+    assert f"at least {rule.count} units and a share of {float(rule.share):g} of its size" in keywords
+
+
 def test_the_report_shows_names_sizes_and_keywords(tmp_path: Path) -> None:
     page = (released(tmp_path, plausible()).draft / REPORT).read_text()
     for words in (
@@ -358,7 +432,7 @@ def test_a_release_of_each_system_verifies(tmp_path: Path, asked: UraniaParamete
     events = planned_events(request)
     opinion = second_opinion(events, "1e-7") if private else None
     record = insights_record(request, second_opinion=opinion, **({} if private else {"lifetime": None}))
-    nodes = plausible()
+    nodes = supported(times=10) if private else plausible()
     made = a_release(tmp_path, record, tuple(described(nodes)), insights=nodes)
     report = verify_release(made.publish(tmp_path / "out").folder, made.key.public_key)
     assert report.holds, [check for check in report.checks if not check.ok]

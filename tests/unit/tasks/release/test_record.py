@@ -52,7 +52,7 @@ KEYS = {
     "claim.replace_one": "delta epsilon rho",
     "dataset": "governed name relation unit",
     "lifetime": "delta epsilon shared",
-    "model": "licence name weights_sha256",
+    "model": "licence name sha256",
     "people": "requester runner",
     "people.requester": "name public_key",
     "people.runner": "name public_key",

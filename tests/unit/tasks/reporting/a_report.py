@@ -12,7 +12,7 @@ from tasks.release.record import ReleaseRecord
 from tasks.reporting import sections
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact
-from tasks.reporting.release_sections import Text, release_facts
+from tasks.reporting.release_sections import Text, release_facts, text_pages
 from tasks.values.metric_result import MetricResult
 from tests.unit.tasks.publishing.builders import a_record, a_request, metrics_of
 
@@ -134,6 +134,7 @@ def the_facts() -> tuple[AudienceFact, ...]:
 
 def _facts() -> Iterator[AudienceFact]:
     yield from release_facts(the_record(), the_metrics(), TEXTS)
+    yield from (AudienceFact("ledger", page) for page in text_pages(TEXTS, the_record().prompt))
     yield from TWIN.facts()
     yield from (AudienceFact("ledger", said) for said in of_the_ledger())
     yield from (AudienceFact("public", point) for point in the_points())
@@ -149,7 +150,7 @@ def of_the_ledger() -> Iterator[Any]:
     yield sections.WarningLine("You requested this release yourself.")
     yield sections.Decision("spend", "sue", None, "approve", "agreed in the March board", True, None)
     yield sections.Decision("publish", "tom", "sue", "approve", "names nobody", True, None)
-    yield sections.Table("Policy it was asked under", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
+    yield sections.Table("Policy of the request", (), (("approvals needed", "1 to spend, 2 to publish"),), "")
     yield sections.Table("Difference to release 1", ("field", "then", "now"), (("epsilon", "2", "4"),), "")
     yield sections.Gate("produced", "ab" * 32, 1, 2, ('almoner approve 1 --gate publish --reason "..."',))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models_db.values.canonical_json import encode_canonical
 from tasks.reporting.audience_filter import LISTED, ONCE, AudienceFact, contents, visible_to
 from tasks.reporting.html_report import page, report_html
-from tasks.reporting.sections import Decision, Lengths, Measured, Sample, Table, WarningLine
+from tasks.reporting.sections import Decision, Lengths, Measured, Sample, Table, TextOnPage, TextPage, WarningLine
 from tests.unit.tasks.reporting.a_report import INTERNAL, the_facts
 
 VERSIONS = ("public", "steward", "internal")
@@ -32,6 +32,7 @@ def a_part(place: str, mark: str):
     return {
         "warnings": lambda: WarningLine(mark),
         "samples": lambda: Sample(1, mark, mark, 0),
+        "text_pages": lambda: TextPage((TextOnPage(1, mark, mark, (mark,)),), 1),
         "tables": lambda: Table(mark, (mark,), ((mark,),), mark),
         "decisions": lambda: Decision("publish", mark, mark, "approve", mark, True, mark),
         "metrics": lambda: Measured(mark, "public", mark, (), mark, mark),
@@ -53,7 +54,9 @@ def test_an_exposure_that_nobody_knows_is_no_fact():
 @settings(max_examples=40)
 @given(
     version=versions,
-    drawn=st.lists(st.tuples(st.sampled_from(["warnings", "samples", "tables", "decisions", "metrics"]), exposures)),
+    drawn=st.lists(
+        st.tuples(st.sampled_from(["warnings", "samples", "text_pages", "tables", "decisions", "metrics"]), exposures)
+    ),
 )
 def test_neither_page_nor_json_holds_more_than_is_admitted(version, drawn):
     """Whatever the place: a fact is on the page and in the JSON if and only if its version may tell it."""

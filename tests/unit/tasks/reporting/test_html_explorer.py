@@ -3,6 +3,8 @@
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
@@ -10,15 +12,26 @@ import pytest
 
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.release.record import ReleaseRecord
+from tasks.release.wording.insight_text import keyword_notes
 from tasks.reporting.html_explorer import explorer_html, size_words
 from tasks.values.insight import Insight, Topic
-from tests.insights_rows import NASTY, hostile, insights_record, insights_request, known, many, plausible, unmeasured
+from tests.insights_rows import (
+    NASTY,
+    hostile,
+    insights_record,
+    insights_request,
+    known,
+    many,
+    plausible,
+    supported,
+    unmeasured,
+)
 from tests.unit.tasks.publishing.builders import a_request, invocation
 from tests.unit.tasks.reporting.test_html_report import Tree
 
 EVERY = {
     "plausible": plausible(), "none": (), "one": many(1, 0), "sixty": many(60, 8), "hostile": hostile(),
-    "unmeasured": unmeasured(),
+    "unmeasured": unmeasured(), "supported": supported(),
 }  # fmt: skip
 
 
@@ -201,3 +214,24 @@ def test_a_long_list_is_made_of_its_rows_alone() -> None:
 def test_no_name_is_a_name() -> None:
     html = explorer_html(insights_record(), (Insight(1, None, 0, Topic("", "x"), (), 20),))
     assert "(no name)" in Page(html).text
+
+
+def test_every_keyword_has_its_support_beside_it_and_public_ones_are_marked() -> None:
+    html = explorer_html(insights_record(), supported())
+    films = data_of(html)["rows"][3]
+    assert films[4] == ["films", "actors"]
+    assert films[7] == ["41 of 165", "20 of 165, the program's own"]
+    assert data_of(html)["rows"][5][7] == ["25 of 200, the request's own"]
+    assert '<bdi>films</bdi> <span class="soft">(41 of 165)</span>' in html
+    assert data_of(explorer_html(insights_record(), plausible()))["rows"][4][7] == []
+
+
+def test_the_noise_of_a_count_grows_with_the_clusters_that_it_is_a_sum_of() -> None:
+    group, *_, nameless = supported()
+    assert keyword_notes(group, Decimal("2.1909")) == (
+        "72 of 255 (\N{PLUS-MINUS SIGN}3.79)",
+        "22 of 255 (\N{PLUS-MINUS SIGN}3.79), the program's own",
+    )
+    below = replace(group, support=(-3, 0), size=-7)
+    assert keyword_notes(below, None)[0] == "\N{MINUS SIGN}3 of \N{MINUS SIGN}7"
+    assert keyword_notes(nameless, Decimal(2)) == ()

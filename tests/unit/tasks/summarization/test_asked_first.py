@@ -104,7 +104,7 @@ def test_nothing_is_armed_or_read_before_the_last_question(
 
 
 def _coupled(patch: pytest.MonkeyPatch) -> type[Exception]:
-    patch.setattr(IsolationCheck, "_known", property(lambda self: _Never(), lambda self, value: None), raising=False)
+    patch.setattr(IsolationCheck, "_verdicts", property(lambda self: _Never(), lambda self, value: None), raising=False)
     return RowsNotIsolated
 
 

@@ -17,8 +17,8 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.decoding.run_context import RunContext
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine import hidden_states
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request

@@ -54,7 +54,7 @@ def test_the_worked_example_is_what_the_code_computes() -> None:
     assert figure("rho per mean") == plan.facts["rho per mean"] == mean.loss().rho_text
     assert figure("C") == plan.facts["clip norm C"]
     assert figure("noise on each entry") == plan.facts["noise on each entry of a mean"]
-    assert figure("rho, what is charged") == plan.loss.rho_text
+    assert figure("rho, the charge") == plan.loss.rho_text
     assert figure("mu") == plan.facts["mu of Gaussian differential privacy"]
     assert float(figure("sigma")) == pytest.approx(float(mean.sigma), abs=1e-4)
     assert request.epsilon is not None

@@ -19,8 +19,8 @@ from models_db.values.requests import ReleaseRequest
 from tasks.accounting.conversions import replace_one
 from tasks.corpus.store import Corpus, LabelsNotKept
 from tasks.generation.decoding import loop
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid

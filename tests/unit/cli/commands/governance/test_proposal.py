@@ -12,7 +12,7 @@ from tests.unit.flows.approvals.test_propose_change import a_row
 def test_a_proposal_names_the_next_command() -> None:
     told = [str(line) for line in waiting_sentence(3, 2)]
     assert told == [
-        "Proposed as proposal 3; it takes effect when 2 different stewards approved.",
+        "Proposed as proposal 3; it takes effect when 2 different stewards have approved it.",
         approve_hint(3),
     ]
     assert "`almoner approve 3 --gate proposal --reason" in told[1]
@@ -20,7 +20,7 @@ def test_a_proposal_names_the_next_command() -> None:
 
 def test_a_dry_run_proposes_nothing() -> None:
     (told,) = waiting_sentence(None, 1)
-    assert told == "It would need the approval of 1 steward. Dry run: nothing was proposed."
+    assert told == "It would need the approval of 1 steward. Dry run: no proposal was recorded."
 
 
 def test_amounts_are_texts_and_what_is_not_there_is_left_out() -> None:

@@ -12,11 +12,11 @@ import torch
 
 from tasks.analysis.facets import constrained_completion
 from tasks.analysis.facets.constrained_completion import complete_constrained
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.catalogue.precision import PRECISIONS
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowLogits, Session
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import private_prompt, reference_tokens
 from tasks.inference.structured_output.greedy_decoding import Answer, Grammar, lines_of

@@ -13,8 +13,8 @@ from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.model_based import ModelExtractor, facets_in
 from tasks.analysis.facets.normal_form import no_facets
 from tasks.analysis.facets.parameters import FacetExample, FacetField, FacetSettings
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
 from tests.tiny_model import tiny_model
 

@@ -23,6 +23,7 @@ from tasks.insights.private_units import PrivateUnits
 from tasks.insights.run_tools import extractor_with_progress
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.workers.processes import ProcessRunner
+from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests.tiny_embedder import Letters
 from tests.tiny_model import load_tiny_that_ends
@@ -51,30 +52,38 @@ def ignore(done: int, of: int) -> None: ...
 
 
 def extractor(bench: RunContext, settings: FacetSettings) -> Extractor:
-    return spread_extractor(bench.workers, bench.engine, bench.device, settings, ignore)
+    return spread_extractor(bench.workers, bench.engine, bench.device, settings, bench.text_shards, ignore)
 
 
 def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext, tmp_path: Path) -> None:
     wanted = UraniaParameters.model_validate({"facets": {"extractor": "yake"}})
     alone = replace(bench, workers=None)
-    first = PrivateUnits(alone, range(1), extractor_with_progress(wanted, alone), Letters())
+    first = PrivateUnits(alone, range(1), extractor_with_progress(wanted, alone, ignore), Letters())
     for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
         far = replace(bench, cache=cache)
-        extract = extractor_with_progress(wanted, far)
-        units = PrivateUnits(far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device))
+        extract = extractor_with_progress(wanted, far, ignore)
+        units = PrivateUnits(
+            far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device, far.text_shards)
+        )
         assert units.facets == first.facets
         assert units.points.tobytes() == first.points.tobytes()
-        assert extract.name == extractor_with_progress(wanted, alone).name
+        assert extract.name == extractor_with_progress(wanted, alone, ignore).name
 
 
 def test_what_costs_next_to_nothing_stays_here(bench: RunContext) -> None:
     assert not isinstance(extractor(bench, FacetSettings(extractor="rake")), SpreadExtractor)
     assert isinstance(extractor(bench, FacetSettings(extractor="yake")), SpreadExtractor)
     letters = Letters()
-    assert spread_embedder(None, letters, "letters", "cpu") is letters
-    assert spread_embedder(bench.workers, letters, "letters", bench.device)(["public"]).shape == (1, 27)
+    assert spread_embedder(None, letters, "letters", "cpu", bench.text_shards) is letters
+    assert spread_embedder(bench.workers, letters, "letters", bench.device, bench.text_shards)(["public"]).shape == (
+        1,
+        27,
+    )
     assert letters.asked == ["public"]
-    assert points_of(spread_embedder(bench.workers, letters, "letters", bench.device), []).shape == (0, 27)
+    assert points_of(spread_embedder(bench.workers, letters, "letters", bench.device, bench.text_shards), []).shape == (
+        0,
+        27,
+    )
 
 
 @pytest.mark.slow
@@ -89,7 +98,7 @@ def test_the_model_finds_the_same_facets_in_a_worker(bench: RunContext) -> None:
 def test_two_processes_embed_as_one() -> None:
     runner, embed = ProcessRunner(), load_embedder(device="cpu")
     workers: Any = Workers(partial(load_tiny_that_ends, "tiny"), PLACES, runner)
-    far = spread_embedder(workers, embed, EMBEDDER, "cpu")
+    far = spread_embedder(workers, embed, EMBEDDER, "cpu", TextShards(256, lambda text: len(text) % 256))
     texts = [text or "?" for text in SAYING] * 3
     assert points_of(far, texts).tobytes() == points_of(embed, texts).tobytes()
     runner.close()

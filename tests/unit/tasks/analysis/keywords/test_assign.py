@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.analysis.keywords.assign import CLOSE as CALIBRATED
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.values.insight import Facets
 
@@ -29,21 +30,38 @@ def chosen(text, similarities, keywords, most=5, chooser=CLOSE):
 
 
 def test_the_closest_come_first_and_the_far_not_at_all():
-    assert chosen("", [0.5, 0.1, 0.9, 0.31], ["law", "tax", "court", "judge"]) == (2, 0, 3)
+    assert chosen("", [0.5, 0.1, 0.9, 0.31], ["tax law", "tax rate", "high court", "two judges"]) == (2, 0, 3)
 
 
 def test_at_most_so_many_are_chosen():
-    assert chosen("", [0.5, 0.6, 0.9], ["law", "tax", "court"], most=2) == (2, 1)
+    assert chosen("", [0.5, 0.6, 0.9], ["tax law", "tax rate", "high court"], most=2) == (2, 1)
 
 
 def test_a_word_that_occurs_counts_more():
-    assert chosen("Taxes are due", [0.35, 0.2], ["law", "tax"]) == (1, 0)
+    assert chosen("Taxes are due", [0.35, 0.2], ["the law of courts", "tax"]) == (1, 0)
     assert chosen("tax", [0.2], ["tax law"]) == (), "all words of a keyword have to occur"
     assert chosen("the law of tax", [0.2], ["tax law"]) == (0,)
 
 
+def test_a_word_that_occurs_may_be_chosen_at_any_cosine():
+    assert chosen("Taxes are due", [0.1, -0.4], ["law", "tax"]) == (1,)
+
+
+def test_without_its_words_a_keyword_needs_the_calibrated_cosine():
+    """Near some keyword of a set are most texts: at 0.3 a choice says nothing about them."""
+    default, limit = IndexKeywordAssigner(), float(CALIBRATED)
+    near, far = limit + 0.01, limit - 0.01
+    assert chosen("Write a list", [far, near], ["china's history", "lyric poems"], chooser=default) == (1,)
+
+
+def test_a_single_word_has_to_occur_however_close_it_is():
+    """Texts about lutes are close to `guitar`, and texts about any country to `china`."""
+    assert chosen("A lute", [0.9, 0.8], ["guitar", "string instruments"]) == (1,)
+    assert chosen("Guitars", [0.1, 0.8], ["guitar", "string instruments"]) == (1, 0)
+
+
 def test_equal_scores_are_told_apart_by_the_public_order():
-    assert chosen("", [0.5, 0.5, 0.5], ["law", "tax", "court"], most=2) == (0, 1)
+    assert chosen("law, court, tax", [0.5, 0.5, 0.5], ["law", "tax", "court"], most=2) == (0, 1)
 
 
 def test_a_unit_may_choose_none():

@@ -8,8 +8,8 @@ import pytest
 
 from tasks.analysis.keywords import assign_with_model
 from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.structured_output.greedy_decoding import Grammar
 from tasks.inference.structured_output.token_bytes import NoEnd
 from tasks.values.insight import Facets

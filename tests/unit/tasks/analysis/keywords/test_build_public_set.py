@@ -106,13 +106,13 @@ TEXTS = tuple(f"(pottery) (chess) (word{chr(97 + n % 8)}) (opera singers)" for n
 
 def test_a_set_has_so_many_words_the_worthiest_first():
     built = build(TEXTS, 3, Named(), apart)
-    assert [each.keyword for each in built.found] == ["opera singers", "chess", "pottery"]
+    assert [each.keyword for each in built.keywords] == ["opera singers", "chess", "pottery"]
     assert built.considered == 11
     assert (built.removed, built.appended) == (0, 0)
 
 
 def test_a_set_of_few_candidates_is_smaller():
-    assert len(build(TEXTS, 500, Named(), apart).found) == 11
+    assert len(build(TEXTS, 500, Named(), apart).keywords) == 11
 
 
 @pytest.mark.parametrize("size", [0, 2001])
@@ -135,7 +135,7 @@ def test_a_model_removes_and_appends_and_the_next_candidate_fills_the_room():
         return [{"remove": [2], "append": ["Opera", "ballet"]}]
 
     built = build(TEXTS, 3, Named(), apart, write, rounds=1)
-    words = [each.keyword for each in built.found]
+    words = [each.keyword for each in built.keywords]
     assert "chess" not in words
     assert "opera" in words, "two texts have it"
     assert "ballet" not in words, "no text has it"
@@ -147,7 +147,7 @@ def test_a_model_removes_and_appends_and_the_next_candidate_fills_the_room():
 def test_a_model_that_removes_whatever_it_sees_does_not_empty_the_set():
     built = build(TEXTS, 6, Named(), apart, lambda prompts, schema: [{"remove": [1, 2, 3, 4], "append": []}], 50)
     assert built.removed == 3, "half of the set"
-    assert len(built.found) == 6
+    assert len(built.keywords) == 6
 
 
 @given(
@@ -159,7 +159,7 @@ def test_a_model_that_removes_whatever_it_sees_does_not_empty_the_set():
 )
 def test_whatever_a_model_says_the_set_stays_one(answer, rounds):
     built = build(TEXTS, 4, Named(), apart, lambda prompts, schema: [answer], rounds)
-    words = [each.keyword for each in built.found]
+    words = [each.keyword for each in built.keywords]
     assert len(set(words)) == len(words) <= 4
     assert words, "what was left out makes room for the next ones"
     KeywordSettings(method="public", words=tuple(words))
@@ -174,7 +174,7 @@ def test_each_round_shows_other_texts_and_other_words():
 
     texts = tuple(f"(word{a}{b}) number{a}" for a in "abcdefghij" for b in "abcdefghij" for _ in (1, 2))
     built = build(texts, 100, Named(), apart, write, rounds=2)
-    assert len(built.found) == 100
+    assert len(built.keywords) == 100
     shown = [set(re.findall(r"^\d+\. (\w+)$", prompt, re.M)) for prompt in asked]
     assert [len(words) for words in shown] == [SHOWN, 40]
     assert len(shown[0] | shown[1]) == 100
@@ -203,7 +203,7 @@ def test_of_a_large_corpus_a_repeatable_sample_is_read(tmp_path):
     path = written_lines(tmp_path, texts)
     some = read_public(path, most=50)
     assert some == read_public(path, most=50)
-    assert (some.there, len(some.texts)) == (300, 50)
+    assert (some.total, len(some.texts)) == (300, 50)
     places = [texts.index(text) for text in some.texts]
     assert places == sorted(places)
     assert 80 < sum(places) / 50 < 220, "from all of it"

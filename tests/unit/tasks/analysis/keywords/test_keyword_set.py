@@ -8,7 +8,7 @@ import pytest
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import parse_model
-from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, even_count, keyword_set_for
+from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall, expected_keywords, keyword_set_for
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.mechanisms import registry
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
@@ -54,13 +54,17 @@ def drawn(keyword_set, units, rng=OS_RANDOM, **more):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranking", ["counts", "coverage"])
 @pytest.mark.parametrize("amount", [AMPLE, SMALL])
-def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, ranking, amount):
-    events = set_for(amount, **METHODS[method], ranking=ranking).events
+@pytest.mark.parametrize("selection", ["gaussian", "truncated_geometric"])
+def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, ranking, amount, selection):
+    events = set_for(amount, **METHODS[method], ranking=ranking, selection=selection).events
     spent = total_amount([event.loss for event in events])
     assert spent.fits(amount)
     assert [registry.recompute(event) for event in events] == [event.loss for event in events]
     if method == "public":
         assert events == ()
+    elif selection == "gaussian":
+        assert spent.rho > amount.rho * 0.998
+        assert 0 < spent.delta <= amount.delta  # thresholds are whole numbers
     else:
         assert spent.delta >= amount.delta * 0.999
         if amount is SMALL:  # 4 a candidate is the largest epsilon there is
@@ -68,7 +72,32 @@ def test_what_is_charged_is_within_the_amount_and_all_of_it_is_used(method, rank
 
 
 def test_the_mechanisms_are_charged_for_what_a_unit_can_do():
-    frequency, selection, counts = set_for(per_unit=4, tokens_per_unit=7).events
+    frequency, selection = set_for(per_unit=4, tokens_per_unit=7).events
+    assert (frequency.mechanism, frequency.parameters["contributions"]) == ("set_histogram", 8)
+    assert (selection.mechanism, selection.parameters["contributions"]) == ("gaussian_selection", 4)
+
+
+@pytest.mark.parametrize("method", ["tfidf", "model", "hybrid"])
+def test_the_selection_that_needs_fewer_units_is_taken(method):
+    """Of the Gaussian and the geometric one; the second wins where delta is large beside rho."""
+    for amount, kind in ((AMPLE, "gaussian"), (SMALL, "gaussian"), (Amount(10**7, 10**16), "truncated_geometric")):
+        needed = {
+            selection: set_for(amount, **METHODS[method], selection=selection).selecting.selection.even_count()
+            for selection in ("auto", "gaussian", "truncated_geometric")
+        }
+        assert needed["auto"] == needed[kind] == min(needed.values())
+
+
+def test_a_gaussian_selection_counts_by_itself_and_ranks():
+    keyword_set = set_for(method="model", size=1)
+    assert keyword_set.selecting.counting is None
+    units = [unit("tea", "pottery") if number % 2 else unit("tea") for number in range(400)]
+    assert drawn(keyword_set, units) == ["tea"]
+    assert keyword_set.facts["larger sets are cut"] == "by the noisy counts of the selection"
+
+
+def test_a_geometric_selection_is_charged_for_its_counts():
+    frequency, selection, counts = set_for(per_unit=4, tokens_per_unit=7, selection="truncated_geometric").events
     assert (frequency.mechanism, frequency.parameters["contributions"]) == ("set_histogram", 8)
     assert (selection.mechanism, selection.parameters["contributions"]) == ("partition_selection", 4)
     assert (counts.mechanism, counts.parameters["contributions"]) == ("set_histogram", 4)
@@ -101,7 +130,7 @@ def test_a_unit_proposes_its_first_keywords_only():
 
 def test_a_unit_that_says_a_word_often_says_it_once():
     keyword_set = set_for(Amount(10**12, 10**9), method="model")
-    few = even_count(keyword_set.selecting.selection) // 2
+    few = keyword_set.selecting.selection.even_count() // 2
     assert few >= 3
     units = [unit(*["tea", "TEA", "tea "] * 10) for _ in range(2)]
     assert all(drawn(keyword_set, units) == [] for _ in range(20))
@@ -184,7 +213,8 @@ def test_only_what_is_released_is_written_down():
         assert set(purse.kept) == {"keywords", "counts"}
         assert len(purse.kept["counts"]) == 1
         purse.kept = None
-    set_for(method="model", ranking="coverage").draw(purse, lambda: units, OS_RANDOM, lambda some, most: list(some))
+    geometric = set_for(method="model", ranking="coverage", selection="truncated_geometric")
+    geometric.draw(purse, lambda: units, OS_RANDOM, lambda some, most: list(some))
     assert purse.kept == {"keywords": ["tea"], "counts": None}
 
 
@@ -209,10 +239,18 @@ def test_what_a_model_made_of_a_set_is_not_asked_for_again():
 
 
 @pytest.mark.parametrize("method", ["tfidf", "model", "hybrid"])
-@pytest.mark.parametrize("amount", [Amount(0, 10**12), Amount(3, 10**12), Amount(10**12, 0), Amount(10**3, 10**8)])
-def test_too_small_a_budget_is_named_before_anything_is_touched(method, amount):
+@pytest.mark.parametrize(
+    ("amount", "selection"),
+    [
+        (Amount(0, 10**12), "auto"),
+        (Amount(10**12, 0), "auto"),
+        (Amount(3, 10**12), "truncated_geometric"),
+        (Amount(10**3, 10**8), "truncated_geometric"),
+    ],
+)
+def test_too_small_a_budget_is_named_before_anything_is_touched(method, amount, selection):
     with pytest.raises(KeywordBudgetTooSmall) as problem:
-        set_for(amount, **METHODS[method])
+        set_for(amount, **METHODS[method], selection=selection)
     assert method in problem.value.message
     assert problem.value.facts["rho"] == str(amount.rho)
 
@@ -231,15 +269,30 @@ def test_the_facts_say_what_is_done(method):
     assert all(isinstance(value, str) for value in facts.values())
 
 
+def test_what_to_expect_follows_from_the_declared_units():
+    selecting = set_for(SMALL, method="model").selecting
+    needed = selecting.selection.even_count()
+    (unknown,) = expected_keywords(selecting, None).values()
+    assert unknown.startswith("unknown")
+    said = {
+        population: expected_keywords(selecting, population)["keywords to expect"]
+        for population in (needed - 1, needed, 10 * needed - 1, 10 * needed, 1000 * needed)
+    }
+    assert [text.split(" ", 1)[0].rstrip(":") for text in said.values()] == ["none", "next", "next", "those", "those"]
+    assert said[needed].startswith(f"next to none: a keyword needs 100 % of the declared {needed} units")
+    assert said[1000 * needed] == f"those that 0.1 % of the declared {1000 * needed} units or more propose"
+    assert expected_keywords(None, 10) == {}
+
+
 @pytest.mark.parametrize("k", [1, 3, 10])
 @pytest.mark.parametrize(("rho", "delta"), [(10**9, 10**10), (10**11, 10**12), (10**12, 10**13), (10**13, 10**12)])
 def test_the_closed_form_of_the_even_count_is_pydps(rho, delta, k):
     selection = calibrate_selection(Amount(rho, delta), k)
-    assert abs(even_count(selection) - selection.units_for(0.5)) <= 1
+    assert abs(selection.even_count() - selection.units_for(0.5)) <= 1
 
 
 def test_a_selection_of_certainty_is_even_at_once():
-    assert 1 <= even_count(PartitionSelection(Fraction(40), Fraction(1, 4), 10)) <= 2
+    assert 1 <= PartitionSelection(Fraction(40), Fraction(1, 4), 10).even_count() <= 2
 
 
 def test_a_choice_from_another_set_brings_no_word_into_this_one():

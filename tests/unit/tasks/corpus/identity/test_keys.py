@@ -46,6 +46,15 @@ def test_a_key_comes_back_as_it_was_made(tmp_path: Path) -> None:
     assert load_key(tmp_path / "a.key") == made != create_key(tmp_path / "b.key")
 
 
+def test_two_keys_of_one_name_in_one_place_are_different(tmp_path: Path) -> None:
+    """A key says nothing about what it is for: it is drawn, not derived."""
+    path, made = tmp_path / "a", set()
+    for _ in range(8):
+        made.add(create_key(path))
+        path.unlink()
+    assert len(made) == 8
+
+
 def test_a_key_is_0600_even_under_an_open_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

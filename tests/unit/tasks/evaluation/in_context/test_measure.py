@@ -138,6 +138,7 @@ FILMS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_real_model_finds_names_after_two_demonstrations() -> None:
     """It would fail if questions, answers or shared prompt were put together wrongly."""
     from tasks.evaluation.in_context.task_definitions import TASKS

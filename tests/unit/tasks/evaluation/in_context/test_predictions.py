@@ -53,7 +53,7 @@ def test_words_of_one_token_need_no_rows_of_their_own(pair: Pair, monkeypatch) -
     _, prompt, questions = written(pair)
     words = [(30,), (31,), (32,)]
     expected = [[pair.log_probability(prompt + question, word) for word in words] for question in questions]
-    monkeypatch.setattr(predictions, "_rest", None)
+    monkeypatch.setattr(predictions, "_continuation_scores", None)
     found = label_scores(read_prompt(pair.model, prompt), questions, words)
     assert found.tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.shapes import ContextTooLong, Sizes, generations_at_once
+from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.prompts.render import PromptPieces
 from tasks.values.generated import GeneratedText
 from tests.tiny_model import tiny_model
@@ -237,3 +238,45 @@ def test_sizes_beyond_the_model_are_refused_before_any_job_is_read() -> None:
     jobs = (pytest.fail("read") for _ in range(1))
     with pytest.raises(ContextTooLong):
         decode(engine(), jobs, 1, sizes, Script(["a"]))
+
+
+def test_a_separator_ends_a_text_and_is_no_part_of_it() -> None:
+    script = Script(["ab\n#\ncd", "#\nx", "a#\n#b\n"])
+    made = run(script, steps=6, separator="#")
+    assert [(text.text, text.complete) for text in made] == [("ab", True), ("", True), ("a#\n#b", False)]
+    assert [text.tokens for text in made] == [5, 2, 6]  # the separator's are drawn and paid for
+
+
+def test_a_separator_without_its_line_feed_ends_a_text_that_may_not_go_on() -> None:
+    made = run(Script(["ab\n#", "ab\n#.", "abc#"]), steps=4, separator="#")
+    assert [(text.text, text.complete) for text in made] == [("ab", True), ("ab", True), ("abc#", False)]
+
+
+def test_without_a_separator_the_same_tokens_are_text() -> None:
+    assert [text.text for text in run(Script(["a\n#\nb"]), steps=5)] == ["a\n#\nb"]
+
+
+def test_after_a_separator_nothing_is_drawn_or_armed() -> None:
+    armed: list[int] = []
+    run(Script(["a\n#\nbcd"], DrawMeter(1, 9, armed.append)), steps=9, separator="#")
+    assert armed == [0, 1, 2, 3]
+
+
+def test_a_text_that_had_ended_at_its_separator_is_not_gone_on_with() -> None:
+    earlier = {0: [token(letter) for letter in "a\n#\n"], 1: [token(letter) for letter in "a\n#"]}
+    script = Script(["", "a\n#\nb"])
+    made = run(script, steps=9, separator="#", earlier=earlier)
+    assert [(text.text, text.tokens) for text in made] == [("a", 4), ("a", 4)]
+    assert script.of(1) == [(1,)]
+
+
+def test_what_is_held_to_a_grammar_does_not_end_at_a_separator() -> None:
+    class Anything:
+        def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+            return torch.ones(tiny_model().vocabulary, dtype=torch.bool)
+
+        def choices(self, drawn: Sequence[int]) -> int:
+            return len(drawn)
+
+    made = run(Script(["a\n#\nb"]), steps=5, separator="#", constraint=Anything())
+    assert [text.text for text in made] == ["a\n#\nb"]

@@ -12,8 +12,8 @@ from models_db.values.canonical_json import encode_canonical
 from tasks.generation.decoding import public_sampling
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Record, Writer, answers
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.render import control_tokens
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
 from tasks.inference.structured_output.token_bytes import NoEnd

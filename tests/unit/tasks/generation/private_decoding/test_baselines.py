@@ -1,17 +1,20 @@
 """The two references: one reads nothing, the other is refused wherever it would matter."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from models_db.values.amounts import Amount
-from models_db.values.requests import model_to_json
+from models_db.values.requests import Prompt, model_to_json
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding import loop
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
+from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.planning.batches import BlockWithoutSample
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
@@ -71,6 +74,20 @@ def test_the_non_private_baseline_makes_no_more_texts_than_there_are_documents(c
     system = NonPrivate()
     made = system.generate(system.plan(ask(wanted, None, governed=False)), wanted, Workshop(corpus).bench())
     assert len(made.texts) == documents
+
+
+@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda s: s.name)
+def test_a_baseline_goes_on_with_a_completion_up_to_its_separator(
+    system: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of a separator, which a model of random weights does not draw, three characters end a text."""
+    monkeypatch.setattr(loop, "text_before", lambda separator, text: text[:3] if len(text) >= 3 else None)
+    spec = PromptSpec.of(Prompt(description="Short notes.", form="completion"))
+    bench = replace(Workshop(corpus).bench(), prompt=spec)
+    monkeypatch.setattr(bench.engine.model.tokenizer, "chat_template", None)
+    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), bench)
+    assert all(3 <= text.tokens < 8 and text.complete for text in made.texts)
+    assert len(made.texts) == 3
 
 
 @pytest.mark.parametrize(

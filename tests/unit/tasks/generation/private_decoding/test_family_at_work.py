@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from models_db.home import ProjectHome
+from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding import loop
+from tasks.generation.decoding.loop import GenerationJob
 from tasks.generation.private_decoding.base import PrivateDecodingSystem
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction, PrivatePredictionParameters
 from tasks.inference.engine.session import Session
+from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.mechanisms.core.rng import OperatingSystemRandom
 from tasks.values.generated import Generated
@@ -165,6 +169,53 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_armed(
     with pytest.raises(NoChatTemplate, match="no chat template"):
         system.generate(system.plan(ask(wanted)), wanted, replace(bench))
     assert workshop.seen == []
+
+
+@each_system
+def test_a_base_model_goes_on_with_private_text_in_private_rows_alone(
+    system: Any, kind: Any, own: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A completion: the public row and all that stands around a reference are the same whatever the corpus holds."""
+    jobs: list[GenerationJob] = []
+
+    def job(*parts: Any) -> GenerationJob:
+        jobs.append(GenerationJob(*parts))
+        return jobs[-1]
+
+    monkeypatch.setattr(loop, "GenerationJob", job)
+    wanted = kind.model_validate(GIVEN | own)
+    spec = PromptSpec.of(Prompt(description="Short notes.", form="completion", examples=("No fever.",)))
+    bench = replace(Workshop(corpus).bench(), prompt=spec)
+    tokenizer = bench.engine.model.tokenizer
+    monkeypatch.setattr(tokenizer, "chat_template", None)
+    made = system.generate(system.plan(ask(wanted)), wanted, bench)
+    assert [text.tokens for text in made.texts] == [12] * 4
+    beginning = "Short notes.\n###\nNo fever.\n###\n"
+    for each in jobs:
+        assert each.private is not None
+        assert (tokenizer.decode(each.public.tokens), each.public.suffix) == (beginning, ())
+        assert (tokenizer.decode(each.private.prefix), tokenizer.decode(each.private.suffix)) == (beginning, "\n###\n")
+    assert sum(len(each.references) for each in jobs) == corpus.unit_count()
+    assert all(row for each in jobs for row in each.references)
+
+
+@each_system
+def test_a_drawn_separator_ends_a_text_of_every_system(
+    system: Any, kind: Any, own: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of a separator, which a model of random weights does not draw, three characters end a text."""
+    wanted = kind.model_validate(GIVEN | own)
+    ends: list[str | None] = []
+
+    def spy(separator: str, text: str) -> str | None:
+        ends.append(separator)
+        return text[:3] if len(text) >= 3 else None
+
+    monkeypatch.setattr(loop, "text_before", spy)
+    spec = PromptSpec.of(Prompt(description="Short notes.", form="completion"))
+    made = system.generate(system.plan(ask(wanted)), wanted, replace(Workshop(corpus).bench(), prompt=spec))
+    assert set(ends) == {"###"}
+    assert all(3 <= text.tokens < 12 and text.complete for text in made.texts)
 
 
 @each_system

@@ -10,8 +10,8 @@ import tasks.generation.decoding.loop
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.session import Session
-from tasks.inference.engine.shapes import ContextTooLong
 from tasks.inference.prompts.render import BadDescription
 from tasks.mechanisms.core.rng import DeterministicRandom, OperatingSystemRandom
 from tasks.values.generated import Generated
@@ -158,6 +158,14 @@ def test_a_noisy_count_below_zero_still_gives_every_sample_a_batch(
     made = make(Workshop(corpus))
     assert split_figures(made) == {"noisy_population": str(PATIENTS - 1000), "batches_per_block": "3"}
     assert len(made.texts) == 3
+
+
+def test_the_number_of_batches_comes_from_the_released_count_alone(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.mechanisms.counts.noisy_count.rounded_normal", lambda sigma, rng: 1000)
+    released = split_figures(make(Workshop(corpus)))
+    assert released == {"noisy_population": "1012", "batches_per_block": "253"}
 
 
 def test_a_declared_population_decides_the_batches(corpus: Corpus) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.generation.decoding.public_sampling import text_backend
 from tasks.inference.backends.interface import Completion, Sampling, TextBackend
-from tasks.inference.engine.shapes import ContextTooLong
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.model_store import NoSafetensors, WeightsChanged, pull_lock, weights_digest
+from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors, model_digest, pull_lock
 from tests.support import PATIENCE
 
 
@@ -31,7 +31,7 @@ def test_the_folder_is_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_one_file_has_its_own_digest(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    assert weights_digest("m", tmp_path, tmp_path / "digest.json") == sha256(b"weights")
+    assert model_digest("m", tmp_path, tmp_path / "digest.json") == sha256(b"weights")
     assert model_store.recorded_digest(tmp_path / "digest.json") == sha256(b"weights")
 
 
@@ -39,40 +39,51 @@ def test_several_files_have_the_digest_of_their_listing(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").write_bytes(b"two")
     (tmp_path / "a.safetensors").write_bytes(b"one")
     listing = f"{sha256(b'one')}  a.safetensors\n{sha256(b'two')}  b.safetensors\n"
-    assert weights_digest("m", tmp_path, tmp_path / "digest.json") == sha256(listing.encode())
+    assert model_digest("m", tmp_path, tmp_path / "digest.json") == sha256(listing.encode())
 
 
 def test_the_record_saves_the_work_while_the_file_is_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    digest = weights_digest("m", tmp_path, tmp_path / "digest.json")
+    digest = model_digest("m", tmp_path, tmp_path / "digest.json")
     with monkeypatch.context() as patch:
         patch.setattr(model_store, "file_sha256", lambda path: pytest.fail("computed again"))
-        assert weights_digest("m", tmp_path, tmp_path / "digest.json") == digest
+        assert model_digest("m", tmp_path, tmp_path / "digest.json") == digest
     os.utime(tmp_path / "model.safetensors", (1, 1))
-    assert weights_digest("m", tmp_path, tmp_path / "digest.json") == digest
+    assert model_digest("m", tmp_path, tmp_path / "digest.json") == digest
     assert json.loads((tmp_path / "digest.json").read_text())["files"] == {"model.safetensors": [7, 10**9]}
+
+
+@pytest.mark.parametrize("changed", ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"])
+def test_another_way_of_pooling_is_noticed(tmp_path: Path, changed: str) -> None:
+    (tmp_path / "1_Pooling").mkdir()
+    for name in ("model.safetensors", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"):
+        (tmp_path / name).write_bytes(b"{}")
+    model_digest("m", tmp_path, tmp_path / "digest.json")
+    (tmp_path / changed).write_bytes(b"{ }")
+    with pytest.raises(ModelChanged):
+        model_digest("m", tmp_path, tmp_path / "digest.json")
 
 
 def test_changed_weights_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    weights_digest("m", tmp_path, tmp_path / "digest.json")
+    model_digest("m", tmp_path, tmp_path / "digest.json")
     before = (tmp_path / "digest.json").read_text()
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(WeightsChanged) as problem:
-        weights_digest("m", tmp_path, tmp_path / "digest.json")
+    with pytest.raises(ModelChanged) as problem:
+        model_digest("m", tmp_path, tmp_path / "digest.json")
     assert problem.value.exit_code == 3
     assert problem.value.facts["found"] == sha256(b"other weights")
     assert (tmp_path / "digest.json").read_text() == before
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "more.safetensors").write_bytes(b"")
-    with pytest.raises(WeightsChanged):
-        weights_digest("m", tmp_path, tmp_path / "digest.json")
+    with pytest.raises(ModelChanged):
+        model_digest("m", tmp_path, tmp_path / "digest.json")
 
 
 def test_other_formats_are_not_weights(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
     with pytest.raises(NoSafetensors):
-        weights_digest("m", tmp_path, tmp_path / "digest.json")
+        model_digest("m", tmp_path, tmp_path / "digest.json")
 
 
 def test_only_one_holds_the_lock() -> None:
@@ -90,3 +101,29 @@ def test_only_one_holds_the_lock() -> None:
         assert not waited.wait(0.2)
     thread.join(PATIENCE)
     assert waited.is_set()
+
+
+@pytest.mark.parametrize("setting", model_store.SETTINGS)
+def test_every_file_that_decides_what_a_model_reads_is_in_its_digest(tmp_path: Path, setting: str) -> None:
+    record = tmp_path / "digest.json"
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / setting).write_text("one")
+    (tmp_path / "README.md").write_text("about it")
+    digest = model_digest("m", tmp_path, record)
+    (tmp_path / "README.md").write_text("more about it")
+    assert model_digest("m", tmp_path, record) == digest
+    (tmp_path / setting).write_text("two")
+    with pytest.raises(ModelChanged):
+        model_digest("m", tmp_path, record)
+    (tmp_path / setting).unlink()
+    with pytest.raises(ModelChanged):
+        model_digest("m", tmp_path, record)
+
+
+def test_a_record_in_an_earlier_format_is_made_anew(tmp_path: Path) -> None:
+    record = tmp_path / "digest.json"
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "config.json").write_text("{}")
+    record.write_text(json.dumps({"digest": sha256(b"weights"), "files": {"model.safetensors": [7, 1]}}))
+    digest = model_digest("m", tmp_path, record)
+    assert json.loads(record.read_text())["digest"] == digest != sha256(b"weights")

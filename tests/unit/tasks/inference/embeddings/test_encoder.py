@@ -21,6 +21,7 @@ from tasks.inference.embeddings.encoder import EMBEDDER, MAX_PIECES, NoPieces, N
 from tasks.inference.loading.loading import UnreadableModel
 from tests.support import require
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
+from tests.unit.tasks.inference.fixtures import digest_of
 
 pytestmark = pytest.mark.dear
 
@@ -83,9 +84,9 @@ def test_progress_ends_with_all_texts(embedder: TextEmbedder) -> None:
     assert told[-1] == (2, 2)
 
 
-def test_what_is_recorded_names_the_weights(embedder: TextEmbedder) -> None:
-    assert embedder.digest == registry.REGISTRY[1].sha256
-    assert embedder.name.startswith("all-minilm-l6-v2 0.1.0 (weights 53aa51172d14")
+def test_what_is_recorded_names_the_files(embedder: TextEmbedder) -> None:
+    assert embedder.digest == digest_of(model_store.model_folder("all-minilm-l6-v2", "0.1.0"))
+    assert embedder.name.startswith(f"all-minilm-l6-v2 0.1.0 (files {embedder.digest[:12]}")
 
 
 def test_wrong_names() -> None:
@@ -137,7 +138,7 @@ def test_a_hub_model_says_itself_how_it_is_pooled(hub: Callable[..., Path], pool
     assert np.isfinite(made(["", "noon"])).all()
     assert not made([""]).any()  # this tokenizer puts no marks, so there is nothing to pool
     assert made(texts) == pytest.approx(SentenceTransformer(str(snapshot), device="cpu").encode(texts), abs=1e-6)
-    assert made.name == f"org/tiny {'0' * 40} (weights {made.digest[:12]}, {pooling} of 32 word pieces at most)"
+    assert made.name == f"org/tiny {'0' * 40} (files {made.digest[:12]}, {pooling} of 32 word pieces at most)"
     assert [rows.shape for rows, _ in made.pieces(texts)] == [(length, 16) for length in made.lengths(texts)]
     assert max(made.lengths(texts)) == 32
 
@@ -156,7 +157,7 @@ def test_weights_of_every_layer_are_in_the_digest(hub: Callable[..., Path]) -> N
     load_embedder(HUB, device="cpu")
     (layer,) = snapshot.glob("2_*/model.safetensors")
     save_file({"linear.weight": torch.zeros(8, 16), "linear.bias": torch.zeros(8)}, layer)
-    with pytest.raises(model_store.WeightsChanged):
+    with pytest.raises(model_store.ModelChanged):
         load_embedder(HUB, device="cpu")
 
 

@@ -7,18 +7,24 @@ from functools import partial
 
 import pytest
 
-from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap, assign_worker
+from tasks.corpus.shards import shard_of_text
+from tasks.inference.embeddings.parallel_map import PIECE, ParallelMap
 from tasks.inference.embeddings.worker_environment import MemoryShare, WorkerDiffers, WorkerEnvironment, shared
+from tasks.workers.shard_map import TextShards
 from tasks.workers.threads import ThreadRunner
 from tests import bodies
 
-KIT = WorkerEnvironment.here(("a model",), "cpu", elsewhere=True)
+KIT = WorkerEnvironment.of_process(("a model",), "cpu", elsewhere=True)
 TEXTS = [f"{number} {'x' * (number % 7)}" for number in range(3 * PIECE)] + ["", "\ud800", "same", "same"]
 
 
 def spread(*pauses: float, kit: WorkerEnvironment = KIT) -> ParallelMap[tuple[int, int]]:
     makes = [partial(bodies.lengths_tool, kit, who, pause) for who, pause in enumerate(pauses)]
-    return ParallelMap(ThreadRunner(), makes, KIT)
+    return ParallelMap(ThreadRunner(), makes, KIT, TextShards(256, partial(shard_of_text, bytes(32))))
+
+
+def assign_worker(text: str, count: int) -> int:
+    return shard_of_text(bytes(32), text) % count
 
 
 @pytest.mark.parametrize("pauses", [(0.0,), (0.0, 0.0), (0.05, 0.0, 0.0)])

@@ -175,17 +175,17 @@ def test_generations_go_on_from_tokens_drawn_earlier(tiny: Twins) -> None:
 def test_columns_before_the_clock() -> None:
     clock = Clock(32)
     clock.make_room(20)
-    assert (clock.column, clock.seen, clock.before(20)) == (20, 32, [(0, 20)])
+    assert (clock.column, clock.visible_columns, clock.before(20)) == (20, 32, [(0, 20)])
     clock.now = 5 + 32
-    assert (clock.column, clock.seen, clock.before(20)) == (5, 32, [(17, 15), (0, 5)])
+    assert (clock.column, clock.visible_columns, clock.before(20)) == (5, 32, [(17, 15), (0, 5)])
     assert clock.before(5) == [(0, 5)]
     clock.now = 64
     assert (clock.column, clock.before(20)) == (0, [(12, 20)])
     clock.restart()
     clock.make_room(10)
-    assert clock.seen == 16
+    assert clock.visible_columns == 16
     clock.make_room(14)  # reaches back over the end of the ring
-    assert (clock.seen, clock.before(14)) == (32, [(28, 4), (0, 10)])
+    assert (clock.visible_columns, clock.before(14)) == (32, [(28, 4), (0, 10)])
 
 
 def _sizes() -> Sizes:

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
-from tasks.inference.engine.shapes import ContextTooLong, Sizes
+from tasks.inference.engine.shapes import Sizes
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces, private_prompt, public_prompt, reference_tokens
 from tests.unit.tasks.inference.fixtures import Twins

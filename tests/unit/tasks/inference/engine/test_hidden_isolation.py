@@ -124,7 +124,7 @@ def test_what_the_device_is_asked_is_public(tiny: Twins, read: str) -> None:
     def asked(rows: Batches) -> frozenset[tuple[str | int, ...]]:
         engine = Engine(tiny.model, 4)
         READS[read](engine, rows)
-        return engine.isolation.asked
+        return engine.isolation.tested_shapes
 
     expected = asked(batches())
     assert expected

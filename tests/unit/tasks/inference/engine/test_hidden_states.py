@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.hidden_states import last_hidden
 from tasks.inference.engine.memory import NotEnoughMemory
 from tasks.inference.engine.session import RowHidden
-from tasks.inference.engine.shapes import ContextTooLong, Sizes
+from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces
 from tests.unit.tasks.inference.engine.test_engine import OTHER_PRIVATE, REFERENCES
 from tests.unit.tasks.inference.engine.test_hidden import alone

@@ -214,8 +214,8 @@ def test_attention_that_couples_rows_is_found_out(tiny: Twins, monkeypatch: pyte
     """From some number of columns on, as a kernel that splits its work does."""
     honest = isolation.grouped_attention
 
-    def coupled(module: Any, query: Tensor, key: Tensor, *more: Any) -> Any:
-        mixed, nothing = honest(module, query, key, *more)
+    def coupled(module: Any, query: Tensor, key: Tensor, *more: Any, **options: Any) -> Any:
+        mixed, nothing = honest(module, query, key, *more, **options)
         return mixed + 1e-6 * mixed.roll(1, 0) * (key.shape[2] >= 96), nothing
 
     monkeypatch.setattr(isolation, "grouped_attention", coupled)
@@ -253,7 +253,7 @@ def test_what_the_device_is_asked_is_public(tiny: Twins, chosen: bool) -> None:
     def asked(rows: Batches) -> frozenset[tuple[str | int, ...]]:
         engine = Engine(tiny.model, 4)
         by_row(engine, rows, candidates=CANDIDATES[chosen])
-        return engine.isolation.asked
+        return engine.isolation.tested_shapes
 
     expected = asked(batches())
     for change in CHANGES.values():
@@ -266,7 +266,7 @@ def test_a_session_asks_nothing_that_was_not_asked_when_it_was_opened(tiny: Twin
     for chunk_rows in (None, 4):
         engine = Engine(tiny.model, chunk_rows)
         session = engine.session(Sizes.of([PUBLIC], [PRIVATE], MOST, 40, 3), 2, drawn=[7])
-        before = engine.isolation.asked
+        before = engine.isolation.tested_shapes
         session.enter(0, PUBLIC, PRIVATE, [text(9, 1)], drawn=text(7, 5))
         for step in range(39 - 7):
             if step == 3:
@@ -274,4 +274,4 @@ def test_a_session_asks_nothing_that_was_not_asked_when_it_was_opened(tiny: Twin
             some = torch.arange(4 + step)[None].expand(len(session.numbers), -1)
             session.private_logits(some if step % 3 else None)
             session.advance([40 + step] * len(session.numbers))
-        assert engine.isolation.asked == before
+        assert engine.isolation.tested_shapes == before

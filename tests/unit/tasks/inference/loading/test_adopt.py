@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import GraniteConfig, GraniteForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import GraniteConfig, GraniteForCausalLM
 
+from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.loading import adopt
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.attention import grouped_attention
 from tasks.inference.network.capabilities import CPU, can_pack
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import quantise_layers
+from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import adopted, tiny_network
 from tests.unit.tasks.inference.processors import NO_ONEDNN, use_processor
 
@@ -38,14 +41,6 @@ def test_public_facts_of_a_model() -> None:
     assert model.stop_tokens == (2, 5, 7)
 
 
-def test_attention_windows_are_refused() -> None:
-    network = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16))
-    with pytest.raises(UnsupportedModel, match="whole context") as refusal:
-        adopted(network)
-    assert refusal.value.exit_code == 2
-    assert adopted(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None))).layers == 2
-
-
 def test_half_precision_is_refused() -> None:
     with pytest.raises(UnsupportedModel, match="float32"):
         adopted(tiny_network().to(torch.bfloat16))
@@ -58,19 +53,21 @@ def test_a_head_that_is_no_linear_layer_is_refused() -> None:
         adopted(network)
 
 
-def test_scaled_logits_are_noticed() -> None:
+def test_scaled_logits_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = [GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=3.0)) for _ in range(2)]
+    assert adopted(networks[0]).logit_factor == pytest.approx(1 / 3)
+    monkeypatch.setattr(adopt, "_logit_factor", lambda config: 1.0)
     with pytest.raises(UnsupportedModel, match="more than hidden states times its head"):
-        adopted(GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=3.0)))
-    assert adopted(GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=1.0))).layers == 2
+        adopted(networks[1])
 
 
 def test_unknown_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny_network()
     inner = network.model.layers[0].self_attn.forward
     monkeypatch.setattr(
-        network.model.layers[0].self_attn, "forward", lambda *a, **k: inner(*a, **k, s_aux=torch.ones(2))
+        network.model.layers[0].self_attn, "forward", lambda *a, **k: inner(*a, **k, position_bias=torch.ones(1))
     )
-    with pytest.raises(UnsupportedModel, match="s_aux"):
+    with pytest.raises(UnsupportedModel, match="position_bias"):
         adopted(network)
 
 
@@ -130,5 +127,24 @@ def test_grouped_attention_is_attention(heads: int, groups: int) -> None:
     torch.testing.assert_close(mixed, expected.transpose(1, 2))
     scaled, _ = grouped_attention(None, query * 2, key, value, mask, scaling=0.5 * 8**-0.5)
     torch.testing.assert_close(scaled, mixed)
-    with pytest.raises(ValueError, match="s_aux"):
-        grouped_attention(None, query, key, value, mask, s_aux=torch.zeros(1))
+    with pytest.raises(ValueError, match="position_bias"):
+        grouped_attention(None, query, key, value, mask, position_bias=torch.zeros(1))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_tokens_that_the_tokenizer_lacks_have_no_logit(precision: Precision) -> None:
+    """A network is wider than its tokenizer: what cannot be written is never drawn, and never paid for."""
+    tokenizer = tiny_tokenizer()
+    network = tiny_network(vocab_size=300)
+    whole = copy.deepcopy(network)
+    known = max(tokenizer.get_vocab().values()) + 1
+    assert known < 300
+    model = wrap_network(
+        network, tokenizer, name="wide", revision="1", digest="d", device=torch.device("cpu"), precision=precision
+    )
+    assert model.vocabulary == known
+    hidden = torch.randn(3, model.width, generator=torch.Generator().manual_seed(1))
+    assert model.logits(hidden).shape == (3, known)
+    torch.testing.assert_close(model.logits(hidden), whole.lm_head(hidden)[:, :known], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="not among"):
+        model.check_knows([known])

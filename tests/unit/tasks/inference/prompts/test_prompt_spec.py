@@ -203,5 +203,5 @@ def test_a_label_in_the_system_message_or_in_both_rows_is_enough(written: dict[s
 
 def test_all_errors_are_usage_errors_with_names_of_their_own() -> None:
     kinds = BadTemplate.__subclasses__()
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     assert all(issubclass(kind, UsageError) and kind.__doc__ for kind in kinds)

@@ -1,10 +1,11 @@
 """Prompts: what is public stays public tokens, what is private stays text."""
 
+import datetime
 from typing import Any
 
 import pytest
 
-from models_db.values.requests import Prompt
+from models_db.values.requests import FileInvalid, Prompt, parse_model
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
 from tasks.inference.prompts.prompt_spec import PromptSpec
@@ -268,3 +269,91 @@ def test_the_mark_of_the_reference_cannot_be_smuggled_in() -> None:
     ):
         with pytest.raises((BadDescription, ControlTokens)):
             prompts_for(tiny_tokenizer(), spec, label)
+
+
+MISTRAL = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% elif m.role == 'assistant' %} {{ m.content }}{{ eos_token }}"
+    "{% else %}{{ raise_exception('only users and assistants') }}{% endif %}{% endfor %}"
+)
+"""As Mistral 7B and Llama 2 write: no system, and nothing that opens an answer."""
+
+
+def test_an_answer_may_follow_the_question_directly() -> None:
+    tokenizer = tiny_tokenizer(MISTRAL)
+    public, private = prompts_for(tokenizer, DESCRIPTION)
+    assert public.suffix == ()
+    text = tokenizer.decode(public.tokens)
+    assert text == f"<|start|>[INST] {SYSTEM}\n\n{DESCRIPTION}\n\nWrite one.[/INST]"
+    assert tokenizer.decode(private.around([])).startswith(f"{text} ")
+    assert tokenizer.decode(private.suffix) == f"<|end|>[INST] {DEFAULT.again}[/INST]"
+
+
+@pytest.mark.parametrize("between", ["Sure: ", "<|start|>"])
+def test_what_stands_before_an_answer_must_be_opened(between: str) -> None:
+    """The private rows would see words before their text that the public row has not."""
+    template = MISTRAL.replace(" {{ m.content }}{{ eos", between + "{{ m.content }}{{ eos")
+    with pytest.raises(NoChatTemplate, match="does not open an answer"):
+        public_prompt(tiny_tokenizer(template), DESCRIPTION)
+
+
+DATED = "{{ 'Today: ' + strftime_now('%d %b %Y') }}" + TEMPLATE
+THINKING = TEMPLATE.replace(
+    "assistant\n{%", "assistant\n{% if enable_thinking is defined and not enable_thinking %}<no thoughts>{% endif %}{%"
+)
+
+
+def test_a_prompt_does_not_change_overnight(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import chat_template_utils
+
+    class Tomorrow(datetime.datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> "Tomorrow":
+            return cls(2031, 5, 6)
+
+    tokenizer = tiny_tokenizer(DATED)
+    today = prompts_for(tokenizer, DESCRIPTION)
+    assert tokenizer.decode(today[0].tokens).startswith("Today: 01 Jan 2026<|start|>")
+    monkeypatch.setattr(chat_template_utils, "datetime", Tomorrow)
+    asked = [{"role": "user", "content": "x"}]
+    assert tokenizer.apply_chat_template(asked, tokenize=False).startswith("Today: 06 May 2031")  # what it was before
+    assert prompts_for(tokenizer, DESCRIPTION) == today
+    other = PromptSpec.of(Prompt(description=DESCRIPTION, date="2024-02-29"))
+    for piece in prompts_for(tokenizer, other):
+        assert tokenizer.decode(piece.tokens).startswith("Today: 29 Feb 2024")
+
+
+def test_a_date_in_a_form_that_is_computed_is_refused() -> None:
+    template = DATED.replace("'%d %b %Y'", "'%d' + ' %b'")
+    with pytest.raises(NoChatTemplate):
+        prompts_for(tiny_tokenizer(template), DESCRIPTION)
+
+
+@pytest.mark.parametrize("day", ["2026-02-30", "tomorrow", "2026-1-1"])
+def test_a_day_that_is_none_is_refused(day: str) -> None:
+    with pytest.raises(FileInvalid):
+        parse_model(Prompt, {"description": DESCRIPTION, "date": day}, "prompt", "docs/requests.md")
+
+
+CHANNELS = (
+    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|end|>final{% endif %}<|start|>"
+    "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+"""As gpt-oss writes: which channel an answer is in, thoughts or final words, is left to the model."""
+
+
+@pytest.mark.parametrize("turns", [2, 1])
+def test_an_answer_is_opened_in_the_channel_of_answers(turns: int) -> None:
+    tokenizer = tiny_tokenizer(CHANNELS)
+    prompt = Prompt(description=DESCRIPTION, private="Like {reference}?" if turns == 1 else None)
+    public, private = prompts_for(tokenizer, PromptSpec.of(prompt))
+    assert tokenizer.decode(public.suffix) == "<|start|>assistant<|end|>final<|start|>"
+    assert tokenizer.decode(private.suffix).endswith("<|end|><|start|>assistant<|end|>final<|start|>")
+    before = "Like " if turns == 1 else "<|start|>assistant<|end|>final<|start|>"
+    assert tokenizer.decode(private.prefix).endswith(before)
+
+
+def test_thinking_is_off_where_the_template_knows_how() -> None:
+    tokenizer = tiny_tokenizer(THINKING)
+    for piece in prompts_for(tokenizer, DESCRIPTION):
+        assert tokenizer.decode(piece.tokens).endswith("assistant\n<no thoughts>")

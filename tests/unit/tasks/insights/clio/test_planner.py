@@ -194,7 +194,9 @@ def test_a_cluster_whose_summaries_say_nothing_is_described_from_its_keywords(tm
         return of_keywords(prompt) if "Keywords:" in prompt else {}
 
     made, _ = run(corpus_of(tmp_path, themed()), parameters(), Scribe(answer))
-    assert [one.topic.name for one in insights_of(made)] == ["All about number", "All about aaaa", "All about number"]
+    names = ["All about number, oooo, 0", "All about aaaa, number, 0", "All about number, uuuu, 0"]
+    assert [one.topic.name for one in insights_of(made)] == names
+    assert all(one.support and max(one.support) <= (one.size or 0) for one in insights_of(made)), "exact counts"
     assert made.released == {"descriptions_replaced": "0"}
 
 
@@ -216,7 +218,7 @@ def test_it_runs_from_corpus_to_insights(tmp_path: Path, monkeypatch: pytest.Mon
     wanted = parameters(samples=1, contrasting=0, count=2, max_new_tokens=64)
     made = whole(workshop, monkeypatch, wanted)
     assert workshop.seen[0] == ("arm", 0, 0)
-    assert [step[0] for step in workshop.seen] == ["arm", "batches"]
+    assert [step[0] for step in workshop.seen] == ["arm", "each_shard"]
     assert sum(one.size or 0 for one in insights_of(made)) == 8
     assert all(text.tokens > 0 for text in made.texts)
 

@@ -29,7 +29,9 @@ from tasks.insights.urania.run import UraniaRun
 from tasks.insights.urania.stages import Stages
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.registry import recompute
+from tasks.text.supported_words import unsupported_words
 from tasks.values.generated import Generated
+from tasks.values.insight import UNNAMED
 from tasks.values.plan import Plan
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
@@ -96,7 +98,7 @@ def test_charges_add_up_to_the_plan_and_the_plan_to_the_amount(method: str, clus
     assert all(invocation.instalments == (invocation.event.loss,) for invocation in plan.invocations)
     assert plan.loss.fits(AMOUNT)
     assert plan.loss.rho > 0.99 * AMOUNT.rho
-    assert (plan.loss.delta > 0.99 * AMOUNT.delta) == (method != "public")
+    assert (plan.loss.delta > 0) == (method != "public")  # thresholds are whole numbers, so a part of it may be left
     assert [invocation.event.mechanism for invocation in plan.invocations][-3:] == [
         "kmeans", "noisy_histogram", "set_histogram"
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def test_what_is_planned_again_from_the_stored_parameters_is_the_same() -> None:
     ("changes", "amount", "refusal"),
     [
         ({}, Amount(10), NoiseInvalid),
-        ({"method": "tfidf"}, Amount(2000, 10**9), KeywordBudgetTooSmall),
+        ({"method": "tfidf"}, Amount(2000, 0), KeywordBudgetTooSmall),
         ({"embedder": "nobody"}, AMOUNT, UnknownModel),
     ],
 )
@@ -159,7 +161,7 @@ def test_every_stage_is_armed_once_in_order_and_before_the_first_unit_is_read(
     armed = [step[1:] for step in workshop.seen if step[0] == "arm"]
     assert armed == [(number, 0) for number in range(len(planned(parameters(method, clusterer)).invocations))]
     assert workshop.seen[0] == ("arm", 0, 0)
-    assert [step[0] for step in workshop.seen].count("batches") == 1
+    assert [step[0] for step in workshop.seen].count("each_shard") == 1
     assert all(text.insight is not None and text.text for text in made.texts)
     if method == "public":
         assert "keywords_released" not in made.released
@@ -172,7 +174,7 @@ def test_every_stage_is_armed_once_in_order_and_before_the_first_unit_is_read(
 def test_hardly_anybody_everybody_alike_and_other_languages(tmp_path: Path, texts: list[str], clusterer: str) -> None:
     made, done = run(Workshop(corpus_of(tmp_path, texts)), parameters("hybrid", clusterer, clusters={"count": 50}))
     assert len(done.sizes) == 50
-    assert int(made.released["clusters_kept"]) == len([text for text in made.texts if text.insight])
+    assert int(made.released["clusters_kept"]) == sum(text.insight.clusters for text in made.texts if text.insight)
 
 
 def test_a_set_that_came_out_small_is_filled_up_and_a_public_one_is_not(tmp_path: Path) -> None:
@@ -181,6 +183,46 @@ def test_a_set_that_came_out_small_is_filled_up_and_a_public_one_is_not(tmp_path
     assert made.released["public_topics_added"] == "6"
     _, done = run(Workshop(corpus_of(tmp_path / "b", ["only me"])), parameters("public"))
     assert done.closed == WORDS
+
+
+def test_every_keyword_has_its_noisy_support_and_its_origin(tmp_path: Path) -> None:
+    """Names have words of supported keywords alone, and all of it follows from what was released."""
+    made, done = run(Workshop(corpus_of(tmp_path, talk(60))), parameters("hybrid", keywords_of_a_cluster=4))
+    rule, (words, counts) = done.stages.support(done.parameters), done.chosen
+    released = [text.insight for text in made.texts if text.insight]
+    assert any(insight.keywords for insight in released)
+    for insight in released:
+        assert insight.support is not None
+        assert insight.origins is not None
+        assert insight.size is not None
+        assert all(rule.holds(count, insight.size) for count in insight.support)
+        assert not unsupported_words(insight.topic.name, insight.keywords) or insight.topic.name == UNNAMED
+        for word, origin in zip(insight.keywords, insight.origins, strict=True):
+            assert origin == ("request" if word in WORDS else "selected" if word in done.keywords else "built_in")
+        if insight.clusters == 1:
+            rows = done._bins.table(counts, len(words)).astype(int).tolist()
+            assert any(
+                all(row[words.index(w)] == c for w, c in zip(insight.keywords, insight.support, strict=True))
+                for row in rows
+            )
+
+
+def test_noise_alone_seldom_supports_anything() -> None:
+    """With no unit at all: the threshold is by the union bound over all bins of the release."""
+    wanted = parameters("public", clusters={"count": 40}, keywords={"method": "public", "words": WORDS, "size": 50})
+    stages = Stages.of(wanted, AMOUNT)
+    rule, generator = stages.support(wanted), np.random.default_rng(5)
+    deviation = stages.histogram.variance() ** 0.5
+    assert rule.count >= 3 * deviation
+    bins = stages.histogram.bins or 0
+    hits = sum((np.rint(generator.normal(0, deviation, bins)) >= rule.count).any() for _ in range(400))
+    assert hits <= 0.05 * 400
+
+
+def test_a_sample_needs_its_part_of_the_share() -> None:
+    whole, half = parameters(smallest_support="0.2"), parameters(smallest_support="0.2", sampled="0.5")
+    assert Stages.of(whole, AMOUNT).support(whole).share == 2 * Stages.of(half, AMOUNT).support(half).share
+    assert planned(half).facts["smallest keyword share"] == "0.1"
 
 
 class Notebook:
@@ -236,9 +278,7 @@ def test_a_sample_takes_each_unit_by_itself(tmp_path: Path) -> None:
 
     def taken(corpus: Corpus) -> dict[str, bool]:
         units = PrivateUnits(Workshop(corpus).bench(), (0,), extractor_for(parameters().facets), Letters())
-        return dict(
-            zip([row.unit for row in units.rows], units.sampled(parameters(sampled="0.3").sampled), strict=True)
-        )
+        return dict(zip(units.ids, units.sampled(parameters(sampled="0.3").sampled), strict=True))
 
     every, others = taken(whole), taken(rest)
     assert {unit: every[unit] for unit in others} == others

@@ -50,21 +50,21 @@ def released(run: UraniaRun) -> None:
     _ = run.keywords, run.centres, run.sizes, run.chosen
 
 
-@pytest.mark.parametrize(("keywords", "stages"), [(PUBLIC, 3), (PRIVATE, 6)])
+@pytest.mark.parametrize(("keywords", "stages"), [(PUBLIC, 3), (PRIVATE, 5)])
 def test_nothing_is_read_before_the_first_stage_is_armed_and_each_is_armed_once(tmp_path, keywords, stages):
     run, seen = run_of(tmp_path, keywords)
     assert seen == []
     released(run)
-    armed_first = 1 if keywords is PUBLIC else 3
-    assert [step[0] for step in seen] == ["arm"] * armed_first + ["batches"] + ["arm"] * (stages - armed_first)
+    armed_first = 1 if keywords is PUBLIC else 2
+    assert [step[0] for step in seen] == ["arm"] * armed_first + ["each_shard"] + ["arm"] * (stages - armed_first)
     assert [step[1:] for step in seen if step[0] == "arm"] == [(number, 0) for number in range(stages)]
 
 
 def test_the_units_of_every_block_are_read_at_once(tmp_path):
     run, seen = run_of(tmp_path, PUBLIC, blocks=3)
     released(run)
-    assert [step for step in seen if step[0] == "batches"] == [("batches", 1, ((0, 0, 0), (1, 0, 0), (2, 0, 0)))]
-    assert len(run.units.rows) == 20
+    assert [step for step in seen if step[0] == "each_shard"] == [("each_shard", (0, 1, 2), ())]
+    assert len(run.units.ids) == 20
 
 
 class Greedy:

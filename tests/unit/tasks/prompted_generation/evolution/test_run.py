@@ -10,11 +10,11 @@ import pytest
 
 from models_db.errors import EnvironmentProblem
 from models_db.values.canonical_json import Json
-from tasks.corpus.store import Corpus, LabelsNotKept
+from tasks.corpus.store import SHARDS, Corpus, LabelsNotKept
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.interface import Completion, Sampling
-from tasks.inference.engine.shapes import ContextTooLong
+from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prompted_generation.evolution import run as evolution_run
@@ -59,7 +59,7 @@ def test_every_round_is_armed_before_anything_is_read_for_it(vowels: Corpus) -> 
     writing = Writing(lambda prompt, number: workshop.seen.append(("asked",)) or f"text {number}")  # type: ignore[func-returns-value]
     running(workshop.bench(), settings(rounds=3, candidates=2), writing).generated()
     assert [step[:2] for step in workshop.seen] == [
-        ("asked",), ("asked",), ("arm", 0), ("batches", 1), ("asked",), ("arm", 1), ("asked",), ("arm", 2),
+        ("asked",), ("asked",), ("arm", 0), ("each_shard", (0,)), ("asked",), ("arm", 1), ("asked",), ("arm", 2),
     ]  # fmt: skip
 
 
@@ -141,8 +141,8 @@ def test_a_label_without_units_has_its_texts_all_the_same(tmp_path: Path) -> Non
 class Nobody:
     """A corpus without units."""
 
-    def batches(self, scheme: Any, name: str, per_block: int, wanted: Any, labels: Any = (), most: int = 1) -> Any:
-        return {place: [] for place in wanted}
+    def each_shard(self, scheme: Any, name: str, blocks: Any, labels: Any = ()) -> Any:
+        return iter([[]] * SHARDS)
 
     def require_labels(self) -> None:
         """They are there."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.corpus.store import Corpus
+from tasks.corpus.store import SHARDS, Corpus
+from tasks.generation.decoding import run_context
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.prompted_generation.evolution.voting import VoteHistogram
 from tests.tiny_embedder import Letters
@@ -96,11 +98,26 @@ def test_an_empty_candidate_is_one_and_only_a_text_that_is_nothing_does_not_vote
     assert counts(corpus, [["", ""]]) == [2, 0]
 
 
+@pytest.mark.parametrize("labels", [(), LABELS])
+def test_votes_are_the_same_however_many_units_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: Sequence[str]
+) -> None:
+    corpus = corpus_of(tmp_path, [note(f"unit {n}", "aeiou"[n % 5] * (1 + n % 3), LABELS[n % 2]) for n in range(40)])
+    bench = Workshop(corpus, 2).bench()
+    together = VoteHistogram(bench, [1, 0], labels, Letters()).voters
+    monkeypatch.setattr(run_context, "lots", partial(run_context.lots, least=7))
+    apart = VoteHistogram(bench, [1, 0], labels, Letters()).voters
+    assert len(together.label) == 40
+    assert np.array_equal(together.label, apart.label)
+    assert together.points.steps.tobytes() == apart.points.steps.tobytes()
+    assert np.array_equal(together.points.usable, apart.points.usable)
+
+
 def test_without_units_nobody_votes() -> None:
     @dataclass(frozen=True)
     class Nobody:
-        def batches(self, scheme: Any, name: str, per_block: int, wanted: Any, labels: Any = (), most: int = 1) -> Any:
-            return {place: [] for place in wanted}
+        def each_shard(self, scheme: Any, name: str, blocks: Any, labels: Any = ()) -> Any:
+            return iter([[]] * SHARDS)
 
     assert counts(Nobody(), [PUBLIC]) == [0, 0, 0]
     assert counts(Nobody(), [PUBLIC, PUBLIC], LABELS) == [0] * 6

@@ -12,9 +12,12 @@ from mpmath import exp, mp
 from models_db.policies.policy import Policy
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import model_to_json
+from tasks.common.files import FileUnfit
+from tasks.common.strict_model import read_as
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
+from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import guessing_bounds
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.wording.card_text import (
@@ -23,6 +26,7 @@ from tasks.release.wording.card_text import (
     LIMITS,
     MEASURED_BY_EXPOSURE,
     NO_CLAIM,
+    OWN_GUARANTEES,
     SEPARATE_ROLES,
     SEVERAL_ROLES,
     STANDING,
@@ -63,7 +67,7 @@ def test_the_claim_comes_first_and_is_complete():
         "all records of the dataset with one value of `id`",
         "add or remove one unit",
         "| rho (zCDP) behind it | `0.266313639024` |",
-        "epsilon `8.705447915257` at delta `0.0000001`",
+        "epsilon 8.705447915257 at delta 0.0000001",
         "54.6 times",
         "98.21 %",
         "(epsilon `8`, delta `0.000001`)",
@@ -85,6 +89,26 @@ def test_mechanisms_parameters_people_and_measurements_are_stated():
         assert stated in text
     for name in ("approvals.json", "almoner verify-release", "sha256sum -c SHA256SUMS"):
         assert name in text
+
+
+def test_a_models_own_guarantee_is_stated_and_no_other_models():
+    model = {"revision": "1", "sha256": "1f" * 32, "licence": "Gemma"}
+    named = a_request(model={"name": f"google/vaultgemma-1b@{'0a' * 20}", **model})
+    sentence = OWN_GUARANTEES["google/vaultgemma-1b"]
+    assert sentence in card(a_record(named), ())
+    for other in ("google/vaultgemma-1b-it@x", "someone/vaultgemma-1b@x", "vaultgemma-1b"):
+        assert sentence not in card(a_record(a_request(model={"name": other, **model})), ())
+
+
+def test_a_merged_model_s_base_and_adapter_are_stated():
+    model = {"name": "tuned", "revision": "local", "sha256": "1f" * 32, "licence": "MIT"}
+    parts = {"base_sha256": "2e" * 32, "adapter_sha256": "3d" * 32}
+    stated = card(a_record(a_request(model=model | parts)), ())
+    assert f"SHA-256 of the base `{'2e' * 32}`, of the adapter `{'3d' * 32}`." in stated
+    assert "LoRA" not in card(a_record(a_request(model=model)), ())
+    for part in parts:
+        with pytest.raises(FileUnfit, match="digests of its base and of its adapter"):
+            read_as(ApprovedRequest, a_request(model=model | {part: parts[part]}), "request")
 
 
 def test_what_is_not_protected_is_said_wherever_something_is_claimed():
@@ -248,3 +272,14 @@ def test_a_card_of_soft_tokens_does_not_say_that_the_prompt_held_a_private_text(
     assert "given no text, but the soft tokens" in text
     assert "is the private text of one unit" not in text
     assert "Many people wrote about this" not in text
+
+
+def test_the_card_marks_what_almoner_chose():
+    """Beside the parameters, as the price does; a request that leaves nothing out has no such table."""
+    request = a_request()
+    assert "Chosen by almoner" not in the_card()
+    name = next(iter(request["parameters"]))
+    text = card(a_record({**request, "choices": {name: FAKE}}), ())
+    chosen = text.split("Chosen by almoner")[1].split("Licence of the model")[0]
+    assert f"| `{name}` | `{request['parameters'][name]}` |" in chosen
+    assert text.count("\n## The claim") == 1

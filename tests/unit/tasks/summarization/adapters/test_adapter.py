@@ -108,11 +108,11 @@ def test_shrinkage_is_the_best_linear_estimate() -> None:
     space = adapter().space
     variance, noise = space.group_variance, 0.7
     kept = variance / (variance + noise**2)
-    seen = space.seen((space.group_mean + 1)[None], torch.tensor([noise]))
+    seen = space.shrink((space.group_mean + 1)[None], torch.tensor([noise]))
     torch.testing.assert_close(seen.scaled[0], kept / variance.mean().sqrt())
     torch.testing.assert_close(seen.directions[0, 0], kept @ space.projection)
     torch.testing.assert_close(seen.trust[0], (kept * variance).sum() / variance.sum())
-    clean, drowned = space.seen(torch.zeros(2, 6), torch.tensor([0.0, 1e9])).trust.tolist()
+    clean, drowned = space.shrink(torch.zeros(2, 6), torch.tensor([0.0, 1e9])).trust.tolist()
     assert (clean, drowned) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
 
 

@@ -1,0 +1,250 @@
+"""Tables and plots of the insights benchmark, from the cells that `insights/cells.py` has made.
+
+    python -m benchmarks.insights.tables --cells FOLDER     # scores cells: docs/figures/insights.jsonl, then as below
+    python -m benchmarks.insights.tables                    # docs/figures/insights.md and insights_*.svg
+
+A line of insights.jsonl is a cell with its scores and without its texts. Figures are means over trials; brackets are
+Student's 95 % interval of the mean over trials, whose randomness is that of the mechanisms, or of two the smaller and
+the larger.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.plotting import spread
+from benchmarks.insights.cells import OUT, cells_in
+from benchmarks.insights.data import SYNTHETIC
+from benchmarks.insights.figures import draw_all
+from benchmarks.insights.metrics import FIGURES, compared, coverage, detected
+from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
+from tasks.evaluation.core.embedded_texts import points
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.text.tagger import load_tagger
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
+TITLES = {
+    "key_phrases": "key phrases",
+    "noun_chunks": "noun chunks",
+    "tf_idf": "TF-IDF terms",
+    "tf_idf_cosine": "TF-IDF cosine",
+    "tokens": "tokens",
+    "bigrams": "2-grams",
+    "topics": "topics",
+    "topics_by_chance": "by chance",
+    "mean_cosine": "mean cosine",
+    "median_cosine": "median",
+    "kept": "clusters kept",
+    "used": "with units",
+    "units_kept": "units in them",
+    "found": "topics found",
+    "named": "topics named",
+}
+TABLE = ("kept", "topics", "topics_by_chance", *(name for name in FIGURES if name != "topics"))
+
+Line = Mapping[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=Path, help=f"the folder that insights.py wrote, such as {OUT}")
+    parser.add_argument("--to", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    results = arguments.to / "insights.jsonl"
+    if arguments.cells:
+        made = [*scored(arguments.cells), *others(arguments.cells)]
+        results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made), encoding="utf-8")
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    draw_all(lines, arguments.to)
+    (arguments.to / "insights.md").write_text("\n".join(page(lines)) + "\n", encoding="utf-8")
+
+
+def scored(folder: Path) -> Iterator[Line]:
+    """Each cell held against SIMPLE-CLIO's insights of the same corpus, number of clusters and way of describing."""
+    embed, tag = KeepingPoints(load_embedder()), KeepingChunks(load_tagger())
+    lines = cells_in(folder)
+    public = {_place(line): _texts(line) for line in lines if line["cell"]["system"] == "simple_clio"}
+    for line in lines:
+        reference, texts = public[_place(line)], _texts(line)
+        found = compared(texts, reference, embed, tag)
+        drawn = line.get("by_chance", []) if line["cell"]["trial"] == 0 else []
+        chance = coverage(points(embed, drawn), points(embed, reference)) if drawn else None
+        kept = {
+            name: line[name] for name in ("cell", "units", "machine", "clusters", "cost", "known", "work", "peak_mib")
+        }
+        released = line["keywords"]["released"] if "keywords" in line else None
+        figures = {**{name: _short(value) for name, value in found.items()}, "topics_by_chance": _short(chance)}
+        # What SIMPLE-CLIO says may repeat a text.
+        examples = texts[:3] if line["cell"]["system"] == "urania" else []
+        more = {"figures": figures, "keywords_released": released, "examples": examples, "noise": line.get("noise")}
+        yield {**kept, "seconds": line["seconds"], "rho": line.get("rho"), **more}
+
+
+@dataclass
+class KeepingChunks:
+    """A tagger that reads each text once."""
+
+    tag: Any
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.tag.name)
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        return self.tag(texts)
+
+    def noun_chunks(self, texts: Sequence[str]) -> list[Any]:
+        missing = [text for text in dict.fromkeys(texts) if text not in self.known]
+        self.known.update(zip(missing, self.tag.noun_chunks(missing), strict=True))
+        return [self.known[text] for text in texts]
+
+
+def others(folder: Path) -> Iterator[Line]:
+    """Leakage with its scores, and whether the model can judge."""
+    for path in sorted(folder.glob("leakage_*.json")):
+        line = json.loads(path.read_text())
+        line["scores"] = [_short(score) for score in line["scores"]]
+        yield {"leakage": path.stem, **line, "values": detected(line["scores"], line["there"]).values()}
+    if (folder / "judge.json").exists():
+        yield {"judge": json.loads((folder / "judge.json").read_text())}
+
+
+def _place(line: Line) -> tuple[Any, ...]:
+    cell = line["cell"]
+    return cell["corpus"], cell["count"], cell["text"], cell["facets"]
+
+
+def _texts(line: Line) -> list[str]:
+    return [row["text"] for row in line["insights"]]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def page(lines: Sequence[Line]) -> list[str]:
+    """All tables, in Markdown."""
+    cells = [line for line in lines if "cell" in line]
+    places = sorted({_place(line) for line in cells}, key=lambda place: (place[0], place[2] != "plain", place[1]))
+    found = ["# Insights, all tables", "", "What the columns are: [insights-results.md](../insights-results.md)."]
+    for place in places:
+        corpus, count, text, facets = place
+        for reading in ("matched", "paper"):
+            mine = [line for line in cells if _place(line) == place and line["cell"]["reading"] in ("", reading)]
+            rows = grouped(mine)
+            if not any(name[1] for name in rows):
+                continue
+            units = mine[0]["units"]
+            found += [
+                "",
+                f"### {corpus}, {units} units, k = {count}, {text} descriptions, facets by {facets}: {reading}",
+            ]
+            names = (*TABLE, "found", "named") if corpus == SYNTHETIC else TABLE
+            found += ["", *table(rows, names)]
+    found += leakage_table([line for line in lines if "leakage" in line])
+    found += scale_table([line for line in cells if line["cell"]["corpus"] == SYNTHETIC])
+    return found
+
+
+def grouped(lines: Sequence[Line]) -> dict[tuple[str, str, str], list[Line]]:
+    """The trials of each configuration, in the order in which a table shows them."""
+    found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
+    for line in lines:
+        cell = line["cell"]
+        level = cell["level"] if cell["system"] == "urania" else "simple_clio"
+        found[level, method_of(line), cell["keywords"]].append(line)
+    order = [*LEVELS, INFINITY, "simple_clio"]
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][2] != "tfidf", order.index(item[0][0]))))
+
+
+def method_of(line: Line) -> str:
+    """The clusterer, and whether keywords are taken by counts alone."""
+    cell = line["cell"]
+    return f"{cell['method']}, counts alone" if cell.get("evidence") == "counts" else str(cell["method"])
+
+
+def table(rows: Mapping[tuple[str, str, str], Sequence[Line]], names: Sequence[str]) -> list[str]:
+    """One row for each configuration."""
+    head = ["level", "clusterer", "keywords", "trials", *(TITLES[name] for name in names)]
+    made = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for (level, method, keywords), trials in rows.items():
+        shown = [told([value_of(line, name) for line in trials], name) for name in names]
+        made.append("| " + " | ".join([level, method, keywords, str(len(trials)), *shown]) + " |")
+    return made
+
+
+def value_of(line: Line, name: str) -> float | None:
+    """A figure of a cell, wherever it stands."""
+    for part in ("figures", "clusters", "known"):
+        if line.get(part) and name in line[part]:
+            found: float | None = line[part][name]
+            return found
+    return None
+
+
+def told(values: Sequence[float | None], name: str) -> str:
+    """Mean and interval; counts with the smallest and the largest."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return "-"
+    mean = sum(there) / len(there)
+    if name in ("kept", "used", "units_kept"):
+        return f"{mean:.0f}" if min(there) == max(there) else f"{mean:.0f} ({min(there):.0f} to {max(there):.0f})"
+    ends = spread(there) if name in ("topics", "found", "named") else None
+    return f"{mean:.3f}" if ends is None else f"{mean:.3f} ({ends[0]:.2f} to {ends[1]:.2f})"
+
+
+def leakage_table(lines: Sequence[Line]) -> list[str]:
+    """AUC of the detector with its interval."""
+    if not lines:
+        return []
+    made = ["", "### Leakage", "", "| system | level | runs | insights a run | AUC | TPR at 1 % FPR |"]
+    made.append("|" + " --- |" * 6)
+    for line in lines:
+        values, runs = line["values"], len(line["scores"])
+        mean = sum(line["insights"]) / runs
+        auc = f"{values['auc']} ({values['auc_low']} to {values['auc_high']})"
+        made.append(
+            f"| {line['system']} | {line['level'] or '-'} | {runs} | {mean:.1f} | {auc} | {told_rate(values)} |"
+        )
+    return made
+
+
+def told_rate(values: Mapping[str, Any]) -> str:
+    """The true-positive rate where false alarms are rare, with its interval."""
+    rate, low, high = (values.get(f"tpr_at_1_percent{end}") for end in ("", "_low", "_high"))
+    return f"{rate} ({low} to {high})" if rate is not None else "-"
+
+
+def scale_table(lines: Sequence[Line]) -> list[str]:
+    """Work of each stage on the synthetic corpus, in seconds of processor time."""
+    rows = [(key, trials) for key, trials in grouped(lines).items() if key[0] in ("high", "simple_clio")]
+    if not rows:
+        return []
+    stages = list(dict.fromkeys(stage for _, trials in rows for stage in trials[0]["work"]))
+    made = [
+        "",
+        "### Scale: processor seconds of each stage",
+        "",
+        "| level | clusterer | keywords | " + " | ".join(stages) + " |",
+    ]
+    made.append("|" + " --- |" * (len(stages) + 3))
+    for (level, method, keywords), trials in rows:
+        means = [_mean([line["work"].get(stage) for line in trials]) for stage in stages]
+        made.append(f"| {level} | {method} | {keywords} | " + " | ".join(means) + " |")
+    return made
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    return f"{sum(there) / len(there):.2f}" if there else "-"
+
+
+if __name__ == "__main__":
+    main()

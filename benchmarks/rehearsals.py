@@ -1,0 +1,127 @@
+"""Library of learnt curves: rehearsals on public corpora at several clip norms, for what `almoner plan` expects of one.
+
+    python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl
+
+DATA is a folder with `yelp.jsonl` and `mts_dialog.jsonl` (a line has `text`). Only figures are written, one line for
+each corpus and clip norm; a line that is there already is kept, so an interrupted run goes on. References are made once
+for each corpus: they depend on neither the claim nor the clip norm.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from flows.rehearsals.rehearsal_folder import RehearsalFolder
+from flows.rehearsals.rehearse import RehearsalOptions, RehearsalTools, rehearse_request
+from flows.releases.pricing import price_request
+from flows.workspace.workspace import open_workspace
+from models_db.home import ProjectHome
+from models_db.values.requests import ReleaseRequest, parse_model
+from tasks.accounting import zcdp
+from tasks.common.code_version import code_digest
+from tasks.rehearsal.result import configuration_digest
+
+MODEL = "smollm2-135m-instruct"
+CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
+REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"
+SHARED = ("split.json", "texts-public_only.json", "texts-non_private.json")
+
+
+def main() -> None:
+    """Rehearse every clip norm on every corpus."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--norms", type=float, nargs="+", default=[0.1, 0.3, 1.0, 2.5])
+    parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=CORPORA)
+    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    tools = RehearsalTools.load(MODEL, given.device)
+    with TemporaryDirectory() as folder:
+        home = _home(Path(folder), given.data, given.corpora)
+        for norm in given.norms:
+            for corpus in given.corpora:
+                if (corpus, norm) not in set(_measured(given.out)):
+                    _append(given.out, _rehearse(home, corpus, norm, given.texts, tools))
+
+
+def _home(folder: Path, data: Path, corpora: list[str]) -> ProjectHome:
+    """Make a home with the public corpora."""
+    home = folder / "home"
+    _type(home, "init")
+    for corpus in corpora:
+        lines = (data / f"{corpus}.jsonl").read_text().splitlines()
+        texts = [json.loads(line)["text"] for line in lines]
+        chosen = [{"id": f"{corpus}-{number}", "text": text} for number, text in enumerate(texts) if text.strip()]
+        source = folder / f"{corpus}.jsonl"
+        source.write_text("".join(json.dumps(one) + "\n" for one in chosen[: PEOPLE + 200]))
+        claim = ("--epsilon", "100", "--delta", "1e-5", "--population", str(PEOPLE))
+        _type(home, "dataset", "register", corpus, "--public", "--unit", "id", *claim)
+        _type(home, "dataset", "ingest", corpus, str(source))
+    return ProjectHome(home)
+
+
+def _type(home: Path, *words: str) -> None:
+    program = "from cli.app import main; main()"
+    subprocess.run([sys.executable, "-c", program, *words, "--home", str(home)], check=True, capture_output=True)
+
+
+def _request(corpus: str, norm: float, texts: int) -> dict[str, object]:
+    """Return a request whose clip norm is about `norm`: C = B sqrt(2 rho / T) at temperature 1."""
+    rho = (norm / REFERENCES) ** 2 * TOKENS / 2
+    epsilon = zcdp.epsilon_of(round(rho * 10**12), DELTA)
+    parameters = {
+        "samples": texts, "references": REFERENCES, "max_new_tokens": TOKENS, "temperature": 1,
+        "max_reference_tokens": REFERENCE_TOKENS,
+    }  # fmt: skip
+    return {
+        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": f"{epsilon:.4f}",
+        "delta": DELTA, "model": MODEL, "parameters": parameters, "prompt": {"description": CORPORA[corpus]},
+    }  # fmt: skip
+
+
+def _rehearse(home: ProjectHome, corpus: str, norm: float, texts: int, tools: RehearsalTools) -> dict[str, Any]:
+    begun, processor = time.time(), time.process_time()
+    request = _request(corpus, norm, texts)
+    priced = price_request(open_workspace(home), parse_model(ReleaseRequest, request, "The request"))
+    _share_references(home, configuration_digest(priced.body), priced.dataset.version_uid)
+    result = rehearse_request(home.root, RehearsalOptions(request, corpus, texts), tools=tools).result
+    spent = {"seconds": round(time.time() - begun), "processor_seconds": round(time.process_time() - processor)}
+    print(corpus, norm, result.sentence, spent, flush=True)
+    return {
+        "corpus": corpus, "model": MODEL, "mechanism": "invisible_ink", "wanted": norm,
+        "clip_norm": priced.plan.facts["clip norm C"], "references": REFERENCES, "tokens": TOKENS, "texts": texts,
+        "people": result.people, "held_out": result.held_out, "code": code_digest()[:12], **spent,
+        "metrics": [one.model_dump(mode="json", exclude_none=True) for one in result.metrics],
+    }  # fmt: skip
+
+
+def _share_references(home: ProjectHome, configuration: str, uid: str) -> None:
+    """Give a rehearsal the people and the references of an earlier one on the same corpus."""
+    folder = RehearsalFolder.of(home, configuration, uid)
+    earlier = sorted(home.root.glob(f"rehearsals/*-{uid[:12]}"))
+    if earlier and not folder.path.exists():
+        for name in SHARED:
+            folder.write(name, json.loads((earlier[0] / name).read_bytes()))
+
+
+def _measured(out: Path) -> Iterator[tuple[str, float]]:
+    lines = out.read_text().splitlines() if out.exists() else []
+    for line in map(json.loads, lines):
+        yield line["corpus"], line["wanted"]
+
+
+def _append(out: Path, line: dict[str, Any]) -> None:
+    with out.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""Plan of a release: complete requests side by side for a dataset, its budget and its policy. Spends nothing.
+
+Everything that a plan rests on is public or the budget: no text and no count of the corpus is read.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from flows.audit.lifetime_claims import lifetime_of
+from flows.datasets.plan_claim import SHARES, BudgetExhausted, EpsilonNeeded, RemainingBudget, default_delta
+from flows.governance.policy import hides_balances, redact_refusals, require_policy
+from flows.releases.pricing import price_request
+from flows.workspace.workspace import Workspace
+from models_db.errors import UsageError
+from models_db.services.catalogue import cohorts, datasets
+from models_db.tables import Dataset
+from models_db.values.canonical_json import Json
+from models_db.values.requests import (
+    ExactDecimal,
+    PublicMetadata,
+    ReleaseRequest,
+    RequestKind,
+    RequestModel,
+    format_decimal,
+    parse_model,
+)
+from tasks.common.strict_model import figure
+from tasks.pricing.alternatives import (
+    LEAST_EPSILON,
+    Alternative,
+    InvalidPlan,
+    PlanTerms,
+    PopulationTooSmall,
+    notes_of,
+    plan_alternatives,
+    topics_alternative,
+)
+from tasks.pricing.quote import Quote
+from tasks.release.claim import guessing_bounds
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+DEFAULT_MINUTES = Decimal(480)
+NO_GPU_MEASURED = "The speed of a GPU was never measured, so no time is estimated for one."
+
+
+class PlanOptions(RequestModel):
+    """What a plan is asked for; everything may be left out.
+
+    Attributes:
+        population: a public number of units, where the dataset declares none.
+        minutes: the longest estimated time on two cores; by default eight hours.
+        device: where the release is to be run; for a GPU no time is estimated, because none was measured.
+    """
+
+    epsilon: Annotated[ExactDecimal, Field(gt=0)] | None = None
+    delta: Annotated[ExactDecimal, Field(gt=0, lt=1)] | None = None
+    kind: RequestKind = "synthetic_corpus"
+    samples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    labels: tuple[str, ...] = ()
+    population: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_MODEL
+    minutes: Annotated[ExactDecimal, Field(gt=0, le=1_000_000)] | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
+    description: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
+    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """The requests of a plan.
+
+    Attributes:
+        terms: what they were planned for.
+        reasons: of the epsilon, the delta and the description that the plan's author left out, why they are what they
+            are.
+        with_balance: whether the policy lets its reader see what is left of the budget.
+        notes: what a reader has to know beside the figures.
+        device: where the release is to be run.
+    """
+
+    terms: PlanTerms
+    alternatives: tuple[Alternative, ...]
+    reasons: dict[str, str]
+    notes: list[str]
+    with_balance: bool
+    device: str
+
+    def choice(self, number: int) -> Alternative:
+        """Return the alternative of that number, from 1.
+
+        Raises:
+            NoSuchAlternative: there are fewer.
+        """
+        if not 1 <= number <= len(self.alternatives):
+            raise NoSuchAlternative(number, len(self.alternatives))
+        return self.alternatives[number - 1]
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the plan for programs."""
+        terms = self.terms
+        return {
+            "dataset": terms.dataset,
+            "population": terms.population,
+            "epsilon": format_decimal(terms.epsilon),
+            "delta": format_decimal(terms.delta),
+            "model": terms.model,
+            "device": self.device,
+            "reasons": dict(self.reasons),
+            "alternatives": [self._alternative(number, one) for number, one in enumerate(self.alternatives, 1)],
+            "notes": list(self.notes),
+        }
+
+    def _alternative(self, number: int, one: Alternative) -> dict[str, Json]:
+        influence = one.quote.influence
+        price = one.quote.to_json(with_balance=self.with_balance)
+        return {
+            "number": number,
+            "name": one.name,
+            "request": one.request,
+            "choices": price.pop("choices", {}),
+            "texts": one.samples,
+            "references": one.references,
+            "tokens": one.tokens,
+            "clip_norm": None if influence is None else str(influence.clip_norm),
+            "influence": None if influence is None else influence.level.name,
+            "judgement": one.judgement,
+            "rehearsed": [share.to_json() for share in one.expected_shares],
+            "guess_right_at_most": figure(best_guess(one)),
+            "price": price,
+        }
+
+
+def best_guess(one: Alternative) -> Decimal:
+    """Return in percent how often a guess whether somebody is in the data is right at most, by the claim."""
+    request = one.quote.request
+    _, right = guessing_bounds(request.epsilon or Decimal(0), request.delta or Decimal(0))
+    return right
+
+
+def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> ReleasePlan:
+    """Plan a release of a dataset.
+
+    Raises:
+        DatasetUnknown, NothingIngested, EnvelopeUnknown: there is no such dataset, version or envelope.
+        PopulationUndeclared, PopulationContradicted: the dataset declares no population, or another one.
+        BudgetExhausted: the budget is used up, or what is left of it is of no use.
+        EpsilonNeeded: none is given, and the policy hides from the caller what is left to take a share of.
+        InvalidPlan, PopulationTooSmall, TimeTooShort, MechanismsForbidden: nothing of use can be planned.
+        BudgetExceeded, BudgetRefused, PolicyForbids: the budget or the policy does not allow the claim.
+        As `flows.releases.pricing.price_request`.
+    """
+    with workspace.database.read() as session:
+        dataset = datasets.find_dataset(session, name)
+        hidden = hides_balances(session, workspace.actor)
+        population, declared = _population(session, dataset, options)
+        public, lifetime = PublicMetadata.stored(dataset.public_metadata), lifetime_of(session, dataset)
+    rules = workspace.policy.rules_for(name)
+    reasons: dict[str, str] = {}
+    delta = options.delta
+    if delta is None:
+        delta, reasons["delta"] = default_delta(population, Decimal(lifetime.delta), rules)
+    terms = PlanTerms(
+        dataset=name,
+        model=options.model,
+        kind=options.kind,
+        epsilon=options.epsilon or Decimal(0),
+        delta=delta,
+        population=population,
+        description=options.description or public.description or f"A text of the collection {name}.",
+        price=partial(_allowed_price, workspace),
+        mechanisms=rules.mechanisms,
+        metrics=tuple(rules.required),
+        samples=options.samples,
+        max_new_tokens=options.tokens,
+        labels=options.labels,
+        seconds=_seconds(options),
+        scope=options.scope,
+    )
+    if options.epsilon is None:
+        terms, texts, reasons["epsilon"] = _share_of_the_rest(workspace, terms, hidden=hidden)
+    else:
+        texts = plan_alternatives(terms)
+    topics = topics_alternative(terms) if terms.kind == "synthetic_corpus" else None
+    alternatives = texts if topics is None else (*texts, topics)
+    if options.description is None:
+        reasons["description"] = _description_reason(public)
+    device = [NO_GPU_MEASURED] if options.device == "cuda" else []
+    notes = notes_of(terms, alternatives, declared=declared, groups=len(public.groups))
+    return ReleasePlan(terms, alternatives, reasons, [*notes, *device], not hidden, options.device)
+
+
+def _seconds(options: PlanOptions) -> int | None:
+    """Return the longest estimated time; None for a GPU, for which none is estimated.
+
+    Raises:
+        InvalidPlan: a time is given for a GPU.
+    """
+    if options.device == "cpu":
+        return int((DEFAULT_MINUTES if options.minutes is None else options.minutes) * 60)
+    if options.minutes is not None:
+        raise InvalidPlan(f"`--time` is for a plan on processors: {NO_GPU_MEASURED} Leave it out with --device cuda.")
+    return None
+
+
+def _share_of_the_rest(
+    workspace: Workspace, terms: PlanTerms, *, hidden: bool
+) -> tuple[PlanTerms, tuple[Alternative, ...], str]:
+    """Plan with the smallest of SHARES of what is left that is of use.
+
+    Args:
+        hidden: whether the policy hides from the caller what is left.
+    """
+    if hidden:
+        raise EpsilonNeeded(terms.dataset)
+    rest = RemainingBudget.of(workspace, terms)
+    refusal: PopulationTooSmall | None = None
+    for share in SHARES:
+        epsilon, reason = rest.epsilon(share)
+        if epsilon >= LEAST_EPSILON:
+            planned = replace(terms, epsilon=epsilon)
+            try:
+                return planned, plan_alternatives(planned), reason
+            except PopulationTooSmall as problem:
+                refusal = problem
+    if refusal is None or rest.is_used:
+        raise BudgetExhausted(terms.dataset, rest.described, refusal)
+    raise refusal
+
+
+def _allowed_price(workspace: Workspace, request: ReleaseRequest) -> Quote:
+    """Return the price of a request that policy and budget allow."""
+    priced = price_request(workspace, request)
+    require_policy(workspace.policy, priced.body, priced.dataset.budget.cap)
+    with redact_refusals(workspace):
+        priced.require_affordable()
+    return priced
+
+
+def _population(session: Session, dataset: Dataset, options: PlanOptions) -> tuple[int, bool]:
+    """Return the population of a plan, and whether the dataset declares it."""
+    declared = cohorts.population(session, dataset, cohorts.resolve_cohorts(session, dataset, None))
+    if declared is not None:
+        if options.population not in (None, declared):
+            raise PopulationContradicted(dataset.name, declared)
+        return declared, True
+    if options.population is None:
+        raise PopulationUndeclared(dataset.name)
+    return options.population, False
+
+
+def _description_reason(public: PublicMetadata) -> str:
+    if public.description:
+        return "the dataset's declared description"
+    return "no description is declared; say with --description what kind of texts they are"
+
+
+def parse_options(given: dict[str, Any]) -> PlanOptions:
+    """Return the options of a plan; those that are None are left out.
+
+    Raises:
+        FileInvalid: one of them is out of range; all of them are named.
+    """
+    written = {name: value for name, value in given.items() if value is not None}
+    return parse_model(PlanOptions, written, "The plan", "docs/planning.md")
+
+
+def parse_minutes(time: str | None) -> int | None:
+    """Return a time such as `45m`, `8h` or `1h30m` in minutes; None where there is none.
+
+    Raises:
+        InvalidPlan: the time is not of that form.
+    """
+    if time is None:
+        return None
+    form = re.fullmatch(r"(?=.)(?:([0-9]{1,5})h)?(?:([0-9]{1,5})m)?", time)
+    if form is None:
+        raise InvalidPlan(f"The time {time!r} is none: write 45m, 8h or 1h30m.")
+    hours, minutes = form.groups(default="0")
+    return 60 * int(hours) + int(minutes)
+
+
+class PopulationUndeclared(UsageError):
+    """The dataset declares no population, which a plan rests on."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The dataset {name!r} declares no population, and a plan may not count the corpus.",
+            f"Plan with a public figure: `almoner plan {name} --population N`; the release then buys a noisy count."
+            " A new dataset declares it when it is registered: `almoner dataset register NAME ... --population N`.",
+            {"dataset": name},
+        )
+
+
+class PopulationContradicted(UsageError):
+    """Another population than the declared one."""
+
+    def __init__(self, name: str, declared: int) -> None:
+        super().__init__(
+            f"The dataset {name!r} declares a population of {declared}; its requests rest on that figure.",
+            "Leave --population out.",
+            {"dataset": name, "declared": declared},
+        )
+
+
+class NoSuchAlternative(UsageError):
+    """A number that the plan does not have."""
+
+    def __init__(self, number: int, last: int) -> None:
+        super().__init__(
+            f"The plan has no alternative {number}; it has 1 to {last}.",
+            "Choose one with `--choice N`.",
+            {"last": last},
+        )

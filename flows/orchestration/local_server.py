@@ -1,0 +1,83 @@
+"""A Prefect server of this machine's own, beside a home, for as long as a command runs."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from flows.observability.prefect_report import API_VARIABLE
+from models_db.errors import EnvironmentProblem
+
+LOOPBACK: Final = "127.0.0.1"
+SECONDS_TO_START: Final = 180.0
+SECONDS_TO_STOP: Final = 30.0
+
+
+@contextmanager
+def start_local_server(folder: Path, port: int) -> Iterator[str]:
+    """Start a Prefect server that only this machine reaches, and name it in this process's environment.
+
+    Args:
+        folder: receives its database and its log; made with mode 0700.
+        port: 4200 for Prefect's page, whose script expects it there.
+
+    Yields:
+        the address of its page.
+
+    Raises:
+        LocalServerFailed: it has not begun to answer, for instance because something else listens at the port.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    environment = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    environment.pop(API_VARIABLE, None)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    with os.fdopen(os.open(folder / "server.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
+    before = os.environ.get(API_VARIABLE)
+    try:
+        _wait(process, port)
+        os.environ[API_VARIABLE] = f"http://{LOOPBACK}:{port}/api"
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        if before is None:
+            os.environ.pop(API_VARIABLE, None)
+        else:
+            os.environ[API_VARIABLE] = before
+        _stop(process)
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
+    import httpx
+
+    patience = time.monotonic() + SECONDS_TO_START
+    while process.poll() is None and time.monotonic() < patience:
+        try:
+            if httpx.get(f"http://{LOOPBACK}:{port}/api/health", timeout=2, trust_env=False).is_success:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    raise LocalServerFailed(port)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class LocalServerFailed(EnvironmentProblem):
+    """The Prefect server beside the home does not answer."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"Prefect's server has not begun to answer at port {port}.",
+            "Its log is prefect/server.log in the home. If the port is taken, name another one with --ui-port.",
+            {"port": port},
+        )

@@ -1,0 +1,217 @@
+"""Prefect flow of one release: it waits, suspended, at each gate, and before each step it asks the ledger.
+
+Prefect starts, suspends, resumes and cancels; it decides nothing. A run that somebody resumes by hand finds in the
+ledger that its gate is closed, and is suspended again. One that begins anew after a crash goes on where the ledger is.
+So no result of a step is kept anywhere: a task returns nothing, and its parameter is a request's number.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from uuid import uuid4
+
+from prefect import Task, flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.flow_runs import suspend_flow_run
+from prefect.runtime import flow_run
+from prefect.tasks import exponential_backoff
+
+from flows.notifications.notify import deliver_notices
+from flows.observability.prefect_report import WHERE_TO_LOOK, call_outside_engine
+from flows.orchestration.worker_settings import WorkerSettings
+from flows.releases.attempt import RunInterrupted
+from flows.releases.next_step import ReleaseStep, next_step
+from flows.schedules.slots import LEDGER_ERRORS
+from flows.workspace.prefect_flow import PRIVATE_FLOW
+from flows.workspace.workspace import open_workspace
+from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
+from models_db.services.audit import chain
+from models_db.services.lifecycle.attempts import StillRunning
+from tasks.common.progress import tell
+from tasks.common.task_errors import TaskFailed
+from tasks.generation.decoding.journal import JournalInUse
+
+RETRIES: Final = 4
+SECONDS_BEFORE_RETRY: Final = 10
+"""Of the first of the retries; each further one waits twice as long as the one before."""
+PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
+NEXT_COMMAND: Final = {
+    ReleaseStep.AWAIT_SPEND_GATE: "It waits at the spend gate: `almoner approve {number} --gate spend`.",
+    ReleaseStep.AWAIT_PUBLISH_GATE: "It waits at the publish gate: `almoner approve {number} --gate publish`.",
+    ReleaseStep.AWAIT_OTHER_RUN: "It waits for a run of the request that another process has begun.",
+}
+
+
+class StepFailed(Exception):
+    """A step of a release failed. Prefect keeps the name of the error; its text is on the worker's error stream.
+
+    Attributes:
+        temporary: whether the machine or a store was at fault, so that the same step may succeed later.
+    """
+
+    def __init__(self, name: str, *, temporary: bool) -> None:
+        super().__init__(name)
+        self.temporary = temporary
+
+
+class RunLost(BaseException):
+    """The process of a run was stopped, or its ledger does not answer. For Prefect the run has crashed; a worker begins
+    it anew, and it goes on from what was paid."""
+
+
+@contextmanager
+def _errors_by_name(step: str) -> Iterator[None]:
+    """Raise every error of the block as a `StepFailed`, whose text Prefect may keep.
+
+    A run that was interrupted, or has lost its ledger, has not failed: it raises `RunLost`.
+    """
+    try:
+        yield
+    except (RunInterrupted, *LEDGER_ERRORS) as problem:
+        raise RunLost(problem.name) from None
+    except AlmonerError as problem:
+        failed = _failure_of(step, problem)
+    except Exception as problem:  # noqa: BLE001  # its text may quote private text
+        failed = _failure_of(step, TaskFailed.of(step, problem))
+    else:
+        return
+    raise failed
+
+
+def _failure_of(step: str, problem: AlmonerError) -> StepFailed:
+    tell(f"{step}: {problem.name}: {problem.message}")
+    temporary = isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed)
+    return StepFailed(problem.name, temporary=temporary)
+
+
+def _is_temporary(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+    return isinstance(state.data, StepFailed) and state.data.temporary
+
+
+REPEATABLE: Final[dict[str, Any]] = {
+    **PRIVATE_TASK,
+    "retries": RETRIES,
+    "retry_delay_seconds": exponential_backoff(SECONDS_BEFORE_RETRY),
+    "retry_condition_fn": _is_temporary,
+}
+"""Settings of a task that costs no budget and may be done twice."""
+
+
+@task(name="propose", task_run_name="propose", **REPEATABLE)
+def confirm_request(request: int, ledger: str) -> None:
+    """Confirm that this machine's ledger has the request, and that the machine knows where to publish."""
+    with _errors_by_name("propose"):
+        settings = WorkerSettings.of_environment()
+        _ = settings.place
+        with open_workspace(settings.home).database.read() as session:
+            if chain.ledger_id(session) != ledger:
+                raise OtherLedger
+            next_step(session, request)
+
+
+@task(name="execute", task_run_name="execute", retries=0, **PRIVATE_TASK)
+def execute_release(request: int) -> None:
+    """Run the request: hold, arm, generate, evaluate, commit. It pays, so it is never retried."""
+    from flows.releases.execute import execute_request
+
+    settings = WorkerSettings.of_environment()
+    with _errors_by_name("execute"):
+        try:
+            _call(lambda: execute_request(settings.home.root, request, settings.device))
+        except (StillRunning, JournalInUse) as elsewhere:
+            tell(elsewhere.message)
+
+
+@task(name="report", task_run_name="report", **REPEATABLE)
+def write_steward_report(request: int) -> None:
+    """Write the stewards' page for the publish gate into this machine's home, if its owner may see one."""
+    from flows.reports.build import report_facts
+    from flows.reports.write import replace_page
+    from tasks.reporting.audience_filter import contents
+
+    with _errors_by_name("report"):
+        workspace = open_workspace(WorkerSettings.of_environment().home)
+        try:
+            replace_page(workspace.home, contents("steward", report_facts(workspace, request, "steward")))
+        except Refused as refusal:
+            tell(f"No report was written: {refusal.message}")
+
+
+@task(name="publish", task_run_name="publish", **REPEATABLE)
+def publish_and_deliver(request: int) -> None:
+    """Publish the approved bytes. The publication is recorded once, however often its delivery is tried."""
+    from flows.releases.publish import publish_release
+
+    settings = WorkerSettings.of_environment()
+    with _errors_by_name("publish"):
+        _call(lambda: publish_release(settings.home.root, request, settings.place))
+
+
+def _call(function: Callable[[], object]) -> None:
+    """Call a function of ours outside of Prefect's engine, with its stages on the page of this flow run."""
+    call_outside_engine(function, str(flow_run.id))
+
+
+@flow(name="release", flow_run_name="release-request-{request}", **PRIVATE_FLOW)
+def release(request: int, ledger: str) -> None:
+    """Carry a recorded request from its spend gate to its delivered bundle, or to where stewards end it.
+
+    Args:
+        request: the request's number.
+        ledger: the hash of the first link of its ledger, because another team's request may have the same number.
+
+    Raises:
+        StepFailed: a step was refused or failed; another run of this flow goes on where the ledger is.
+    """
+    confirm_request(request, ledger)
+    while (step := _read_next_step(request)) is not ReleaseStep.END:
+        match step:
+            case ReleaseStep.EXECUTE:
+                execute_release(request)
+                if _read_next_step(request) is ReleaseStep.AWAIT_PUBLISH_GATE:
+                    write_steward_report(request)
+            case ReleaseStep.PUBLISH:
+                publish_and_deliver(request)
+            case _:
+                _suspend(request, step)
+
+
+def _read_next_step(request: int) -> ReleaseStep:
+    with (
+        _errors_by_name("ledger"),
+        open_workspace(WorkerSettings.of_environment().home).database.read() as session,
+    ):
+        return next_step(session, request)
+
+
+def _suspend(request: int, step: ReleaseStep) -> None:
+    """End this process; a worker resumes the run when the ledger no longer says that it waits.
+
+    The key is new each time, because Prefect lets a run that was resumed pass a suspension of the same key.
+    """
+    page = f"{NEXT_COMMAND[step].format(number=request)}\n\n{WHERE_TO_LOOK.format(number=request)}"
+    create_markdown_artifact(page, key=f"request-{request}")
+    suspend_flow_run(key=str(uuid4()))
+
+
+@flow(name="notices", **PRIVATE_FLOW)
+def send_notices() -> None:
+    """Send the notices that are due through the home's channels; Prefect's automations call it."""
+    with _errors_by_name("notices"):
+        deliver_notices(WorkerSettings.of_environment().home)
+
+
+class OtherLedger(UsageError):
+    """A flow run is about a request of a ledger that is not this machine's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The flow run names another ledger than that of this machine's home.",
+            "Give each ledger a work pool of its own: `almoner deploy --pool NAME`.",
+        )
+
+
+FLOWS: Final = {each.name: each for each in (release, send_notices)}
+"""The flows that a worker runs, by name. It runs no other, whatever a Prefect server says."""

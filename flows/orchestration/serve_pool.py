@@ -1,0 +1,101 @@
+"""Loop of `almoner worker`: one worker of a pool, until it is stopped."""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+
+from flows.orchestration.deploy import require_server
+from flows.orchestration.worker import WORKER_TYPE, ReleaseWorker
+from flows.orchestration.worker_settings import WorkerSettings
+from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
+from flows.workspace.workspace import open_workspace
+from models_db.errors import EnvironmentProblem, Refused
+from models_db.home import ProjectHome
+from models_db.services.catalogue import principals
+from tasks.common.progress import tell
+
+
+def serve_pool(
+    home: ProjectHome,
+    pool: str,
+    destination: str,
+    *,
+    device: str = "auto",
+    queues: Sequence[str] = (),
+    limit: int = 1,
+    name: str | None = None,
+    once: bool = False,
+) -> None:
+    """Take flow runs of a work pool, at most `limit` at once, until Ctrl-C or SIGTERM; `once`: those that are due.
+
+    A run that is under way when the worker is stopped ends as with Ctrl-C, and another worker goes on with it.
+
+    Raises:
+        RoleMissing: the home's owner is no runner, and could run nothing.
+        PrefectNotConfigured, PrefectUnreachable: no server is named, or it does not answer.
+        PoolMissing: it has no such work pool, or one of another type.
+        And as `flows.workspace.workspace.open_workspace` and `tasks.object_storage.address.parse_place`.
+    """
+    settings = WorkerSettings(home, destination, device)
+    _ = settings.place
+    _require_runner(home)
+    require_server()
+    _require_pool(pool)
+    worker = ReleaseWorker(pool, settings, work_queues=[*queues], limit=limit, name=name or _new_name())
+    try:
+        with suppress(KeyboardInterrupt, asyncio.CancelledError):
+            asyncio.run(worker.start(run_once=once, printer=tell))
+    except* UNREACHABLE_ERRORS as problems:
+        raise PrefectUnreachable(type(problems.exceptions[0]).__name__) from None
+
+
+def _new_name() -> str:
+    """A name that no earlier worker had: runs of a worker that is gone are recognised by its name."""
+    return f"{socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+def _require_runner(home: ProjectHome) -> None:
+    workspace = open_workspace(home)
+    with workspace.database.read() as session:
+        if "runner" not in principals.roles_of(session, workspace.actor.id):
+            raise RunnerRoleMissing(workspace.actor.name)
+
+
+def _require_pool(pool: str) -> None:
+    try:
+        with get_client(sync_client=True) as client:
+            kind = client.read_work_pool(pool).type
+    except ObjectNotFound:
+        raise PoolMissing(pool, "none") from None
+    except UNREACHABLE_ERRORS as problem:
+        raise PrefectUnreachable(type(problem).__name__) from None
+    if kind != WORKER_TYPE:
+        raise PoolMissing(pool, kind)
+
+
+class RunnerRoleMissing(Refused):
+    """A worker is to be started from a home whose owner may run nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is no runner, so that a worker from this home could run nothing.",
+            f"An admin grants the role: `almoner user grant {name} runner`.",
+            {"principal": name},
+        )
+
+
+class PoolMissing(EnvironmentProblem):
+    """The Prefect server has no work pool of that name for an almoner worker."""
+
+    def __init__(self, pool: str, kind: str) -> None:
+        found = "has no such work pool" if kind == "none" else f"has a work pool of that name and of the type {kind!r}"
+        super().__init__(
+            f"An almoner worker cannot serve the pool {pool!r}: the Prefect server {found}.",
+            f"Make it with `almoner deploy --pool {pool}`.",
+            {"pool": pool, "type": kind},
+        )

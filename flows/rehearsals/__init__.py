@@ -1,0 +1,1 @@
+"""Rehearsals of requests on public twins, and their results in the ledger."""

@@ -1,0 +1,67 @@
+"""Folder of one rehearsal: who is read, and the texts as they are made. Everything in it is public."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flows.workspace.json_folder import JsonFolder
+from models_db.errors import EnvironmentProblem
+from models_db.home import ProjectHome
+
+if TYPE_CHECKING:
+    from tasks.rehearsal.split import RehearsalSplit
+
+_FOLDER, _SPLIT_FILE = "rehearsals", "split.json"
+
+
+class RehearsalUnreadable(EnvironmentProblem):
+    """A stored rehearsal is damaged."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            f"The stored rehearsal {folder!r} is damaged.",
+            f"Remove the folder rehearsals/{folder} of the project home, or rehearse again with --anew.",
+            {"folder": folder},
+        )
+
+
+class RehearsalUnwritable(EnvironmentProblem):
+    """The project home cannot take the texts of a rehearsal."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The texts of the rehearsal cannot be written: {reason}.",
+            "Make room on the disk of the project home, then rehearse again: what is finished is kept.",
+            {"reason": reason},
+        )
+
+
+@dataclass(frozen=True)
+class RehearsalFolder(JsonFolder):
+    """The folder of one configuration on one version of one public dataset."""
+
+    unreadable, unwritable = RehearsalUnreadable, RehearsalUnwritable
+
+    @classmethod
+    def of(cls, home: ProjectHome, configuration: str, twin_uid: str) -> "RehearsalFolder":
+        """Return the folder of a configuration, by its digest; it need not exist."""
+        return cls(home.path_inside(_FOLDER, f"{configuration[:16]}-{twin_uid[:12]}"))
+
+    def read_split(self, texts: int, code: str) -> "RehearsalSplit | None":
+        """Return who is read; None before it is drawn, or where it was drawn for other settings or by other code.
+
+        Raises:
+            RehearsalUnreadable: the file is damaged.
+        """
+        from tasks.rehearsal.split import RehearsalSplit
+
+        stored = self.read(_SPLIT_FILE)
+        try:
+            if stored is None or (stored.pop("texts"), stored.pop("code")) != (texts, code):
+                return None
+            return RehearsalSplit.from_json(stored)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self.damaged() from None
+
+    def write_split(self, split: "RehearsalSplit", texts: int, code: str) -> None:
+        """Store who is read."""
+        self.write(_SPLIT_FILE, {"texts": texts, "code": code, **split.to_json()})

@@ -1,0 +1,376 @@
+"""Rehearsal of a request on a public twin: its texts at the same noise, beside both references.
+
+What a requester may look at before asking, and a steward before deciding. Priced are public facts of the request's
+dataset; read is the public one alone; nothing is charged, and every figure is public.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from flows.rehearsals.refusals import (
+    ExternalModelNotRehearsed,
+    NotRehearsed,
+    RehearsalDiffers,
+    RehearsalOnGovernedData,
+    TextsOutOfRange,
+)
+from flows.rehearsals.rehearsal_folder import RehearsalFolder
+from flows.rehearsals.stored_results import parsed_results
+from flows.releases.pricing import dataset_facts, find_model, price_request
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.home import ProjectHome
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import datasets, rehearsals, requests
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import ReleaseRequest, parse_model
+from tasks.attack import copied, release, units_of
+from tasks.common.code_version import code_digest
+from tasks.common.network import is_external
+from tasks.corpus.store import open_corpus
+from tasks.evaluate import scorer
+from tasks.evaluation.core.subject import Scorer
+from tasks.generation.decoding.journal import Journal, JournalUnfit, ResumeState
+from tasks.generation.private_decoding.base import PrivateDecodingSystem
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.planning.batches import layout_of
+from tasks.planning.labels_and_groups import PartParameters, labels_of
+from tasks.planning.precision_parameters import precision_of
+from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
+from tasks.pricing.registry import SYSTEMS
+from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
+from tasks.rehearsal.shares import NON_PRIVATE, PUBLIC_ONLY, RELEASES, REQUEST
+from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
+from tasks.rehearse import compare_releases, embedder_at_hand
+from tasks.text.interfaces import Embedder
+
+DEFAULT_TEXTS = 24
+FEWEST_TEXTS = 5
+"""Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
+MECHANISMS = tuple(
+    name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges
+)
+"""Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
+IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts")
+"""Fields of a request that a rehearsal ignores: they say which budget and which blocks, not what a text is like."""
+
+ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
+"""Loads the request's model in a precision."""
+
+
+@dataclass(frozen=True)
+class RehearsalOptions:
+    """What to rehearse.
+
+    Attributes:
+        request: a request's number, or the content of a request file.
+        on: the public dataset.
+        texts: the number of texts of each release; by default 24, and as many as the request where it asks for fewer.
+        restart: whether to discard an earlier rehearsal of the same request on the same data.
+    """
+
+    request: int | Mapping[str, object]
+    on: str
+    texts: int | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class RehearsalOutcome:
+    """A rehearsal, as the ledger has it.
+
+    Attributes:
+        texts: the texts of each release, by its name.
+        recorded: whether it was recorded by this call; False where an earlier one is shown.
+    """
+
+    result: RehearsalResult
+    texts: Mapping[str, list[str]] = field(default_factory=dict)
+    recorded: bool = True
+
+
+@dataclass(frozen=True)
+class _Rehearsed:
+    """A request that is to be rehearsed.
+
+    Attributes:
+        body: the canonical request.
+        request: the same as a request of the twin.
+        facts: public facts of the twin, with the population and the number of blocks of the request.
+        number: the request's number; None where it is a file.
+    """
+
+    body: Mapping[str, Any]
+    request: ReleaseRequest
+    facts: DatasetFacts
+    number: int | None
+
+    @property
+    def declared(self) -> int | None:
+        """The declared population of the request."""
+        population: int | None = self.body["population"]
+        return population
+
+    @property
+    def size(self) -> int:
+        """People of the twin: the declared population, or as many as the batches of the request are made for."""
+        parameters = self.body["parameters"]
+        return self.declared or int(parameters["samples"]) * int(parameters["references"])
+
+
+@dataclass(frozen=True)
+class RehearsalTools:
+    """Public tools of a rehearsal, loaded once.
+
+    Attributes:
+        model_in: loads the request's model.
+        score: scores texts under it; each text once.
+        embed: the embedder; None where it is not on this machine.
+    """
+
+    model_in: ModelLoader
+    score: Scorer
+    embed: Embedder | None
+
+    @classmethod
+    def load(cls, model: str, device: str) -> "RehearsalTools":
+        """Load the model and the embedder."""
+        model_in: ModelLoader = lru_cache(maxsize=1)(partial(load, model, device))
+        return cls(model_in, scorer(model_in("float32")), embedder_at_hand(model_in("float32")))
+
+
+def rehearse_request(
+    home: Path, options: RehearsalOptions, device: str = "auto", tools: RehearsalTools | None = None
+) -> RehearsalOutcome:
+    """Make the texts of a request and of both references on a public twin, compare them and record the figures.
+
+    An interrupted rehearsal goes on where it stopped; a finished one is shown again.
+
+    Args:
+        tools: for several rehearsals with one model in one process; by default they are loaded.
+
+    Raises:
+        RehearsalOnGovernedData: the dataset is not marked public.
+        NotRehearsed: the mechanism or the kind has no rehearsal; ExternalModelNotRehearsed: nor has the model.
+        TextsOutOfRange: fewer texts than say anything, or more than the request or the twin has.
+        RehearsalTwinTooSmall: the twin has too few people.
+        RehearsalDiffers: this version of almoner gives the request another noise.
+        RehearsalUnreadable, RehearsalUnwritable: the stored texts are damaged, or cannot be stored.
+        The errors of pricing and generation also pass through.
+    """
+    workspace = open_workspace(ProjectHome.locate(home))
+    rehearsed = _rehearsed_request(workspace, options)
+    texts = _number_of_texts(rehearsed, options)
+    configuration, uid = configuration_digest(rehearsed.body), rehearsed.facts.version_uid
+    folder = RehearsalFolder.of(workspace.home, configuration, uid)
+    if options.restart:
+        folder.clear()
+    elif (earlier := _earlier_result(workspace, configuration, uid, texts)) is not None:
+        return RehearsalOutcome(earlier, _stored_texts(folder), recorded=False)
+    whole = _quote_on_twin(workspace, rehearsed, {})
+    _require_same_noise(rehearsed, whole)
+    split = _split(workspace, folder, rehearsed, whole, texts)
+    batches = _batches(rehearsed, whole, texts, len(split.people))
+    quotes = _quotes(workspace, rehearsed, whole, texts, batches)
+    tools = tools or RehearsalTools.load(rehearsed.request.model, device)
+    texts_by_release = _make_releases(workspace, folder, quotes, split, tools.model_in, rehearsed.number)
+    labels = _labels(quotes[REQUEST], texts)
+    metrics, left_out = compare_releases(texts_by_release, labels, split, tools.score, tools.embed)
+    result = RehearsalResult(
+        configuration=configuration,
+        code=code_digest(),
+        twin=Twin(name=rehearsed.facts.name, version=rehearsed.facts.version, uid=uid),
+        model=rehearsed.request.model,
+        mechanism=rehearsed.request.mechanism,
+        texts=texts,
+        asked=whole.plan.samples,
+        people=len(split.people),
+        declared=rehearsed.declared,
+        units_per_text=f"{float(batches.units_per_text):.1f}",
+        asked_units_per_text=f"{float(batches.asked):.1f}",
+        held_out=len(split.held_out),
+        metrics=metrics,
+        left_out=left_out,
+    )
+    _record(workspace, rehearsed.number, result)
+    return RehearsalOutcome(result, texts_by_release)
+
+
+def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehearsed:
+    """Return the request with its canonical body, and the public facts of the twin.
+
+    The twin is looked at first: whoever names a governed dataset learns nothing else.
+    """
+    facts = _public_facts(workspace, options.on)
+    if isinstance(options.request, int):
+        number: int | None = options.request
+        with workspace.database.read() as session:
+            body: Mapping[str, Any] = request_body(requests.find_request(session, options.request))
+        request = written_request(body)
+    else:
+        number = None
+        priced = price_request(workspace, parse_model(ReleaseRequest, dict(options.request), "The request"))
+        body, request = priced.body, priced.request
+    if request.mechanism not in MECHANISMS:
+        raise NotRehearsed(request.kind, request.mechanism, MECHANISMS)
+    if is_external(request.model):
+        raise ExternalModelNotRehearsed(request.model)
+    ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}
+    on_twin = request.model_copy(update={**ignored, "dataset": facts.name})
+    shape = {"population": body["population"], "blocks": len(body["plan"]["blocks"]), "reading": None}
+    return _Rehearsed(body, on_twin, replace(facts, **shape), number)
+
+
+def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:
+    with workspace.database.read() as session:
+        dataset = datasets.find_dataset(session, name)
+        if dataset.governed:
+            raise RehearsalOnGovernedData(name)
+        return dataset_facts(session, dataset, datasets.newest_version(session, dataset))
+
+
+def _number_of_texts(rehearsed: _Rehearsed, options: RehearsalOptions) -> int:
+    parameters = rehearsed.body["parameters"]
+    samples, labels = int(parameters["samples"]), len(parameters.get("labels", ()))
+    least = max(FEWEST_TEXTS, rehearsed.facts.blocks, labels)
+    texts = min(samples, max(DEFAULT_TEXTS, least)) if options.texts is None else options.texts
+    if not least <= texts <= samples:
+        raise TextsOutOfRange(texts, least, samples, "the request asks for")
+    return texts
+
+
+def _earlier_result(workspace: Workspace, configuration: str, uid: str, texts: int) -> RehearsalResult | None:
+    """Return the newest rehearsal of the same number of texts on the same data by this code."""
+    with workspace.database.read() as session:
+        results = parsed_results(session, configuration)
+    same = (one for _, one in results if (one.twin.uid, one.texts, one.code) == (uid, texts, code_digest()))
+    return next(same, None)
+
+
+def _quote_on_twin(
+    workspace: Workspace, rehearsed: _Rehearsed, parameters: Mapping[str, object], **changes: object
+) -> Quote:
+    """Price the request on the twin, with some parameters and fields changed."""
+    request = rehearsed.request
+    changed = request.model_copy(update={**changes, "parameters": {**request.parameters, **parameters}})
+    model = find_model(workspace, request.model)
+    return quote(changed, rehearsed.facts, model, workspace.policy_digest, code_digest())
+
+
+def _require_same_noise(rehearsed: _Rehearsed, quoted: Quote) -> None:
+    """Check that the mechanisms on the twin are those of the request, one by one and parameter by parameter."""
+    planned = _events(rehearsed.body["plan"])
+    if planned[: len(quoted.plan.invocations)] != _events(plan_json(quoted.plan))[: len(quoted.plan.invocations)]:
+        raise RehearsalDiffers
+
+
+def _events(plan: Any) -> list[Any]:
+    """Return the mechanisms of a plan as the canonical request has them."""
+    return [invocation["event"] for invocation in plan["invocations"]]
+
+
+def _split(
+    workspace: Workspace, folder: RehearsalFolder, rehearsed: _Rehearsed, whole: Quote, texts: int
+) -> RehearsalSplit:
+    """Return who is read and who is held out; drawn once for each rehearsal."""
+    split = folder.read_split(texts, code_digest())
+    if split is None:
+        folder.clear()
+        units = units_of(open_corpus(workspace.home, rehearsed.facts.version_uid), labels_of(whole.parameters))
+        split = split_people(units, rehearsed.size, rehearsed.facts.name, OS_RANDOM)
+        folder.write_split(split, texts, code_digest())
+    if texts > len(split.people):
+        raise TextsOutOfRange(
+            texts, FEWEST_TEXTS, len(split.people), f"the twin {rehearsed.facts.name!r} has people for"
+        )
+    return split
+
+
+def _batches(rehearsed: _Rehearsed, whole: Quote, texts: int, people: int) -> RehearsedBatches:
+    """Return the batches of the rehearsal, as full as the request's where the twin has the people."""
+    cells = rehearsed.facts.blocks * max(1, len(labels_of(whole.parameters)))
+    planned, samples = whole.plan.facts["batches per block"], whole.plan.samples
+    # Where the number comes from a noisy count, it is expected to be made for batches of `references`.
+    per_cell = int(planned) if planned.isdecimal() else -(-samples // cells)
+    return rehearsed_batches(per_cell, cells, texts, people, rehearsed.size)
+
+
+def _quotes(
+    workspace: Workspace, rehearsed: _Rehearsed, whole: Quote, texts: int, batches: RehearsedBatches
+) -> dict[str, Quote]:
+    """Return the three releases as priced requests on the twin, by their names."""
+    counted = not whole.plan.facts["batches per block"].isdecimal()
+    made = {"samples": texts} if counted else {"samples": texts, "batches": batches.per_cell}
+    quoted = _quote_on_twin(workspace, rehearsed, made)
+    _require_same_noise(rehearsed, quoted)
+    references = {
+        name: _quote_on_twin(
+            workspace, rehearsed, {"samples": texts}, mechanism=name, epsilon=None, delta=None, evaluation=()
+        )
+        for name in (PUBLIC_ONLY, NON_PRIVATE)
+    }
+    return {REQUEST: quoted, **references}
+
+
+def _make_releases(
+    workspace: Workspace,
+    folder: RehearsalFolder,
+    quotes: Mapping[str, Quote],
+    split: RehearsalSplit,
+    model_in: ModelLoader,
+    number: int | None,
+) -> dict[str, list[str]]:
+    """Return the texts of every release; finished ones are read, and an interrupted one goes on."""
+    labels, made = labels_of(quotes[REQUEST].parameters), {}
+    with copied(workspace.home, split.people, labels, prefix="rehearsal-") as corpus:
+        for name in RELEASES:
+            texts = folder.read_texts(name)
+            if texts is None:
+                quoted = quotes[name]
+                model = model_in(precision_of(quoted.parameters))
+                with Journal(folder.path / f"draws-{name}", number or 0) as journal:
+                    earlier = _interrupted_draws(journal) if name == REQUEST else None
+                    record = journal if name == REQUEST else None
+                    texts = release(quoted, corpus, model, split.key, name, record, earlier)
+                    folder.write_texts(name, texts)
+                    journal.discard()
+            made[name] = texts
+    return made
+
+
+def _interrupted_draws(journal: Journal) -> ResumeState:
+    """Return what an interrupted rehearsal has drawn; a damaged journal is discarded, as its texts are public."""
+    journal.assign(code_digest(), 1)
+    try:
+        contents = journal.open()
+    except JournalUnfit:
+        journal.discard()
+        return ResumeState()
+    if contents is None:
+        return ResumeState()
+    journal.go_on()
+    return ResumeState(contents.released, contents.tokens, contents.kept, contents.armed)
+
+
+def _labels(quoted: Quote, texts: int) -> list[str | None]:
+    """Return the labels of the texts of each release."""
+    settings = quoted.parameters
+    if not isinstance(settings, PartParameters):
+        return [None] * texts
+    return layout_of(settings, texts, len(quoted.plan.blocks)).labels_of_texts(settings.names)
+
+
+def _record(workspace: Workspace, number: int | None, result: RehearsalResult) -> None:
+    stored = encode_canonical(result.model_dump(mode="json")).decode()
+    with workspace.database.write() as session:
+        rehearsals.record_rehearsal(session, workspace.actor, result.twin.name, number, result.configuration, stored)
+
+
+def _stored_texts(folder: RehearsalFolder) -> dict[str, list[str]]:
+    texts = {name: folder.read_texts(name) for name in RELEASES}
+    return {name: stored for name, stored in texts.items() if stored is not None}

@@ -1,0 +1,69 @@
+"""Rehearsals of a canonical request in the ledger, as a gate shows them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from sqlalchemy.orm import Session
+
+from models_db.services.catalogue import rehearsals, requests
+from models_db.tables import Rehearsal
+from tasks.common.code_version import code_digest
+from tasks.common.strict_model import Name, Strict
+from tasks.rehearsal.result import RehearsalResult, configuration_digest
+
+
+class RecordedRehearsal(Strict):
+    """The newest rehearsal of a request on one public dataset.
+
+    Attributes:
+        by, at: who rehearsed it, and when.
+        runs: the number of rehearsals of the request on this dataset.
+        same_code: whether the installed code made it.
+    """
+
+    result: RehearsalResult
+    by: Name
+    at: Name
+    runs: Annotated[int, Field(ge=1)] = 1
+    same_code: bool = True
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence, with who made it, and how often it was tried."""
+        tried = f", the newest of {self.runs}" if self.runs > 1 else ""
+        code = "" if self.same_code else ", by another version of almoner"
+        return f"{self.result.sentence} Rehearsed by {self.by}{tried}{code}."
+
+
+def recorded_rehearsals(session: Session, body: Mapping[str, Any]) -> tuple[RecordedRehearsal, ...]:
+    """Return the newest rehearsal of a canonical request on each public dataset, the newest dataset first."""
+    by_twin: dict[str, list[tuple[Rehearsal, RehearsalResult]]] = {}
+    for row, one in parsed_results(session, configuration_digest(body)):
+        by_twin.setdefault(one.twin.name, []).append((row, one))
+    return tuple(
+        RecordedRehearsal(
+            result=runs[0][1],
+            by=requests.principal_name(session, runs[0][0].actor_id),
+            at=runs[0][0].at,
+            runs=len(runs),
+            same_code=runs[0][1].code == code_digest(),
+        )
+        for runs in by_twin.values()
+    )
+
+
+def parsed_results(session: Session, configuration: str) -> list[tuple[Rehearsal, RehearsalResult]]:
+    """Return the rehearsals of a configuration, by its digest, the newest first.
+
+    A row that is not a rehearsal of it is left out: whoever may write one cannot hide the others with it.
+    """
+    parsed = [(row, _parsed(row)) for row in rehearsals.rehearsals_of(session, configuration)]
+    return [(row, one) for row, one in parsed if one is not None and one.configuration == configuration]
+
+
+def _parsed(row: Rehearsal) -> RehearsalResult | None:
+    try:
+        return RehearsalResult.model_validate_json(row.result)
+    except ValidationError:
+        return None

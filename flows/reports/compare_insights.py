@@ -1,0 +1,469 @@
+"""Comparison of two published releases of insights: bundles, or releases of this home by the number of their request.
+
+Post-processing: released rows and public facts are read, no corpus; nothing is charged and nothing is recorded.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from flows.releases.publish import find_artifact
+from flows.workspace.object_stores import open_bundle_folder
+from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import Refused, UsageError
+from models_db.home import ProjectHome
+from models_db.services.audit.stored_text import files_of, request_body
+from models_db.services.catalogue import datasets, requests
+from models_db.services.lifecycle import proposals
+from models_db.services.queries import history
+from models_db.tables import Artifact
+from models_db.values.digits import parse_digits
+from models_db.values.printable_text import escape_controls
+from models_db.values.request_state import RequestState
+from models_db.values.standing_terms import differing_fields
+from tasks.common.files import FileUnfit, read_document
+from tasks.common.strict_model import read_as
+from tasks.insights.compare import (
+    LEAST_LIKENESS,
+    LEAST_PAIRS,
+    InsightsComparison,
+    ReleasedTopics,
+    SizedTopic,
+    TopicChange,
+    Verdict,
+    common_levels,
+    compare,
+)
+from tasks.object_storage.address import parse_place
+from tasks.publishing.draft import rehash
+from tasks.publishing.verify import open_unaltered
+from tasks.release.approved_request import ApprovedRequest
+from tasks.release.file_names import RECORD
+from tasks.release.insight_rows import read_insights
+from tasks.release.record import ReleaseRecord
+from tasks.release.signatures.revocation_list import Retracted
+from tasks.release.wording.insight_text import deviation_of, threshold_of
+from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
+from tasks.values.release_kinds import ReleaseKind
+
+_LARGEST_FIGURE: Final = 2**53
+_COMPARED_FIELDS: Final = ("dataset", "mechanism", "model", "prompt", "cohorts", "rotate_over", "group")
+"""Fields of a request that decide what its topics are about, beside its parameters."""
+
+
+@dataclass(frozen=True)
+class InsightsRelease:
+    """A published release of insights, as its record and rows state it.
+
+    Attributes:
+        place: the bundle, or the number of the request, as it was named.
+        artifact: the digest that the publish gate approved.
+        publisher: the public key of the bundle's seal; None for a release of this home.
+        retracted: digests of artifacts that its publisher has retracted.
+        deviation: standard deviation of a cluster's size in units; 0 where sizes are exact, None where the record does
+            not state it.
+        threshold: the noisy size below which clusters were left out; None where there is no threshold.
+    """
+
+    place: str
+    record: ReleaseRecord
+    request: ApprovedRequest
+    insights: tuple[Insight, ...]
+    artifact: str
+    publisher: str | None
+    retracted: frozenset[str]
+    deviation: float | None
+    threshold: int | None
+
+    @property
+    def population(self) -> int | None:
+        """The declared number of units that were read; None without one, or where a rotation has read a part."""
+        return None if self.request.rotate_over else self.request.population
+
+    @property
+    def topics(self) -> ReleasedTopics:
+        """What is compared."""
+        return ReleasedTopics(self.insights, self.deviation, self.population)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the facts of the release that a comparison rests on."""
+        return {
+            "place": self.place,
+            "dataset": self.record.dataset.name,
+            "release": self.record.release,
+            "unit": self.record.dataset.unit,
+            "artifact_sha256": self.artifact,
+            "topics": sum(node.level == 0 for node in self.insights),
+            "size_deviation": self.deviation,
+            "smallest_cluster": self.threshold,
+            "population": self.population,
+        }
+
+
+@dataclass(frozen=True)
+class ReleaseComparison:
+    """Two releases, their differences, and what a reader has to know about these."""
+
+    old: InsightsRelease
+    new: InsightsRelease
+    result: InsightsComparison
+    noise_only: bool
+
+    @cached_property
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences on what the comparison cannot tell."""
+        return tuple(_cautions(self))
+
+    def to_json(self) -> dict[str, object]:
+        """Return the comparison as programs read it; figures have six significant digits."""
+        result = self.result
+        return {
+            "old": self.old.to_json(),
+            "new": self.new.to_json(),
+            "levels": list(result.levels),
+            "noise_only": self.noise_only,
+            "redrawn_spread": _figure(result.spread),
+            "changes": [_change_json(change) for change in result.changes],
+            "new_topics": [_topic_json(topic) for topic in result.new],
+            "gone_topics": [_topic_json(topic) for topic in result.gone],
+            "cautions": list(self.cautions),
+        }
+
+
+def compare_insights(
+    home: ProjectHome,
+    old: str,
+    new: str,
+    *,
+    level: int | None = None,
+    least_likeness: float = LEAST_LIKENESS,
+    noise_only: bool = False,
+) -> ReleaseComparison:
+    """Compare two published releases of insights.
+
+    Args:
+        old, new: a bundle (a folder or s3://bucket/key), or the number of a request of this home.
+        level: the one level to compare, 0 for clusters; None for all that both releases have.
+        least_likeness: smallest likeness of a matched pair, in (0, 1].
+        noise_only: verdicts without the test of redrawn clusters.
+
+    Raises:
+        LikenessInvalid: the smallest likeness is not in (0, 1].
+        NoBundle, BundleAltered, ArtifactChanged, FileUnfit: a release is not here, or not as it was approved.
+        RequestUnknown, WrongState: there is no such request, or it is not published.
+        NotInsights, SameRelease, UnitsDiffer, Retracted: these two cannot be compared.
+        LevelUnknown: not both releases have that level.
+    """
+    if not 0 < least_likeness <= 1:
+        raise LikenessInvalid
+    reader = _Reader(home)
+    before, after = reader.read(old), reader.read(new)
+    _require_comparable(before, after)
+    levels = common_levels(before.insights, after.insights)
+    if level is not None and level not in levels:
+        raise LevelUnknown(level, levels)
+    selected = None if level is None else (level,)
+    result = compare(before.topics, after.topics, least_likeness, selected, noise_only=noise_only)
+    return ReleaseComparison(before, after, result, noise_only)
+
+
+def last_two(home: ProjectHome, dataset: str) -> tuple[str, str]:
+    """Return the numbers of the two newest published releases of insights of a dataset, the older one first.
+
+    Raises:
+        DatasetUnknown: there is no such dataset.
+        TooFewReleases: it has not two published releases of insights that are not retracted.
+    """
+    with open_workspace(home).database.read() as session:
+        published = history.published_requests(session, datasets.find_dataset(session, dataset).id)
+        numbers = [request.id for request in published if request_body(request).get("kind") == ReleaseKind.INSIGHTS]
+    if len(numbers) < 2:
+        raise TooFewReleases(dataset, len(numbers))
+    return str(numbers[1]), str(numbers[0])
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads releases by their bundle or number; the ledger is opened for numbers alone, and once."""
+
+    home: ProjectHome
+
+    @cached_property
+    def _workspace(self) -> Workspace:
+        return open_workspace(self.home)
+
+    def read(self, place: str) -> InsightsRelease:
+        number = parse_digits(place)
+        return self._read_bundle(place) if number is None else self._read_request(place, number)
+
+    def _read_bundle(self, place: str) -> InsightsRelease:
+        with open_bundle_folder(self.home, parse_place(place)) as folder:
+            bundle = open_unaltered(folder, place)
+            _require_insights(place, bundle.record)
+            return _release(
+                place,
+                bundle.record,
+                bundle.insights,
+                bundle.artifact,
+                publisher=bundle.seal.public_key,
+                retracted=bundle.revocations.revoked,
+            )
+
+    def _read_request(self, place: str, number: int) -> InsightsRelease:
+        artifact = find_artifact(self._workspace, number)
+        retracted = self._require_published(number, artifact)
+        draft = self._workspace.home.path_inside("quarantine", artifact.folder)
+        rehash(draft, files_of(artifact))
+        record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
+        _require_insights(place, record)
+        return _release(
+            place, record, tuple(read_insights(draft)), artifact.digest, publisher=None, retracted=retracted
+        )
+
+    def _require_published(self, number: int, artifact: Artifact) -> Sequence[str]:
+        """Check that a release is out, and return the digests of all retracted artifacts of this ledger.
+
+        Raises:
+            Retracted, WrongState: it is not.
+        """
+        with self._workspace.database.read() as session:
+            state, retracted = requests.state_of(session, number), proposals.retracted_artifacts(session)
+        if artifact.digest in retracted:
+            raise Retracted(artifact.digest)
+        if state != RequestState.PUBLISHED:
+            raise requests.WrongState(number, state, RequestState.PUBLISHED)
+        return retracted
+
+
+def _release(
+    place: str,
+    record: ReleaseRecord,
+    insights: Sequence[Insight],
+    artifact: str,
+    *,
+    publisher: str | None,
+    retracted: Collection[str],
+) -> InsightsRelease:
+    return InsightsRelease(
+        place=place,
+        record=record,
+        request=read_as(ApprovedRequest, record.request, RECORD),
+        insights=tuple(insights),
+        artifact=artifact,
+        publisher=publisher,
+        retracted=frozenset(retracted),
+        deviation=stated_deviation(record),
+        threshold=stated_threshold(record),
+    )
+
+
+def stated_deviation(record: ReleaseRecord) -> float | None:
+    """Return the standard deviation of a cluster's size; 0 where the release claims nothing and its sizes are exact.
+
+    Raises:
+        FileUnfit: the record states something else.
+    """
+    if record.claim is None:
+        return 0.0
+    try:
+        stated = deviation_of(record)
+        deviation = None if stated is None else float(stated)
+    except (ArithmeticError, ValueError):
+        raise FileUnfit(RECORD, f"states a {SIZE_DEVIATION} that is no number") from None
+    if deviation is not None and not 0 <= deviation < _LARGEST_FIGURE:
+        raise FileUnfit(RECORD, f"states a {SIZE_DEVIATION} that is out of range")
+    return deviation
+
+
+def stated_threshold(record: ReleaseRecord) -> int | None:
+    """Return the noisy size below which clusters were left out.
+
+    Raises:
+        FileUnfit: the record states something else.
+    """
+    try:
+        return threshold_of(record)
+    except (TypeError, ValueError):
+        raise FileUnfit(RECORD, f"states a {SMALLEST_CLUSTER} that is no number") from None
+
+
+def _require_insights(place: str, record: ReleaseRecord) -> None:
+    if record.kind != ReleaseKind.INSIGHTS:
+        raise NotInsights(place, record.kind)
+
+
+def _require_comparable(old: InsightsRelease, new: InsightsRelease) -> None:
+    """Check that two releases are two, count the same kind of unit, and that neither was retracted.
+
+    Raises:
+        SameRelease, UnitsDiffer, Retracted.
+    """
+    if old.artifact == new.artifact:
+        raise SameRelease(old.place, new.place)
+    for release in (old, new):
+        if release.artifact in old.retracted | new.retracted:
+            raise Retracted(release.artifact)
+    units = old.record.dataset.unit, new.record.dataset.unit
+    if units[0] != units[1]:
+        raise UnitsDiffer(*units)
+
+
+def _cautions(comparison: ReleaseComparison) -> Iterator[str]:
+    old, new, result = comparison.old, comparison.new, comparison.result
+    yield from _noise_cautions(comparison)
+    if result.new or result.gone:
+        yield (
+            "A topic is new or gone if the other release has none that is like it. Clusters below"
+            f" {_threshold_words(old)} (old) and {_threshold_words(new)} (new) are left out, and clusters are drawn"
+            " anew: a new topic passed the threshold, and may have been in the corpus before."
+        )
+    if result.uncompared:
+        yield f"Only one of the releases has level {', '.join(map(str, result.uncompared))}; it is not compared."
+    if differing := _differing_requests(old, new):
+        yield f"The requests differ in {', '.join(differing)}; topics may differ for that reason."
+    if old.publisher and new.publisher and old.publisher != new.publisher:
+        yield "The bundles are signed by different keys."
+
+
+def _noise_cautions(comparison: ReleaseComparison) -> Iterator[str]:
+    sides = (("old", comparison.old), ("new", comparison.new))
+    unstated = [side for side, release in sides if release.deviation is None]
+    if unstated:
+        yield f"The {' and the '.join(unstated)} release does not state the noise of its sizes: there are no verdicts."
+    elif comparison.noise_only:
+        yield (
+            "Verdicts are about the released clusters as they are, against the noise of counts alone. Each release"
+            " draws its clusters anew, which changes most sizes by more than that, even of one and the same corpus."
+        )
+    elif comparison.result.spread is None:
+        yield f"Fewer than {LEAST_PAIRS} topics with sizes are matched: too few to tell a change from redrawn clusters."
+    elif any(change.verdict is Verdict.REDRAWN for change in comparison.result.changes):
+        factor = math.exp(comparison.result.spread)
+        yield (
+            "Each release draws its clusters anew. Beyond noise, sizes of matched topics differ by a factor of about"
+            f" {factor:.2f} in these two; for topics that {Verdict.REDRAWN} that is enough."
+        )
+
+
+def _threshold_words(release: InsightsRelease) -> str:
+    return "no threshold" if release.threshold is None else str(release.threshold)
+
+
+def _differing_requests(old: InsightsRelease, new: InsightsRelease) -> list[str]:
+    """Return the names of what differs in two requests and decides what topics are about."""
+    parameters = differing_fields(old.request.parameters, new.request.parameters)
+    fields = [_topic_fields(release.request) for release in (old, new)]
+    return [*differing_fields(*fields), *(f"parameters.{name}" for name in parameters)]
+
+
+def _topic_fields(request: ApprovedRequest) -> Mapping[str, Any]:
+    stated = request.model_dump(include=set(_COMPARED_FIELDS))
+    return {**stated, "dataset": request.dataset.name}
+
+
+def _change_json(change: TopicChange) -> dict[str, object]:
+    shares = change.shares
+    return {
+        "level": change.old.insight.level,
+        "old": _topic_json(change.old),
+        "new": _topic_json(change.new),
+        "likeness": _figure(change.likeness),
+        "difference": change.difference,
+        "difference_deviation": _figure(change.deviation),
+        "z": _figure(change.z),
+        "p_value": _figure(change.p_value),
+        "redrawn_p_value": _figure(change.redrawn_p_value),
+        "verdict": None if change.verdict is None else str(change.verdict),
+        "shares": None
+        if shares is None
+        else {
+            "old": _figure(shares.old),
+            "new": _figure(shares.new),
+            "old_deviation": _figure(shares.old_deviation),
+            "new_deviation": _figure(shares.new_deviation),
+        },
+    }
+
+
+def _topic_json(topic: SizedTopic) -> dict[str, object]:
+    node = topic.insight
+    return {
+        "id": node.number,
+        "level": node.level,
+        "name": node.topic.name,
+        "keywords": list(node.keywords),
+        "size": node.size,
+        "size_deviation": _figure(topic.deviation),
+    }
+
+
+def _figure(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+class NotInsights(UsageError):
+    """A release of another kind than insights."""
+
+    def __init__(self, place: str, kind: str) -> None:
+        super().__init__(
+            f"{escape_controls(place)} is a release of kind {kind!r}, not of insights.",
+            "Name two releases of `kind: insights`: bundles, or numbers of requests.",
+            {"place": place, "kind": kind},
+        )
+
+
+class SameRelease(UsageError):
+    """A release compared with itself."""
+
+    def __init__(self, old: str, new: str) -> None:
+        super().__init__(
+            f"{escape_controls(old)} and {escape_controls(new)} are the same release.",
+            "Name two different releases of insights.",
+            {"old": old, "new": new},
+        )
+
+
+class UnitsDiffer(UsageError):
+    """Releases whose sizes count different things."""
+
+    def __init__(self, old: str, new: str) -> None:
+        super().__init__(
+            f"The sizes of the releases count different units: {old!r} and {new!r}.",
+            "Compare releases of one unit of privacy.",
+            {"old": old, "new": new},
+        )
+
+
+class LevelUnknown(UsageError):
+    """A level that not both releases have."""
+
+    def __init__(self, level: int, levels: Sequence[int]) -> None:
+        super().__init__(
+            f"Level {level} is not in both releases.",
+            f"Both have {', '.join(map(str, levels))}; 0 is that of clusters.",
+            {"level": level, "levels": list(levels)},
+        )
+
+
+class LikenessInvalid(UsageError):
+    """A smallest likeness that no pair or every pair has."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The smallest likeness of matched topics is above 0 and at most 1.",
+            f"Leave --likeness out for {LEAST_LIKENESS}.",
+        )
+
+
+class TooFewReleases(Refused):
+    """A dataset without two published releases of insights."""
+
+    def __init__(self, dataset: str, count: int) -> None:
+        super().__init__(
+            f"The dataset {dataset!r} has {count} published release{'' if count == 1 else 's'} of insights;"
+            " a comparison needs two.",
+            "`almoner release list` shows what is published and what waits at a gate.",
+            {"dataset": dataset, "published": count},
+        )

@@ -1,0 +1,73 @@
+"""A folder of JSON files in the project home, each written whole: what was interrupted goes on from what is there."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from models_db.errors import EnvironmentProblem
+from models_db.values.bounded_json import parse_json
+from models_db.values.canonical_json import Json
+from tasks.common.files import write_over
+
+MOST_FILE_BYTES = 1 << 30
+"""Largest size of one stored file in bytes."""
+
+
+@dataclass(frozen=True)
+class JsonFolder:
+    """A folder, which need not exist.
+
+    Attributes:
+        unreadable, unwritable: the errors where a file is damaged, given the folder's name, and where the disk takes
+            none, given the reason.
+    """
+
+    path: Path
+
+    unreadable: ClassVar[type[EnvironmentProblem]]
+    unwritable: ClassVar[type[EnvironmentProblem]]
+
+    def clear(self) -> None:
+        """Remove the folder."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+
+    def read(self, name: str) -> Any:
+        """Return the content of a file; None where there is none.
+
+        Raises:
+            unreadable: the file is damaged.
+        """
+        try:
+            return parse_json((self.path / name).read_bytes(), most_bytes=MOST_FILE_BYTES)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            raise self.damaged() from None
+
+    def write(self, name: str, content: Json) -> None:
+        """Write a file atomically: a name always refers to a whole file.
+
+        Raises:
+            unwritable: the disk does not take it.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_over(self.path / name, json.dumps(content, ensure_ascii=False).encode(), 0o600)
+        except OSError as problem:
+            raise self.unwritable(problem.strerror or type(problem).__name__) from None
+
+    def read_texts(self, what: str) -> list[str] | None:
+        """Return the texts of a finished release; None if it is not finished."""
+        stored = self.read(f"texts-{what}.json")
+        return None if stored is None else [str(text) for text in stored]
+
+    def write_texts(self, what: str, texts: list[str]) -> None:
+        """Store the texts of a finished release."""
+        self.write(f"texts-{what}.json", list(texts))
+
+    def damaged(self) -> EnvironmentProblem:
+        """Return the error of a damaged file."""
+        return self.unreadable(self.path.name)

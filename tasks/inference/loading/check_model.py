@@ -1,0 +1,123 @@
+"""Check of a language model: can the engine read it, can it be prompted, what does it need (`almoner models check`).
+
+It is made when a model is pulled, before its weights are fetched, and again when a request is priced, so that nobody
+approves what cannot run. Its config.json and a network of its shape without weights decide (`require_supported`), and
+its chat template. That takes seconds, because transformers has to be imported. So the result is stored beside the
+models, and used as long as the model's settings, the libraries and the processor are the same. Nobody gains by changing
+that file: a model is checked again when it is loaded.
+
+Nothing in this module imports torch before a model has to be looked at.
+"""
+
+import hashlib
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from models_db.values.canonical_json import Json
+from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.registry import UnsupportedModel, WrongKind, find
+from tasks.inference.prompts.render import NoChatTemplate
+
+CODE: Final = 4
+"""Raised whenever a model is refused, taken or described in another way than before."""
+
+
+def require_usable(name: str) -> ModelCheck:
+    """Return the check of a pulled language model that the engine can read; its chat template is the request's concern.
+
+    Raises:
+        UnsupportedModel: the network that its config.json describes is not one that the engine reads.
+        UnreadableModel: it has no configuration that transformers understands.
+        ModelNotPulled: it is not on this machine.
+    """
+    check = check_model(name)
+    require_supported_in(check)
+    return check
+
+
+def require_conversation(check: ModelCheck) -> None:
+    """Raise NoChatTemplate if the model cannot be asked in a conversation."""
+    if check.template_problem:
+        raise NoChatTemplate(check.name, check.template_problem)
+
+
+def require_supported_in(check: ModelCheck) -> None:
+    """Raise UnsupportedModel if the engine cannot read the model."""
+    if check.problem:
+        raise UnsupportedModel(check.name, check.problem)
+
+
+def check_model(name: str) -> ModelCheck:
+    """Return the check of a pulled language model, the stored one where nothing has changed since.
+
+    Raises:
+        UnknownModel, NoRevision, WrongKind, ModelNotPulled, UnreadableModel.
+    """
+    if (stored := stored_check(name)) is not None:
+        return stored
+    from tasks.inference.loading.loading import located
+
+    folder = located(find(name))[0]
+    if model_store.is_embedder(folder):
+        raise WrongKind(name, "causal_lm")
+    return check_folder(name, folder)
+
+
+def check_folder(name: str, folder: Path) -> ModelCheck:
+    """Check a model whose settings are in `folder`, with weights or without, and store the result.
+
+    Raises:
+        UnreadableModel: there is no configuration that transformers understands.
+    """
+    from tasks.inference.loading.describe_model import describe_model
+
+    check = describe_model(name, folder)
+    stored = {**state_of(folder), "check": check.model_dump(mode="json")}
+    model_store.write_text(checks_file(name, "json"), json.dumps(stored, indent=2))
+    return check
+
+
+def stored_check(name: str) -> ModelCheck | None:
+    """Return the stored result; None where there is none, or where something that it depends on has changed."""
+    try:
+        stored = json.loads(checks_file(name, "json").read_text(encoding="utf-8"))
+        if any(stored[part] != value for part, value in state_of(Path(stored["folder"])).items()):
+            return None
+        return ModelCheck.model_validate(stored["check"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        return None
+
+
+def state_of(folder: Path) -> dict[str, Json]:
+    """Return the facts on which a stored result depends."""
+    return {
+        "folder": str(folder),
+        "files": model_store.stamps_of(folder, model_store.settings_in(folder)),
+        "libraries": [version("transformers"), version("torch")],
+        "processor": _processor(),
+        "code": CODE,
+    }
+
+
+def _processor() -> str:
+    """Return a digest of what decides which precisions can be had: a folder of models may be shared by machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        instructions = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        instructions = platform.processor()
+    accelerator = Path("/dev/nvidiactl").exists()
+    settings = [os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "CUDA_VISIBLE_DEVICES")]
+    return hashlib.sha256(json.dumps([instructions, accelerator, *settings]).encode()).hexdigest()
+
+
+def checks_file(name: str, kind: str) -> Path:
+    """Return the file of that kind in which results about a model are stored."""
+    return model_store.models_folder() / ".checks" / f"{name.replace('/', '--')}.{kind}"

@@ -1,0 +1,55 @@
+"""Description of a model from its settings: the shape of its network, its chat template, this machine's precisions."""
+
+from pathlib import Path
+from typing import Any
+
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.precision import PRECISIONS
+from tasks.inference.catalogue.registry import UnsupportedModel
+from tasks.inference.loading.loading import read_tokenizer, require_supported
+from tasks.inference.loading.network_shape import shape_of
+from tasks.inference.network.capabilities import missing_everywhere
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import NoChatTemplate, private_prompt, public_prompt
+
+SHORTEST = PromptSpec("a", system="a", public="a", private="{reference} a")
+"""A prompt of nearly no words: its tokens are those of the chat template."""
+WORDS = 4
+"""Tokens of the words of `SHORTEST`, and one for what an end of a word may merge with."""
+
+
+def describe_model(name: str, folder: Path) -> ModelCheck:
+    """Return the check of the model whose settings are in `folder`; no weights are needed and none are read.
+
+    Raises:
+        UnreadableModel: there is no configuration that transformers understands.
+    """
+    missing = {precision: reason for precision in PRECISIONS if (reason := missing_everywhere(precision))}
+    try:
+        network = require_supported(name, folder)
+    except UnsupportedModel as refusal:
+        return ModelCheck(name=name, problem=refusal.reason, missing=missing)
+    try:
+        tokenizer = read_tokenizer(folder)
+    except Exception as error:  # noqa: BLE001 - transformers and tokenizers each raise their own; nothing is private
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        return ModelCheck(name=name, problem=f"its tokenizer cannot be read ({reason})", missing=missing)
+    template_problem, tokens = _template(tokenizer)
+    return ModelCheck(
+        name=name,
+        template_problem=template_problem,
+        conversation_tokens=tokens,
+        missing=missing,
+        shape=shape_of(network),
+    )
+
+
+def _template(tokenizer: Any) -> tuple[str, int]:
+    """Return why there is no conversation with the model, or nothing, and the least tokens of its chat template."""
+    try:
+        pairs = (public_prompt(tokenizer, SHORTEST), private_prompt(tokenizer, SHORTEST))
+    except NoChatTemplate as refusal:
+        return refusal.reason, 0
+    except Exception as error:  # noqa: BLE001 - as above
+        return f"its chat template cannot be rendered ({type(error).__name__})", 0
+    return "", max(0, min(len(pieces.tokens) for pieces in pairs) - WORDS)

@@ -1,0 +1,99 @@
+"""Memory and disk space that a model needs for a request, beside what this machine has free."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import torch
+
+from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.model_check import NetworkShape
+from tasks.inference.catalogue.precision import PRECISIONS, Precision
+from tasks.inference.engine.memory import ModelTooLarge, free_memory, is_out_of_memory, memory_budget
+from tasks.inference.network.capabilities import can_pack
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """The public sizes of a generation's rows: private references, their tokens at most, and new tokens."""
+
+    references: int = 7
+    reference_tokens: int = 256
+    new_tokens: int = 128
+
+    def __str__(self) -> str:
+        return f"{self.references} references of {self.reference_tokens} tokens, {self.new_tokens} new tokens"
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """All in bytes.
+
+    Attributes:
+        device: the device that was asked.
+        weights: the loaded weights, for each precision.
+        generation: keys and values of one generation, for each precision.
+        generations_at_once: how many of them the memory for keys and values holds.
+        free_memory: memory that can be had on the device now.
+        download: size of the weights' files; `free_disk` beside it.
+    """
+
+    device: str
+    sizes: RowSizes
+    weights: Mapping[Precision, int]
+    generation: Mapping[Precision, int]
+    generations_at_once: Mapping[Precision, int]
+    free_memory: int
+    download: int
+    free_disk: int
+
+    def fits(self, precision: Precision) -> bool:
+        """Return whether the weights and one generation fit into the free memory."""
+        return self.weights[precision] + self.generation[precision] <= self.free_memory
+
+
+def requirements_of(shape: NetworkShape, device: torch.device, sizes: RowSizes) -> Requirements:
+    """Return what a network of this shape needs on `device` for a request of these sizes."""
+    generation = {precision: shape.generation_bytes(precision, *astuple(sizes)) for precision in PRECISIONS}
+    budget = memory_budget(device)
+    return Requirements(
+        device=str(device),
+        sizes=sizes,
+        weights={name: weight_bytes_on(device, shape, name) for name in PRECISIONS},
+        generation=generation,
+        generations_at_once={name: max(1, budget // generation[name]) for name in PRECISIONS},
+        free_memory=free_memory(device),
+        download=round(shape.parameters * shape.stored_bytes_per_number),
+        free_disk=shutil.disk_usage(_nearest_folder(model_store.models_folder())).free,
+    )
+
+
+def weight_bytes_on(device: torch.device, shape: NetworkShape, precision: Precision) -> int:
+    """Return the bytes of the weights once they are loaded on `device`."""
+    widened = device.type == "cpu" and not can_pack(device, torch.bfloat16)
+    return shape.weight_bytes(precision, packed=can_pack(device), widened=widened)
+
+
+@contextmanager
+def require_memory(name: str, shape: NetworkShape, device: torch.device, precision: Precision) -> Iterator[None]:
+    """Load a model inside; nothing is read where the weights alone are larger than the free memory.
+
+    Raises:
+        ModelTooLarge: they are, or memory ran out inside.
+    """
+    needed, free = weight_bytes_on(device, shape, precision), free_memory(device)
+    refusal = ModelTooLarge(name, str(device), precision, needed, free)
+    if needed > free:
+        raise refusal
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise refusal from error
+        raise
+
+
+def _nearest_folder(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())

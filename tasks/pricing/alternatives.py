@@ -1,0 +1,467 @@
+"""Complete requests side by side for one dataset and one claim: more texts, better texts, and what lies between.
+
+Those of one epsilon cost the same rho, and differ in how many units stand behind a text: at the same rho the clip norm
+is proportional to the references B (PRIVACY §4.1), and a population of n units has about n / B texts of B units each.
+Every alternative aims at one level of `tasks.pricing.influence`. Where the population has units to spare, the last one
+claims half the epsilon and makes up for it with references. Each is priced as a request is, by the function that
+the caller gives, so its figures are those of a price, and what cannot be priced is never proposed.
+
+A plan is a function of public facts and of what its caller asks for. No text and no count of the corpus is read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from models_db.errors import AlmonerError, UsageError
+from models_db.values.canonical_json import Json
+from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
+from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.pricing.choices import (
+    PROBE_REFERENCES,
+    clip_norm_per_reference,
+    fit_samples,
+    references_for,
+    units_per_text,
+)
+from tasks.pricing.influence import (
+    LEAST_REFERENCES,
+    MEASURED_CANDIDATES,
+    InfluenceLevel,
+    clip_norm_of,
+    level_named,
+    levels_of,
+    short_norm,
+)
+from tasks.pricing.quote import Quote
+from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
+from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
+
+MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
+"""Mechanisms of plans of texts, the best first: the first loses to no other at equal epsilon (docs/utility.md)."""
+LEAST_SAMPLES = 5
+"""Fewest texts that are proposed where a plan names no number."""
+PROBE_SAMPLES = 1_000_000
+"""Texts of the request whose price tells what a reference buys: enough for any number of blocks and labels."""
+LEAST_EPSILON = Decimal("0.1")
+"""Least epsilon that is proposed."""
+MOST_SAMPLES = 1000
+"""Most texts that are proposed where a plan names no number: a steward reads what is released."""
+PLANNED_KINDS = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS, ReleaseKind.INSIGHTS)
+LEAST_POPULATION_OF_TOPICS = 1000
+"""Topics are for "at least some thousand people" (docs/insights.md)."""
+UNITS_PER_CLUSTER = 100
+"""k = n/100 is a good start (docs/insights.md)."""
+FEWEST_CLUSTERS, MOST_CLUSTERS = 4, 64
+METRICS = ("length", "distinct")
+
+
+@dataclass(frozen=True)
+class PlanTerms:
+    """What a plan is made for.
+
+    Attributes:
+        dataset: name of the dataset.
+        model: name of the model.
+        kind: one of PLANNED_KINDS.
+        epsilon, delta: the claim of every alternative.
+        population: number of units, declared or assumed by the caller; public.
+        mechanisms: those that the policy allows; None for all.
+        metrics: metrics that the policy requires.
+        samples: most texts; None for as many as fit.
+        max_new_tokens: T; None for the chosen one.
+        labels: public labels of the texts.
+        seconds: the longest estimated time; None for any.
+        description: description of the texts for the model; public.
+        scope: the envelope that is drawn on.
+        price: the price of a request here and now.
+    """
+
+    dataset: str
+    model: str
+    kind: str
+    epsilon: Decimal
+    delta: Decimal
+    population: int
+    description: str
+    price: Callable[[ReleaseRequest], Quote]
+    mechanisms: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] = ()
+    samples: int | None = None
+    max_new_tokens: int | None = None
+    labels: tuple[str, ...] = ()
+    seconds: int | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One complete request.
+
+    Attributes:
+        name: what is different about it, in a word or two.
+        quote: its price.
+    """
+
+    name: str
+    quote: Quote
+
+    @property
+    def samples(self) -> int:
+        """Number of texts, or of topics at most."""
+        return self.quote.plan.samples
+
+    @property
+    def references(self) -> int | None:
+        """B; None for topics."""
+        return getattr(self.quote.parameters, "references", None)
+
+    @property
+    def tokens(self) -> int | None:
+        """Most tokens of all texts together; None for topics."""
+        length = getattr(self.quote.parameters, "max_new_tokens", None)
+        return None if self.references is None or length is None else self.samples * length
+
+    @property
+    def judgement(self) -> str:
+        """What to expect, in words: of texts by the clip norm, of topics by the keywords that are shared enough."""
+        influence = self.quote.influence
+        if influence is not None:
+            return influence.sentence
+        facts = self.quote.plan.facts
+        return (
+            f"Keywords to expect: {facts.get(EXPECTED, 'those of the public set')}. The size of a topic has"
+            f" a standard deviation of {facts['standard deviation of a size']} units; topics of fewer than"
+            f" {facts['smallest cluster']} are left out."
+        )
+
+    @property
+    def expected_shares(self) -> tuple[ExpectedShare, ...]:
+        """Share of the way from the public model to no privacy, by rehearsals of this clip norm; none for topics."""
+        influence = self.quote.influence
+        if influence is None:
+            return ()
+        request = self.quote.request
+        norm = float(influence.clip_norm) * float(influence.filled)
+        clipping = getattr(self.quote.parameters, "clipping", None)
+        return expected_shares(norm, request.model, request.mechanism, clipping)
+
+    @property
+    def request(self) -> dict[str, Json]:
+        """The request as its author writes it, with every value that matters written out."""
+        request, stored = self.quote.request, model_to_json(self.quote.parameters)
+        written = {name: model_to_json(getattr(request, name)) for name in request.stored_fields}
+        written.pop("evaluation_share", None)
+        parameters = dict(request.parameters)
+        if isinstance(stored, dict) and self.references is not None:
+            parameters |= {name: stored[name] for name in _WRITTEN_OUT if name in stored}
+        return {**written, "parameters": model_to_json(parameters)}
+
+
+_WRITTEN_OUT = ("samples", "references", "max_new_tokens", "temperature", "top_k")
+
+
+def plan_alternatives(terms: PlanTerms) -> tuple[Alternative, ...]:
+    """Return the complete requests of a plan, the one with most texts first, the one with less epsilon last.
+
+    Raises:
+        InvalidPlan: the kind is not planned, or a number is out of range.
+        PopulationTooSmall: no alternative is of use for so few units.
+        TimeTooShort: the fewest texts that are proposed cannot be drawn in that time.
+        MechanismsForbidden: the policy allows no mechanism that makes this kind of release.
+        As `tasks.pricing.quote.quote`.
+    """
+    _require_plannable(terms)
+    if terms.kind == ReleaseKind.INSIGHTS:
+        return tuple(_topics(terms))
+    mechanism = _mechanism(terms)
+    probe = terms.price(_text_request(terms, mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
+    return _Texts(terms, mechanism, probe).alternatives()
+
+
+def topics_alternative(terms: PlanTerms) -> Alternative | None:
+    """Return topics instead of texts for the same claim; None where they are not allowed, or no keyword would do."""
+    few = terms.population < LEAST_POPULATION_OF_TOPICS
+    if few or terms.labels or not _is_allowed(terms, "urania"):
+        return None
+    try:
+        (only,) = _topics(replace(terms, kind=ReleaseKind.INSIGHTS))
+    except AlmonerError:
+        return None  # an offer beside the texts: where it cannot be priced, it is none
+    return only if only.quote.plan.facts.get(EXPECTED, "").startswith(SOME_KEYWORDS) else None
+
+
+def _require_plannable(terms: PlanTerms) -> None:
+    if terms.kind not in PLANNED_KINDS:
+        raise InvalidPlan(f"Plans are made for {', '.join(PLANNED_KINDS)}, not for {terms.kind!r}.")
+    if terms.population < 1:
+        raise InvalidPlan("A population is at least 1.")
+
+
+def _is_allowed(terms: PlanTerms, mechanism: str) -> bool:
+    return terms.mechanisms is None or mechanism in terms.mechanisms
+
+
+def _mechanism(terms: PlanTerms) -> str:
+    for mechanism in MECHANISMS:
+        if _is_allowed(terms, mechanism):
+            return mechanism
+    raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+
+
+def _request(terms: PlanTerms, mechanism: str, parameters: Mapping[str, Any], metrics: Sequence[str]) -> ReleaseRequest:
+    written = {
+        "dataset": terms.dataset,
+        "kind": terms.kind,
+        "mechanism": mechanism,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "model": terms.model,
+        "parameters": dict(parameters),
+        "prompt": {"description": terms.description},
+        "evaluation": tuple(dict.fromkeys((*metrics, *terms.metrics))),
+        **({} if terms.scope is None else {"scope": terms.scope}),
+    }
+    return parse_model(ReleaseRequest, written, "The plan", "docs/planning.md")
+
+
+def _text_request(terms: PlanTerms, mechanism: str, samples: int, references: int) -> ReleaseRequest:
+    parameters = {
+        **({"labels": list(terms.labels)} if terms.labels else {}),
+        "samples": samples,
+        "references": references,
+        **({} if terms.max_new_tokens is None else {"max_new_tokens": terms.max_new_tokens}),
+        **({} if mechanism == MECHANISMS[0] else {"top_k": MEASURED_CANDIDATES}),
+    }
+    return _request(terms, mechanism, parameters, METRICS)
+
+
+def _topics(terms: PlanTerms) -> Iterator[Alternative]:
+    if not _is_allowed(terms, "urania"):
+        raise MechanismsForbidden(terms.kind, terms.mechanisms or ())
+    if terms.population < LEAST_POPULATION_OF_TOPICS:
+        raise PopulationTooSmall(terms.population, LEAST_POPULATION_OF_TOPICS, "topics that several people share")
+    count = min(max(terms.population // UNITS_PER_CLUSTER, FEWEST_CLUSTERS), MOST_CLUSTERS)
+    parameters = {"clusters": {"count": count}}
+    yield Alternative("topics", terms.price(_request(terms, "urania", parameters, METRICS)))
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The alternatives of texts, by what one reference was found to buy."""
+
+    terms: PlanTerms
+    mechanism: str
+    probe: Quote
+
+    @property
+    def levels(self) -> tuple[InfluenceLevel, ...]:
+        """Levels that alternatives aim at, the lowest first."""
+        table = levels_of(self.mechanism)
+        named = (level_named(table, name) for name in ("clearly", "strongly", "almost fully"))
+        return tuple(level for level in named if level is not None)
+
+    @property
+    def slope(self) -> Fraction:
+        """Clip norm of one reference."""
+        return clip_norm_per_reference(self.probe.plan.facts)
+
+    @property
+    def cells(self) -> int:
+        """Number of splits into batches: each has one text at least."""
+        return len(self.probe.plan.blocks) * max(1, len(self.terms.labels))
+
+    @property
+    def least_samples(self) -> int:
+        """Fewest texts of an alternative."""
+        return max(self.cells, min(self.terms.samples or LEAST_SAMPLES, LEAST_SAMPLES))
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Price the alternatives, without repetitions."""
+        self._require_population()
+        sizes = dict.fromkeys(self._sizes())
+        wanted = self._wanted_size
+        in_time = dict.fromkeys(
+            fitted for size in sizes if (fitted := self._in_time(size)) and (size != wanted or fitted == size)
+        )
+        if not in_time:
+            shortest = min(
+                self._price(self.least_samples, references).seconds for _, references in sizes.keys() - {wanted}
+            )
+            raise TimeTooShort(self.terms.seconds or 0, shortest)
+        alternatives = _named([self._price(*size) for size in in_time], wanted=wanted in in_time)
+        balanced = next((one for one in alternatives if one.name == "balanced"), None)
+        return (*alternatives, *(self._cheaper(balanced) if balanced else ()))
+
+    def _cheaper(self, balanced: Alternative) -> Iterator[Alternative]:
+        """Yield the balanced alternative at half the epsilon, if the population has enough units for as many texts."""
+        half = rounded_epsilon(self.terms.epsilon / 2)
+        if half < LEAST_EPSILON:
+            return
+        terms = replace(self.terms, epsilon=half)
+        probe = terms.price(_text_request(terms, self.mechanism, PROBE_SAMPLES, PROBE_REFERENCES))
+        cheaper = _Texts(terms, self.mechanism, probe)
+        size = balanced.samples, cheaper.references(cheaper.levels[-2])
+        if self.terms.population // size[1] >= size[0] and cheaper._in_time(size) == size:
+            yield Alternative("half the epsilon", cheaper._price(*size))
+
+    def references(self, level: InfluenceLevel) -> int:
+        """Fewest references that reach a level."""
+        return max(LEAST_REFERENCES, references_for(level.clip_norm, self.slope))
+
+    def _require_population(self) -> None:
+        references, texts = self.references(self.levels[0]), self.least_samples
+        if self.terms.population < texts * references:
+            sought = f"{texts} text{'s' if texts > 1 else ''} of {references} references each"
+            length = getattr(self.probe.parameters, "max_new_tokens", 0)
+            raise PopulationTooSmall(
+                self.terms.population,
+                texts * references,
+                f"{sought}, at epsilon {self.terms.epsilon:f}, delta {self.terms.delta:f} and {length} tokens a text,",
+            )
+
+    def _sizes(self) -> Iterator[tuple[int, int]]:
+        """Yield texts and references of each alternative, most texts first."""
+        population, wanted = self.terms.population, self.terms.samples
+        if self._wanted_size is not None:
+            yield self._wanted_size
+        for level in self.levels:
+            references = self.references(level)
+            possible = population // references
+            if possible >= self.least_samples:
+                exact = wanted is not None and self.cells <= wanted <= possible
+                most = MOST_SAMPLES if wanted is None else wanted
+                yield (wanted if exact and wanted else fit_samples(possible, most, self.cells)), references
+
+    @property
+    def _wanted_size(self) -> tuple[int, int] | None:
+        """The wanted number of texts with the references that it leaves, where these reach no level."""
+        population, wanted = self.terms.population, self.terms.samples
+        if wanted is None or population // self.references(self.levels[0]) >= wanted:
+            return None
+        samples = max(self.cells, wanted)
+        units = units_per_text(population, samples, self.cells)
+        return (samples, units) if units else None
+
+    def _in_time(self, size: tuple[int, int]) -> tuple[int, int] | None:
+        """Return as many of the texts as can be drawn in time; None if the fewest that are proposed cannot."""
+        samples, references = size
+        limit = self.terms.seconds
+        while limit is not None and (seconds := self._price(samples, references).seconds) > limit:
+            if samples <= self.least_samples:
+                return None
+            samples = max(self.least_samples, fit_samples(samples * limit // seconds, samples - 1, self.cells))
+        return samples, references
+
+    def _price(self, samples: int, references: int) -> Quote:
+        return self.terms.price(_text_request(self.terms, self.mechanism, samples, references))
+
+
+def _named(quotes: Sequence[Quote], *, wanted: bool) -> tuple[Alternative, ...]:
+    """Name the alternatives by their place: from most texts, or least time, to the best texts.
+
+    Args:
+        wanted: whether the first has the wanted number of texts, which is more than the others can have.
+    """
+    ordered = list(quotes[1:] if wanted else quotes)
+    more = "more texts" if ordered and ordered[0].plan.samples > ordered[-1].plan.samples else "quicker"
+    names = {0: (), 1: ("the one that fits",), 2: (more, "better texts"), 3: (more, "balanced", "better texts")}
+    named = zip((*(("as many as wanted",) if wanted else ()), *names[len(ordered)]), quotes, strict=True)
+    return tuple(Alternative(name, quote) for name, quote in named)
+
+
+def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared: bool, groups: int = 0) -> list[str]:
+    """Return what a reader has to know beside the figures.
+
+    Args:
+        declared: whether the dataset declares the population; else a release buys a noisy count.
+        groups: number of public groups in the dataset's catalogue.
+    """
+    notes = []
+    texts = [one for one in alternatives if one.references is not None]
+    if texts:
+        notes.append(_rows_note(texts))
+        notes.append(NEXT_WORD_ALONE)
+        notes.append("Times are those of SmolLM2-135M on two cores; a larger model takes longer.")
+        if terms.samples is not None and max(one.samples for one in texts) < terms.samples:
+            most = max(one.samples for one in texts)
+            notes.append(f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time.")
+        if "max_new_tokens" in texts[0].quote.choices and terms.kind in TEXT_KINDS:
+            reason = texts[0].quote.choices["max_new_tokens"]
+            notes.append(f"The length of a text is chosen: {reason}. `--tokens T` sets another.")
+    if not declared:
+        notes.append("No population is declared: the release buys a noisy count of the units at 1/500 of its rho.")
+    if terms.population < LEAST_POPULATION_OF_TOPICS and texts:
+        notes.append("Topics (`--kind insights`) need some thousand people; this population is too small for them.")
+    if groups:
+        notes.append(
+            f"The dataset declares {groups} public groups: `kind: summaries` makes one text for each"
+            " (docs/summaries.md)."
+        )
+    return notes
+
+
+NEXT_WORD_ALONE = (
+    "The judgement is about the next word. It was measured with SmolLM2-135M, and whole texts may show less: at clip"
+    " norms of 1.3 to 2.3 drawn reviews were closer to real ones than the public model's, short dialogues were not"
+    " (docs/planning.md). `public_only` shows at no charge what the model writes by itself."
+)
+
+
+def _rows_note(texts: Sequence[Alternative]) -> str:
+    norms = [clip_norm_of(one.quote.plan.facts) for one in texts]
+    pairs = ", ".join(
+        f"{one.references} references buy a clip norm of {short_norm(norm)}"
+        for one, norm in zip(texts, norms, strict=True)
+        if norm is not None and one.quote.request.epsilon == texts[0].quote.request.epsilon
+    )
+    return f"Texts of one epsilon cost the same. The clip norm grows with the references at no further charge: {pairs}."
+
+
+class InvalidPlan(UsageError):
+    """A plan that asks for what no plan is made for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "See docs/planning.md, or write the request yourself (docs/requests.md).")
+
+
+class PopulationTooSmall(UsageError):
+    """Too few units for a release of any use."""
+
+    def __init__(self, population: int, smallest: int, sought: str) -> None:
+        super().__init__(
+            f"A population of {population} is too small for a release of use: {sought} need {smallest} units.",
+            f"The smallest population that would do is {smallest}. Fewer or shorter texts (`--samples`, `--tokens`)"
+            " need fewer units; so does more epsilon, which weakens everybody's protection.",
+            {"population": population, "smallest": smallest},
+        )
+
+
+class TimeTooShort(UsageError):
+    """The least release takes longer than the plan allows."""
+
+    def __init__(self, limit: int, least: int) -> None:
+        super().__init__(
+            f"The smallest release takes about {least} s on two cores, and the plan allows {limit} s.",
+            f"Allow at least {least} s with `--time`, or ask for shorter texts with `--tokens`.",
+            {"seconds": limit, "least": least},
+        )
+
+
+class MechanismsForbidden(UsageError):
+    """The policy allows no mechanism for the kind of release."""
+
+    def __init__(self, kind: str, allowed: Sequence[str]) -> None:
+        super().__init__(
+            f"The policy allows no mechanism that plans of kind {kind!r} use; it allows {', '.join(allowed)}.",
+            "Write the request with an allowed mechanism (docs/requests.md), or ask an admin about the policy.",
+            {"kind": kind, "allowed": list(allowed)},
+        )
+
+
+def rounded_epsilon(epsilon: Decimal) -> Decimal:
+    """Return an epsilon, for people,: rounded down to a half from 2 on, to a tenth from 0.1 on, else to 0.01."""
+    step = Decimal("0.5") if epsilon >= 2 else Decimal("0.1") if epsilon >= Decimal("0.1") else Decimal("0.01")
+    return Decimal(format_decimal(epsilon // step * step))

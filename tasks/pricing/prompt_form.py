@@ -1,0 +1,57 @@
+"""Form of a request's prompt: which systems, models and metrics can use it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from models_db.errors import UsageError
+from models_db.values.requests import Prompt
+from tasks.evaluation.registry import Metric
+from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.loading.check_model import require_conversation
+from tasks.values.plan import Generator
+
+
+def require_form(
+    prompt: Prompt, system: Generator[Any], metrics: Iterable[Metric], model: str, check: ModelCheck | None
+) -> None:
+    """Check that the system and the model can be asked in the request's form, and the model in that of its metrics.
+
+    Args:
+        check: a local model's; None where the model is behind an API, which holds conversations.
+
+    Raises:
+        FormUnsupported: the system asks its model in conversations of its own.
+        NoChatTemplate: the form is a conversation, and the model has none.
+        MetricNeedsConversation: a metric asks the model in a conversation, and the model has none.
+    """
+    if prompt.form == "completion" and not system.renders_prompt:
+        raise FormUnsupported(system.name)
+    if prompt.form is None and check is not None:
+        require_conversation(check)
+    if check is not None and check.template_problem:
+        for metric in metrics:
+            if "conversation" in metric.needs:
+                raise MetricNeedsConversation(metric.name, model)
+
+
+class FormUnsupported(UsageError):
+    """A completion, and a system that asks its model in conversations."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} asks its model in conversations, so it cannot use `prompt.form: completion`.",
+            "Leave `prompt.form` out and name an instruction-tuned model, or choose a mechanism that draws texts token"
+            " by token, such as invisible_ink.",
+            {"mechanism": mechanism},
+        )
+
+
+class MetricNeedsConversation(UsageError):
+    """A metric that asks a model in a conversation, and a model without a chat template."""
+
+    def __init__(self, metric: str, model: str) -> None:
+        super().__init__(
+            f"The metric {metric!r} asks the model {model!r} in a conversation, and it has no usable chat template.",
+            "Leave the metric out of `evaluation`, or name an instruction-tuned model.",
+            {"metric": metric, "model": model},
+        )

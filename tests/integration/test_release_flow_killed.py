@@ -1,0 +1,184 @@
+"""Everything around a release is killed, one after the other: the ledger's figures are those of a quiet run."""
+
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from sqlalchemy import text
+
+from models_db.values.amounts import Amount, total_amount
+from tests.integration.killing import balance, instalments
+from tests.integration.release_process import HOLD_VARIABLE, held_file
+from tests.integration.story import Almoner
+from tests.support import PATIENCE, fetch, free_port
+
+LOST_SERVER = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Prefect's client leaves the connections open that it had to a server which is gone."""
+pytestmark = [pytest.mark.slow, LOST_SERVER]
+SECONDS_TO_HAPPEN = 600.0
+
+
+class Machines:
+    """A Prefect server and a worker, each a process that can be killed and started again."""
+
+    def __init__(self, almoner: Almoner, folder: Path) -> None:
+        self.almoner, self.folder, self.port = almoner, folder, free_port()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.url = f"http://127.0.0.1:{self.port}/api"
+        self.hold = folder / "hold"
+        """While this file is there, runs draw nothing, so that what is done to them is done in their middle."""
+
+    def wait_until_held(self) -> None:
+        """Wait for a run that has paid and is held before its first draw."""
+        held_file(self.hold).unlink(missing_ok=True)
+        wait_until(held_file(self.hold).exists)
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PREFECT_HOME": str(self.folder),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_WORKER_HEARTBEAT_SECONDS": "1",
+            HOLD_VARIABLE: str(self.hold),
+        }
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command], env=self.environment(), stdout=log, stderr=subprocess.STDOUT
+            )
+        self.processes.append(process)
+        return process
+
+    def start_server(self) -> subprocess.Popen[bytes]:
+        server = self.start(
+            "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port), "--analytics-off"
+        )
+        wait_until(self.answers)
+        return server
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2).is_success
+        except httpx.HTTPError:
+            return False
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        return self.start("tests.integration.release_worker", "pool", str(self.almoner.folder / "out"))
+
+    def state_of(self, run: UUID) -> str:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(run).state
+        assert state is not None
+        return str(state.name)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """As a machine that loses its power, or a kernel that is out of memory."""
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    patience = time.monotonic() + SECONDS_TO_HAPPEN
+    while not happened():
+        assert time.monotonic() < patience, "it has not happened"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def machines(any_almoner: Almoner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    made = Machines(any_almoner, tmp_path_factory.mktemp("server"))
+    with temporary_settings({PREFECT_API_URL: made.url}):
+        yield made
+    for process in made.processes:
+        process.kill()
+        process.wait(PATIENCE)
+    gc.collect()  # here, where the warnings about them are expected
+
+
+def armed(almoner: Almoner) -> int:
+    """How many instalments were paid."""
+    ((paid,),) = fetch(almoner.database, "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'")
+    return int(paid)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_everything_is_killed_in_turn(any_almoner: Almoner, machines: Machines, backend: str) -> None:
+    almoner = any_almoner
+    almoner.submitted()
+    plan = instalments(almoner)
+    server = machines.start_server()
+    almoner.type("deploy --pool pool")
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    worker = machines.start_worker()
+    wait_until(lambda: machines.state_of(run) == "Suspended")
+    machines.hold.touch()
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+
+    machines.wait_until_held()
+    assert armed(almoner) >= 1
+    kill(worker)  # its process ends with it
+    wait_until(lambda: almoner.state() == "approved")
+    assert balance(almoner).held == Amount()
+    worker = machines.start_worker()
+    machines.wait_until_held()
+    assert almoner.state() == "running"
+    if backend == "postgresql":
+        with almoner.connection() as connection:  # every session of the run, once
+            others = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database()"
+            connection.execute(text(f"{others} AND pid <> pg_backend_pid()"))
+    kill(server)  # the run goes on without it
+    machines.hold.unlink()
+    wait_until(lambda: almoner.state() == "produced")
+    server = machines.start_server()
+    wait_until(lambda: machines.state_of(run) == "Suspended")
+    assert balance(almoner).spent == total_amount(plan)
+
+    kill(worker)
+    kill(server)
+    for left in machines.folder.glob("prefect.db*"):  # Prefect's database is lost, with every run that it knew
+        left.unlink()
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    machines.start_server()
+    almoner.type("deploy --pool pool")
+    runs = [UUID(almoner.ask("release start 1")["flow_run"]) for _ in range(2)]
+    machines.start_worker()
+    wait_until(lambda: [machines.state_of(each) for each in runs] == ["Completed"] * 2)
+
+    assert balance(almoner).spent == total_amount(plan)
+    assert balance(almoner).held == Amount()
+    for table in ("publication", "delivery", "artifact"):
+        assert fetch(almoner.database, f"SELECT count(*) FROM {table}") == [(1,)]
+    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
+    almoner.type("doctor")
+    shutil.rmtree(machines.folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_run_that_is_cancelled_on_the_page_stops(any_almoner: Almoner, machines: Machines) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    machines.start_server()
+    almoner.type("deploy --pool pool")
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.hold.touch()
+    machines.start_worker()
+    wait_until(lambda: armed(almoner) >= 1)
+    httpx.post(f"{machines.url}/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}}).raise_for_status()
+    wait_until(lambda: machines.state_of(run) == "Cancelled")
+    assert almoner.state() == "approved"
+    assert balance(almoner).held == Amount()
+    assert 0 < armed(almoner) < len(instalments(almoner))

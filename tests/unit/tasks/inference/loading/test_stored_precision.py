@@ -1,0 +1,175 @@
+"""Checkpoints in bfloat16 are read as they are stored, and give the model that reading them in float32 gives."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tasks.inference.catalogue.precision import Precision
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.memory import ModelTooLarge, free_memory, memory_budget
+from tasks.inference.loading import loading, resource_requirements
+from tasks.inference.loading.loading import load
+from tasks.inference.loading.network_shape import shape_of
+from tasks.inference.loading.resource_requirements import require_memory, weight_bytes_on
+from tasks.inference.loading.stored_precision import float32_arithmetic, type_to_read
+from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.mapped_weights import release_pages
+from tests.unit.tasks.inference.families import config_of
+from tests.unit.tasks.inference.fixtures import NAME, tiny_network
+from tests.unit.tasks.inference.processors import expect_refusal
+from tests.unit.tasks.inference.rows_at_work import by_row, text
+
+CONCERNS = ("tasks/inference/loading", "tasks/inference/network")
+
+pytestmark = pytest.mark.dear
+
+TOKENS = torch.tensor([text(40, 1)])
+ROWS: Sequence[dict[str, list[int]]] = [{"a": text(12, 1, 250), "b": text(30, 2, 250)}]
+
+
+@pytest.fixture
+def stored(snapshot: Path) -> Path:
+    """The tiny model of the hub, in bfloat16 and in two files."""
+    (snapshot / "model.safetensors").unlink()
+    tiny_network().to(torch.bfloat16).save_pretrained(snapshot, max_shard_size="200KB")
+    assert len(list(snapshot.glob("*.safetensors"))) > 1
+    return snapshot
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_the_model_is_the_same_to_the_bit(stored: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    if expect_refusal(precision):
+        return
+    read: list[torch.dtype] = []
+
+    def noted(*arguments: Any) -> Any:
+        read.append(arguments[-1])
+        return read_network(*arguments)
+
+    read_network = loading.read_network
+    monkeypatch.setattr(loading, "read_network", noted)
+    ours = load(NAME, "cpu", precision)
+    monkeypatch.setattr(loading, "type_to_read", lambda *_: torch.float32)
+    widened = load(NAME, "cpu", precision)
+    assert read == [torch.bfloat16, torch.float32]
+    assert torch.equal(ours.head_weight, widened.head_weight)
+    assert ours.head_weight.dtype == torch.float32
+    types = [{name: one.dtype for name, one in model.decoder.named_parameters()} for model in (ours, widened)]
+    assert types[0] == types[1]
+    said, expected = (by_row(Engine(model), ROWS) for model in (ours, widened))
+    assert all(torch.equal(said[name], expected[name]) for name in ("a", "b"))
+
+
+@torch.inference_mode()
+def test_arithmetic_is_that_of_float32_inside_and_only_there() -> None:
+    stored = tiny_network(attention_bias=True).to(torch.bfloat16)
+    own = stored(TOKENS).logits
+    with float32_arithmetic(stored):
+        widened = stored(TOKENS).logits
+        with pytest.raises(IndexError):
+            stored(torch.tensor([[10**6]]))
+    assert widened.dtype == torch.float32
+    assert torch.equal(stored(TOKENS).logits, own)
+    assert {parameter.dtype for parameter in stored.parameters()} == {torch.bfloat16}
+    assert torch.equal(widened, stored.float()(TOKENS).logits)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_what_is_read_in_bfloat16(stored: Path, precision: Precision) -> None:
+    config = tiny_network().config
+    assert type_to_read(config, stored, precision) == torch.bfloat16
+    assert type_to_read(config, stored, "float32") == torch.float32
+
+
+def test_a_number_in_float32_is_not_rounded(stored: Path) -> None:
+    file = sorted(stored.glob("*.safetensors"))[-1]
+    weights = load_file(file)
+    first = next(iter(weights))
+    save_file(weights | {first: weights[first].float()}, file, metadata={"format": "pt"})
+    assert type_to_read(tiny_network().config, stored, "bfloat16") == torch.float32
+
+
+def test_constants_of_a_network_are_not_rounded(stored: Path) -> None:
+    """Gemma multiplies embeddings by the root of their width, which is made in the type that is read."""
+    assert type_to_read(config_of("gemma3_text", {}), stored, "bfloat16") == torch.float32
+
+
+def resident(file: Path) -> int:
+    """Kibibytes of the file that this process holds."""
+    kibibytes, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            ours = line.endswith(str(file))
+        elif ours and line.startswith("Rss:"):
+            kibibytes += int(line.split()[1])
+    return kibibytes
+
+
+def test_released_pages_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    numbers = torch.arange(2**20, dtype=torch.float32)
+    save_file({"numbers": numbers}, file)
+    with safe_open(file, "pt") as weights:
+        mapped = weights.get_tensor("numbers")
+    assert torch.equal(mapped, numbers)
+    if Path("/proc/self/smaps").is_file():
+        held = resident(file)
+        release_pages(mapped)
+        assert resident(file) < held / 10
+    release_pages(mapped)
+    assert torch.equal(mapped, numbers)
+
+
+def test_other_memory_is_not_released(tmp_path: Path) -> None:
+    for numbers in (torch.ones(2**20), torch.ones(0), torch.ones(3), torch.ones(2, device="meta")):
+        release_pages(numbers)
+        assert numbers.device.type == "meta" or bool((numbers == 1).all())
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = weight_bytes_on(CPU, shape_of(tiny_network()), "float32")
+    monkeypatch.setattr(resource_requirements, "free_memory", lambda device: needed)
+    assert load(NAME, "cpu").name == NAME
+    monkeypatch.setattr(resource_requirements, "free_memory", lambda device: needed - 1)
+    monkeypatch.setattr(loading, "read_network", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(ModelTooLarge) as refusal:
+        load(NAME, "cpu")
+    assert refusal.value.exit_code == 3
+    assert refusal.value.facts["needed"] == needed == refusal.value.facts["free"] + 1
+    assert json.dumps(refusal.value.facts)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")]
+)
+def test_memory_that_runs_out_while_a_model_is_loaded(error: Exception) -> None:
+    shape = shape_of(tiny_network())
+    with pytest.raises(ModelTooLarge) as refusal, require_memory("tiny", shape, CPU, "float32"):
+        raise error
+    assert refusal.value.__cause__ is error
+    with pytest.raises(ZeroDivisionError), require_memory("tiny", shape, CPU, "float32"):
+        raise ZeroDivisionError
+
+
+def test_an_accelerator_is_asked_for_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, asked = torch.device("cuda", 1), []
+
+    def mem_get_info(where: torch.device) -> tuple[int, int]:
+        asked.append(where)
+        return 60 * 2**30, 80 * 2**30
+
+    monkeypatch.delenv("ALMONER_MEMORY", raising=False)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda where: 10 * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda where: 6 * 2**30)
+    assert free_memory(device) == 64 * 2**30
+    assert memory_budget(device) == 32 * 2**30
+    monkeypatch.setenv("ALMONER_MEMORY", "1000")
+    assert memory_budget(device) == 1000
+    assert asked == [device, device]

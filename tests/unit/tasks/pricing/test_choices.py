@@ -1,0 +1,177 @@
+"""Parameters that a request leaves out: chosen from public facts when it is priced, and fixed in its body."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models_db.errors import UsageError
+from models_db.services.catalogue.requests import configuration
+from models_db.values.canonical_json import encode_canonical
+from models_db.values.requests import PublicMetadata
+from tasks.inference.structured_output.schema_parameters import SchemaNeeded
+from tasks.planning.block_rotation import Rotation
+from tasks.planning.block_selection import Reading
+from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
+from tasks.pricing.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNeeded, TooFewUnits
+from tasks.pricing.influence import clip_norm_of
+from tasks.pricing.quote import ClaimMissing, quote, written_request
+from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
+
+pytestmark = pytest.mark.dear
+PRIVATE = ("invisible_ink", "private_prediction", "private_icl")
+
+
+def chosen(quoted: Any) -> dict[str, Any]:
+    return {name: quoted.body["parameters"][name] for name in quoted.choices}
+
+
+def test_a_request_that_writes_everything_has_no_choices() -> None:
+    quoted = priced(facts(population=2000))
+    assert quoted.choices == {}
+    assert "choices" not in quoted.body
+    assert "choices" not in quoted.to_json()
+
+
+def test_all_four_are_chosen_from_the_population() -> None:
+    quoted = priced(facts(population=2000), parameters={})
+    assert tuple(quoted.choices) == CHOSEN_PARAMETERS
+    assert chosen(quoted) == {"samples": 100, "references": 20, "max_new_tokens": 64, "temperature": "1"}
+    shown = quoted.to_json()["choices"]
+    assert isinstance(shown, dict)
+    assert shown["references"] == {"value": 20, "reason": "each text has about 20 of the declared 2000 units"}
+
+
+def test_what_is_written_stays_and_the_rest_follows_it() -> None:
+    quoted = priced(facts(population=2000), parameters={"samples": 250, "max_new_tokens": 32, "temperature": 0.8})
+    assert chosen(quoted) == {"references": 8}
+    fewer = priced(facts(population=2000), parameters={"references": 50, "max_new_tokens": 32, "temperature": 0.8})
+    assert chosen(fewer) == {"samples": 40}
+    assert fewer.body["parameters"]["temperature"] == "0.8"
+
+
+def test_the_length_follows_the_declared_words() -> None:
+    declared = facts(population=2000, public=PublicMetadata(typical_words=120))
+    assert chosen(priced(declared, parameters={}))["max_new_tokens"] == 160
+    own = priced(declared, parameters={}, public_metadata={"typical_words": 30})
+    assert chosen(own)["max_new_tokens"] == 40
+    long = facts(population=2000, public=PublicMetadata(typical_words=3000))
+    assert "within 16 to 512" in priced(long, parameters={}).choices["max_new_tokens"]
+
+
+def test_blocks_and_labels_have_as_many_texts_each() -> None:
+    labels = [f"l{number}" for number in range(7)]
+    quoted = priced(facts(population=20_000, blocks=3), parameters={"labels": labels})
+    assert chosen(quoted)["samples"] == 84
+    few = priced(facts(population=30, blocks=3), parameters={"labels": labels})
+    assert chosen(few)["samples"] == 21
+    assert chosen(few)["references"] == 1
+
+
+def test_a_rotation_reads_its_share_of_the_population() -> None:
+    blocks = Reading(4, (1,), turn=Rotation(4, 0, 4))
+    quoted = priced(facts(population=400, blocks=4, reading=blocks), parameters={"samples": 10}, rotate_over=4)
+    assert quoted.body["parameters"]["references"] == 10
+
+
+def test_a_charged_metric_leaves_less_for_the_texts() -> None:
+    alone, measured = (
+        priced(facts(population=200_000), parameters={}, evaluation=names, evaluation_share="0.5")
+        for names in ([], ["dp_length"])
+    )
+    assert chosen(measured)["references"] > chosen(alone)["references"]
+
+
+@pytest.mark.parametrize("mechanism", PRIVATE)
+@pytest.mark.parametrize("population", [60, 2000, 10**6])
+def test_every_decoder_gets_values_that_can_be_priced(mechanism: str, population: int) -> None:
+    quoted = priced(facts(population=population), parameters={"top_k": 100}, mechanism=mechanism)
+    assert set(quoted.choices) == set(CHOSEN_PARAMETERS)
+    assert quoted.influence is not None
+    assert "influence" in quoted.to_json()
+
+
+def test_references_without_protection_need_no_population() -> None:
+    quoted = priced(parameters={}, mechanism="public_only", epsilon=None, delta=None)
+    assert chosen(quoted) == {"samples": 20, "max_new_tokens": 64, "temperature": "1"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "error"),
+    [
+        ({}, {"parameters": {}}, PopulationNeeded),
+        ({}, {"parameters": {"samples": 5}}, PopulationNeeded),
+        ({"population": 9}, {"parameters": {"samples": 10}}, TooFewUnits),
+        ({"population": 2000}, {"parameters": {"form": "It is {what}."}}, LengthNeeded),
+        ({"population": 2000}, {"parameters": {}, "epsilon": None}, ClaimMissing),
+        ({}, {"parameters": {}, "kind": "records"}, SchemaNeeded),
+        ({}, {"parameters": {}, "kind": "demonstrations"}, LabelsNeeded),
+        ({}, {"parameters": {"groups": ["lamp"]}}, GroupsUnexpected),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_by_name(
+    dataset: dict[str, Any], changes: dict[str, Any], error: type[UsageError]
+) -> None:
+    with pytest.raises(error) as refused:
+        priced(facts(**dataset), **changes)
+    assert refused.value.advice
+
+
+def test_length_and_temperature_are_chosen_without_a_population() -> None:
+    quoted = priced(parameters={"samples": 4, "references": 7})
+    assert chosen(quoted) == {"max_new_tokens": 64, "temperature": "1"}
+
+
+def test_nothing_is_chosen_again_from_the_stored_request() -> None:
+    first = priced(facts(population=2000), parameters={})
+    stored = json.loads(encode_canonical(first.body))
+    again = quote(written_request(stored), facts(population=50), MODEL, "p" * 64, "c" * 64)
+    assert again.choices == {}
+    assert again.body["parameters"] == first.body["parameters"]
+    same = quote(written_request(stored), facts(population=2000), MODEL, "p" * 64, "c" * 64)
+    assert same.body == {name: value for name, value in first.body.items() if name != "choices"}
+    assert configuration(same.body) == configuration(first.body)
+
+
+def test_the_approved_request_names_only_parameters_that_it_has() -> None:
+    body = {**priced(facts(population=2000), parameters={}).body, "nonce": "n" * 32, "policy": "a" * 64}
+    ApprovedRequest.model_validate(body).require_planned()
+    forged = ApprovedRequest.model_validate({**body, "choices": {"beauty": "because"}})
+    with pytest.raises(PlanForeign, match="choices that are no parameters"):
+        forged.require_planned()
+
+
+def test_more_epsilon_or_more_people_never_lower_the_chosen_clip_norm_of_given_texts() -> None:
+    norms = [
+        clip_norm_of(priced(facts(population=population), parameters={"samples": 50}, epsilon=epsilon).plan.facts)
+        for population, epsilon in ((100, 1), (1000, 1), (1000, 2), (5000, 2))
+    ]
+    assert norms == sorted(norms)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    population=st.integers(1, 10**7),
+    epsilon=st.sampled_from(["0.5", "1", "4", "8"]),
+    words=st.none() | st.integers(1, 2000),
+    blocks=st.integers(1, 4),
+    labels=st.integers(0, 3),
+)
+def test_whatever_is_chosen_is_priced_and_is_the_same_again(
+    population: int, epsilon: str, words: int | None, blocks: int, labels: int
+) -> None:
+    dataset = facts(population=population, blocks=blocks, public=PublicMetadata(typical_words=words))
+    written = {"labels": [f"l{number}" for number in range(labels)]}
+    try:
+        quoted = priced(dataset, parameters=written, epsilon=epsilon)
+    except TooFewUnits:
+        assert population < blocks * max(1, labels)
+        return
+    values = chosen(quoted)
+    assert priced(dataset, parameters=written, epsilon=epsilon).body == quoted.body
+    assert values["samples"] * values["references"] <= max(population, values["samples"])
+    assert values["samples"] % (blocks * max(1, labels)) == 0
+    assert priced(dataset, parameters=parameters(**written, **values), epsilon=epsilon).plan == quoted.plan
