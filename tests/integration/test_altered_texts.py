@@ -12,6 +12,7 @@ from models_db.sessions.database import Database
 from models_db.writes.json_depth import JSON_TEXT_COLUMNS
 from tests.integration.story import Almoner
 from tests.integration.test_altered_ledger import alter
+from tests.integration.test_rehearsal import ASKED, TWIN, fast_models
 
 NO_TEXT = "x'00ff'"
 MALFORMED = {
@@ -26,7 +27,7 @@ MALFORMED = {
     "no text": NO_TEXT,
 }
 READERS = (
-    "release list", "release show 1", "budget show clinic", "dataset show clinic", "proposal list", "schedule show 1",
+    "release list", "release show 1", "release show 3", "budget show clinic", "dataset show clinic", "proposal list", "schedule show 1",
     "approve 2 --gate spend --reason x --confirm ward",
 )  # fmt: skip
 PAGES = ("/", "/approvals.json", "/releases/1", "/datasets/clinic")
@@ -35,7 +36,7 @@ SMALL = {"epsilon": 1.0, "delta": 1.0e-7, "evaluation": ["length"]}
 
 
 def lived_in(almoner: Almoner) -> None:
-    """One release out, a standing authorisation with a schedule, and a request that waits."""
+    """One release out, a standing authorisation with a schedule, a request that waits, and a rehearsed one."""
 
     def make() -> None:
         almoner.published()
@@ -44,6 +45,12 @@ def lived_in(almoner: Almoner) -> None:
         almoner.type('approve 1 --gate proposal --reason "agreed"')
         almoner.type('schedule create 1 --every 1w --start 2099-01-01 --reason "every week"')
         almoner.type(f"release request {file}")
+        almoner.type("dataset register plain --public --epsilon 8 --delta 1e-6")
+        almoner.type(f"dataset ingest plain {almoner.notes_file('twin.jsonl', TWIN)}")
+        almoner.type(f"release request {almoner.write('asked.yaml', ASKED)}")
+        with pytest.MonkeyPatch.context() as patch:
+            fast_models(patch)
+            almoner.type("rehearse 3 --on plain --texts 6")
 
     almoner.brought("altered texts", make)
 
