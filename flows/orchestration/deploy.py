@@ -19,13 +19,14 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
+from pydantic import ValidationError
 
 from flows.observability.prefect_report import TAG
 from flows.orchestration.release_flow import release, send_notices
 from flows.orchestration.worker import WORKER_TYPE
 from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable, has_server_setting
 from flows.workspace.yaml_files import FileUnwritable
-from models_db.errors import EnvironmentProblem
+from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 from tasks.common.files import write_new
 
@@ -71,9 +72,11 @@ def deploy(pool: str, limit: int | None) -> Deployed:
         limit: how many flow runs of the pool may be under way at once, on all machines; None for no limit.
 
     Raises:
+        PoolNameUnfit.
         PrefectNotConfigured: no server is named.
         PrefectUnreachable: it does not answer, or refuses.
     """
+    require_pool_name(pool)
     require_server()
     try:
         with get_client(sync_client=True) as client:
@@ -89,6 +92,20 @@ def deploy(pool: str, limit: int | None) -> Deployed:
         raise PrefectUnreachable(type(problem).__name__) from None
     names = tuple(f"{flow.name}/{DEPLOYMENT}" for flow, _ in FLOWS_AND_DESCRIPTIONS)
     return Deployed(pool, names, tuple(QUEUES), tuple(each.name for each in automations))
+
+
+def require_pool_name(pool: str) -> None:
+    """Check that Prefect takes the name of a work pool.
+
+    Raises:
+        PoolNameUnfit.
+    """
+    try:
+        WorkPoolCreate(name=pool)
+    except ValidationError:
+        raise PoolNameUnfit(pool) from None
+    if not pool.isprintable():
+        raise PoolNameUnfit(pool)
 
 
 def require_server() -> None:
@@ -154,8 +171,10 @@ def write_prefect_yaml(path: Path, pool: str) -> None:
     """Write `prefect_yaml` as a new file.
 
     Raises:
+        PoolNameUnfit.
         FileUnwritable: it exists, or cannot be written.
     """
+    require_pool_name(pool)
     try:
         write_new(path, yaml.safe_dump(prefect_yaml(pool), sort_keys=False).encode(), 0o644)
     except OSError as problem:
@@ -227,6 +246,17 @@ def _replace_automation(client: SyncPrefectClient, automation: AutomationCore) -
     for earlier in client.read_automations_by_name(automation.name):
         client.delete_automation(earlier.id)
     client.create_automation(automation)
+
+
+class PoolNameUnfit(UsageError):
+    """Name of a work pool that Prefect does not take."""
+
+    def __init__(self, pool: str) -> None:
+        super().__init__(
+            f"Prefect takes no work pool of the name {pool!r}.",
+            "Use printable characters without / % & > <, and at least one.",
+            {"pool": pool},
+        )
 
 
 class PrefectNotConfigured(EnvironmentProblem):

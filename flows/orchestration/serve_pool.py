@@ -9,7 +9,7 @@ from contextlib import suppress
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
-from flows.orchestration.deploy import require_server
+from flows.orchestration.deploy import require_pool_name, require_server
 from flows.orchestration.worker import WORKER_TYPE, ReleaseWorker
 from flows.orchestration.worker_settings import WorkerSettings
 from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
@@ -36,11 +36,13 @@ def serve_pool(
     A run that is under way when the worker is stopped ends as with Ctrl-C, and another worker goes on with it.
 
     Raises:
-        RoleMissing: the home's owner is no runner, and could run nothing.
+        PoolNameUnfit.
+        RunnerRoleMissing: the home's owner is no runner, and could run nothing.
         PrefectNotConfigured, PrefectUnreachable: no server is named, or it does not answer.
         PoolMissing: it has no such work pool, or one of another type.
         And as `flows.workspace.workspace.open_workspace` and `tasks.object_storage.address.parse_place`.
     """
+    require_pool_name(pool)
     settings = WorkerSettings(home, destination, device)
     _ = settings.place
     _require_runner(home)

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -128,7 +129,13 @@ def _lock_local_ray() -> None:
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["RAY_AUTH_TOKEN"] = _local_token()
+
+
+@cache
+def _local_token() -> str:
+    """The token of this process' clusters: Ray keeps the first that it reads, also for later clusters."""
+    return secrets.token_hex(32)
 
 
 class RunnerUnknown(UsageError):

@@ -288,6 +288,24 @@ def test_a_ray_of_this_machine_listens_on_the_loopback_address_alone(tmp_path: P
     assert len(found) >= 5  # the run, the head, the node twice, and the agent
 
 
+TWICE = """
+import sys
+from pathlib import Path
+from tasks.workers.backend_settings import WorkerBackend, open_runner
+from tests import bodies
+
+for count in (1, 2):
+    with open_runner(WorkerBackend("ray"), count, Path(sys.argv[1])) as runner, runner.start([bodies.exact] * count):
+        print(count)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_opens_one_ray_of_this_machine_after_the_other(tmp_path: Path) -> None:
+    """Ray keeps the first token that it reads."""
+    assert _in_a_process_of_its_own(TWICE, str(tmp_path)) == ["1", "2"]
+
+
 IMPORTED_BEFORE = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"

@@ -27,7 +27,7 @@ EVERY = [THREADS, PROCESSES, pytest.param(DASK, marks=pytest.mark.dear), pytest.
 
 @pytest.fixture(scope="module")
 def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Runner]]:
-    """Each kind of runner, opened once: starting a cluster takes seconds, and one of Ray a process may have once."""
+    """Each kind of runner, opened once: starting a cluster takes seconds."""
     with ExitStack() as stack:
 
         @cache
