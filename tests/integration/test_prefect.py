@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 from prefect import flow
@@ -44,14 +44,29 @@ CONCERNS = ("flows/observability", "flows/schedules", "flows/workspace", "tasks/
 TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
 
 
-def known_to_prefect(home: Path, tasks: int) -> dict[str, list[dict[str, Any]]]:
-    """Every row of Prefect's database, once all logs and the states of so many task runs have arrived."""
+Rows: TypeAlias = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture
+def new_rows(prefect_home: Path) -> Callable[[], Rows]:
+    """Reads the rows of Prefect's database that were not there before the test: other tests left runs of theirs."""
+    earlier = {table: {row["id"] for row in rows if "id" in row} for table, rows in prefect_rows(prefect_home).items()}
+
+    def read() -> Rows:
+        found = prefect_rows(prefect_home)
+        return {table: [row for row in rows if row.get("id") not in earlier[table]] for table, rows in found.items()}
+
+    return read
+
+
+def known_to_prefect(new_rows: Callable[[], Rows], tasks: int) -> Rows:
+    """The new rows of Prefect's database, once all logs and the states of so many task runs have arrived."""
     from prefect.logging.handlers import APILogHandler
 
     patience = time.monotonic() + PATIENCE
     while True:
         APILogHandler().flush()
-        rows = prefect_rows(home)
+        rows = new_rows()
         ended = [row for row in rows["task_run"] if row["state_type"] in ("COMPLETED", "FAILED")]
         if len(ended) >= tasks and all(row["state_type"] != "RUNNING" for row in rows["flow_run"]):
             return rows
@@ -64,7 +79,10 @@ def in_flow(call: Callable[[], Result]) -> Result:
     return flow(name="team", **PRIVATE_FLOW)(call)()
 
 
-def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collector: Collector) -> None:
+def test_a_release_as_prefect_flows(
+    almoner: Almoner, prefect_home: Path, new_rows: Callable[[], Rows], collector: Collector
+) -> None:
+    stored = set((prefect_home / "storage").glob("**/*"))
     almoner.ingested()
     root = almoner.home.root
     proposal = in_flow(lambda: propose_release(root, REQUEST))
@@ -80,11 +98,11 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     assert {span.name for spans in collector.traces for span in spans} <= {*tracing.FLOWS, *tracing.STAGES}
     assert [spans[0].name for spans in collector.traces] == ["ingest", "propose", "execute", "publish"]
 
-    rows = known_to_prefect(prefect_home, tasks=len(TASKS))
+    rows = known_to_prefect(new_rows, tasks=len(TASKS))
     tasks = [row for row in rows["task_run"] if not row["task_key"].startswith(("propose", "execute", "publish"))]
     assert {row["task_key"].rsplit("-", 1)[0] for row in tasks} == TASKS
     assert {row["state_type"] for row in rows["task_run"]} == {"COMPLETED"}
-    flow_of = {row["id"]: row["name"] for row in rows["flow"]}
+    flow_of = {row["id"]: row["name"] for row in prefect_rows(prefect_home)["flow"]}
     parameters = {flow_of[row["flow_id"]]: json.loads(row["parameters"]) for row in rows["flow_run"]}
     assert set(parameters) == {"team", "propose", "execute", "publish"}
     where = {"kind": "processes", "address": None}
@@ -93,7 +111,7 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
     assert {row["run_count"] for row in (*rows["flow_run"], *rows["task_run"])} == {1}
     assert rows["log"]  # so that what follows looks at something
     assert rows["artifact"] == []
-    assert not list((prefect_home / "storage").glob("**/*"))
+    assert set((prefect_home / "storage").glob("**/*")) == stored
     kept = text_of(prefect_home)
     assert leaks(kept) == []
     for line in (almoner.bundle / "texts.jsonl").read_text().splitlines():
@@ -101,7 +119,11 @@ def test_a_release_as_prefect_flows(almoner: Almoner, prefect_home: Path, collec
 
 
 def test_a_failing_release_tells_prefect_nothing_private(
-    almoner: Almoner, prefect_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    almoner: Almoner,
+    prefect_home: Path,
+    new_rows: Callable[[], Rows],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     almoner.approved()
 
@@ -109,10 +131,9 @@ def test_a_failing_release_tells_prefect_nothing_private(
         raise ValueError(PRIVATE_TEXT)
 
     monkeypatch.setattr(InvisibleInkRule, "next_tokens", fail)
-    ended = len(known_to_prefect(prefect_home, tasks=0)["task_run"])
     with pytest.raises(TaskFailed) as failed:
         in_flow(lambda: execute(almoner.home.root, 1))
-    rows = known_to_prefect(prefect_home, tasks=ended + 1)
+    rows = known_to_prefect(new_rows, tasks=1)
     assert "FAILED" in {row["state_type"] for row in rows["task_run"]}
     assert "TaskFailed" in str(rows["flow_run_state"])
     assert any("TaskFailed" in row["message"] for row in rows["log"])
@@ -200,18 +221,14 @@ def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prefect_home
 
 
-def reported(home: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """Of each flow run that almoner has reported: its state, and those of its stages; the newest of a name counts."""
-    rows = prefect_rows(home)
-    flows = {row["id"]: row["name"] for row in rows["flow"]}
-    oldest_first = sorted(rows["flow_run"], key=lambda row: str(row["created"]))
-    runs = [row for row in oldest_first if flows[row["flow_id"]].startswith("almoner ")]
+def reported(rows: Rows) -> dict[str, tuple[str, dict[str, str]]]:
+    """Of each flow run in these rows: its state, and those of its stages, by its name."""
     return {
         row["name"]: (
             row["state_type"],
             {task["name"]: task["state_type"] for task in rows["task_run"] if task["flow_run_id"] == row["id"]},
         )
-        for row in runs
+        for row in rows["flow_run"]
     }
 
 
@@ -220,7 +237,9 @@ INSTALMENTS = [f"instalment {number} of 4" for number in range(1, 5)]
 METRICS = [f"evaluate {metric}" for metric in ("distinct", "length", "perplexity")]
 
 
-def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server: Path) -> None:
+def test_commands_are_flow_runs_with_their_stages(
+    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows]
+) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
     almoner.type(f"release request {almoner.request_file()}")
@@ -229,8 +248,9 @@ def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server:
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     almoner.type("evaluate 1 --internal")
+    rows = new_rows()
     done = "COMPLETED"
-    assert reported(told_server) == {
+    assert reported(rows) == {
         "ingest": (done, {"preview": done, "store": done}),
         "propose-request-1": (done, {"price": done, "submit": done}),
         "execute-request-1": (done, dict.fromkeys((*EXECUTION, *INSTALMENTS, *METRICS), done)),
@@ -238,7 +258,6 @@ def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server:
         "evaluate-request-1": (done, {"evaluate": done, "record": done}),
     }
     assert leaks(text_of(told_server)) == []
-    rows = prefect_rows(told_server)
     tags = {tag for row in rows["flow_run"] if row["name"] == "execute-request-1" for tag in json.loads(row["tags"])}
     assert tags == {"almoner", "request:1"}
     pages = {row["key"]: row["data"] for row in rows["artifact"]}
@@ -246,7 +265,7 @@ def test_commands_are_flow_runs_with_their_stages(almoner: Almoner, told_server:
 
 
 def test_a_run_that_fails_is_told_by_the_name_of_its_error(
-    almoner: Almoner, told_server: Path, monkeypatch: pytest.MonkeyPatch
+    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almoner.approved()
 
@@ -255,10 +274,10 @@ def test_a_run_that_fails_is_told_by_the_name_of_its_error(
 
     monkeypatch.setattr(InvisibleInkRule, "next_tokens", fail)
     almoner.type("run 1", expected=None)
-    state, stages = reported(told_server)["execute-request-1"]
+    rows = new_rows()
+    state, stages = reported(rows)["execute-request-1"]
     assert (state, stages["generate"]) == ("FAILED", "FAILED")
     assert leaks(text_of(told_server)) == []
-    rows = prefect_rows(told_server)
     assert "TaskFailed" in str(rows["flow_run_state"])
 
 
