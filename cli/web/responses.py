@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -54,7 +55,7 @@ def wants_json(request: Request) -> bool:
 
 
 def json_response(content: Any, status: int = 200) -> Response:
-    """Return a JSON response, with dataclasses as objects."""
+    """Return a JSON response, with dataclasses and models as objects."""
     plain = json_text(content, default=_json_default, indent=2) + "\n"
     return Response(plain, status, media_type=JSON_TYPE)
 
@@ -62,6 +63,8 @@ def json_response(content: Any, status: int = 200) -> Response:
 def _json_default(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     raise TypeError(type(value).__name__)
 
 

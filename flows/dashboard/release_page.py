@@ -11,6 +11,7 @@ from flows.dashboard.documents import readable_documents
 from flows.dashboard.queue_page import WAITING_STATES, QueueItem, queue_item
 from flows.dashboard.request_list import RequestLine, request_line
 from flows.dashboard.viewer import View
+from flows.rehearsals.stored_results import RecordedRehearsal, recorded_rehearsals
 from models_db.errors import AlmonerError
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import requests
@@ -77,6 +78,7 @@ class ReleasePage:
         fields: all fields of the canonical request, by dotted name.
         artifact: the digest of its artifact.
         waiting: the queue item of the request, if it waits.
+        rehearsals: the newest rehearsal of the request on each public dataset.
         reports: the readable versions of its report; `card` says whether its card is readable.
     """
 
@@ -91,6 +93,7 @@ class ReleasePage:
     steps: tuple[RequestStep, ...]
     decisions: tuple[DecisionLine, ...]
     waiting: QueueItem | None
+    rehearsals: tuple[RecordedRehearsal, ...]
     reports: tuple[Version, ...]
     card: bool
 
@@ -120,9 +123,18 @@ def release_page(view: View, number: int) -> ReleasePage:
         steps=tuple(_request_steps(view, number, names)),
         decisions=tuple(_decision_lines(view, number, names)),
         waiting=queue_item(view, request, state) if state in WAITING_STATES else None,
+        rehearsals=_rehearsals(view, request),
         reports=papers.reports,
         card=papers.card,
     )
+
+
+def _rehearsals(view: View, request: Request) -> tuple[RecordedRehearsal, ...]:
+    """Return them; none for a request in a format that this version cannot read."""
+    try:
+        return recorded_rehearsals(view.session, request_body(request))
+    except (KeyError, TypeError):
+        return ()
 
 
 def _request_steps(view: View, number: int, names: dict[int, str]) -> Iterator[RequestStep]:

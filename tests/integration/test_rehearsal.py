@@ -15,6 +15,7 @@ from tasks.generation.decoding.journal import Journal
 from tasks.pricing.quote import written_request
 from tests.integration.canary import leaks, text_of
 from tests.integration.story import REQUEST, Almoner
+from tests.integration.test_dashboard_release import client_of, release
 from tests.tiny_embedder import Letters
 from tests.tiny_model import load_tiny
 from tests.unit.tasks.attacks.people import random_texts
@@ -70,6 +71,11 @@ def test_a_request_is_rehearsed_and_its_gate_says_so(home: Almoner) -> None:
     assert "Rehearsal on plain, public" in shown
     (link,) = home.ask("audit log --kind release.rehearsed")
     assert link["body"]["configuration"] == result["configuration"]
+    client = client_of(home)
+    assert release(client)["rehearsals"] == [stored]
+    page = client.get("/releases/1").text
+    assert "On the public twin &#39;plain&#39; (6 of 8 texts, at 12 people)" in page
+    assert "On plain, public: 6 of 8 texts, at 12 people" in page
     home.type("audit verify")
 
 
