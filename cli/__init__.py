@@ -1,1 +1,1 @@
-"""What people type: one file per command group, --json everywhere, errors caught here and only here."""
+"""Command line: one file per command group, --json everywhere, and the only place that catches errors."""

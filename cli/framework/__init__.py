@@ -1,1 +1,1 @@
-"""What every command shares: context, prompts, tables, progress."""
+"""Framework of all commands: context, prompts, tables, progress."""

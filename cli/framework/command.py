@@ -1,4 +1,4 @@
-"""How every command behaves: --home and --json, one place that prints, one place that catches errors.
+"""Command framework: --home and --json, one place that prints, one place that catches errors.
 
 A command is a function that takes a `CommandContext` and its own parameters and returns a `CommandResult`. It never
 prints results and never exits; what it says on the way (a price, a bar) goes to stderr through
@@ -39,7 +39,7 @@ class CommandResult:
     renderables: Sequence[RenderableType] = ()
     exit_code: int = 0
     paged: bool = False
-    """Whether a terminal shows it in a pager."""
+    """True if a terminal shows the result in a pager."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How commands tell what was done to database roles, and what is left to somebody who may do it."""
+"""Descriptions of changes to database roles: those applied, and those left to an administrator."""
 
 from collections.abc import Sequence
 

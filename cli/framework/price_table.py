@@ -1,4 +1,4 @@
-"""How a price is shown."""
+"""Tables of a request's price."""
 
 from rich.console import RenderableType
 

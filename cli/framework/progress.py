@@ -1,4 +1,4 @@
-"""How far long work is, on stderr: a bar on a terminal, elsewhere a line a minute, under --json nothing."""
+"""Progress of long work on stderr: a bar on a terminal, elsewhere one line per minute, under --json nothing."""
 
 import time
 from collections.abc import Callable, Iterator

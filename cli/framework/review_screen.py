@@ -1,4 +1,4 @@
-"""What a steward sees before deciding; names, reasons and texts are shown as text, never as markup."""
+"""Review screen of a steward; names, reasons and texts are shown as text, never as markup."""
 
 from rich.console import RenderableType
 from rich.panel import Panel

@@ -1,4 +1,4 @@
-"""Who may come in: the address that is listened on, the names it answers to, the token and the certificate.
+"""Access policy of the dashboard: listening address, accepted host names, token and certificate.
 
 On a loopback address nothing is needed; any other takes a token and TLS, and there is no switch around that.
 """

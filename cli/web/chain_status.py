@@ -1,4 +1,4 @@
-"""Whether the audit chain holds, as a page can tell it: a walk takes as long as the chain, so it goes on beside."""
+"""Status of the audit chain for pages, checked in a thread, because the time of a check grows with the chain."""
 
 import threading
 import time

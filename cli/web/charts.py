@@ -1,4 +1,4 @@
-"""Where the marks of the dashboard's charts go; templates draw them as SVG, in the style of reports."""
+"""Positions of the marks in the dashboard's charts; templates draw them as SVG, in the style of reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

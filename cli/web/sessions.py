@@ -1,4 +1,4 @@
-"""Who has shown the token: sessions in memory, and how often somebody may be wrong.
+"""Sessions of clients that have shown the token, kept in memory, and a limit on failed logins.
 
 A session is 256 random bits in a cookie; only its digest is kept here, and all of them end with the process.
 """

@@ -100,7 +100,7 @@ class RecordedDecision(Strict):
     decision: str
     reason: str
     counts: bool
-    """Whether the decision still counts: unexpired, not withdrawn, and on the present subject."""
+    """True if the decision still counts: unexpired, not withdrawn, and on the present subject."""
 
 
 class PreviousRelease(Strict):

@@ -16,7 +16,7 @@ from tasks.release.record import Person
 
 @dataclass(frozen=True)
 class Summary:
-    """What the decision is about, in a few sentences; it repeats what the other sections say exactly."""
+    """Summary of the decision's subject in a few sentences; the other sections have the exact facts."""
 
     lines: tuple[str, ...]
     title: str = "Summary"

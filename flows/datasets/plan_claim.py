@@ -28,14 +28,14 @@ def default_delta(population: int, lifetime: Decimal, rules: EffectiveRules) -> 
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """What is left for one release.
+    """Remaining budget for one release.
 
     Attributes:
-        rho: what is left of the budget, or of an envelope.
+        rho: remaining rho of the budget, or of an envelope.
         most: the most that the policy allows one release now, by its limits and its pacing window; None for any.
         epsilon_max: the policy's limit.
         is_used: whether anything has been spent or reserved.
-        source: what it is left of.
+        source: `the budget` or `the envelope`.
     """
 
     rho: int

@@ -50,7 +50,7 @@ NO_GPU_MEASURED = "The speed of a GPU was never measured, so no time is estimate
 
 
 class PlanOptions(RequestModel):
-    """What a plan is asked for; everything may be left out.
+    """Options of a plan, all optional.
 
     Attributes:
         population: a public number of units, where the dataset declares none.

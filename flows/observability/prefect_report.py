@@ -103,13 +103,13 @@ def _active_profile() -> dict[str, str]:
 
 @dataclass
 class FlowReport:
-    """What a Prefect server is told of one run of a flow, by a thread of its own.
+    """Report of one flow run to a Prefect server, sent by a thread of its own.
 
     Attributes:
         steps: seconds after the beginning at which the states of stages are sent, beside the end; without any, the
             server hears of the run when it has ended, and learns no duration.
         around: id of the flow run to which the stages belong; None: the report creates one, and says how it ended.
-        failed: whether the server does not answer, or refuses what it is told.
+        failed: True if the server does not answer, or refuses a report.
     """
 
     api: PrefectApi

@@ -48,7 +48,7 @@ FLOWS_AND_DESCRIPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Deployed:
-    """What `almoner deploy` made on a server."""
+    """Deployment that `almoner deploy` made on a server."""
 
     pool: str
     deployments: tuple[str, ...]
@@ -56,7 +56,7 @@ class Deployed:
     automations: tuple[str, ...]
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the deployment for programs."""
         return {
             "pool": self.pool,
             "deployments": [*self.deployments],

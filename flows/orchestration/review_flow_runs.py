@@ -38,11 +38,11 @@ PAGE: Final = 200
 MOST_NUMBER: Final = 10**18
 """No request has a larger number; a server may name any."""
 MOST_STARTS: Final = 20
-"""How often a flow run whose process dies is begun anew; after that a person looks at it."""
+"""Maximum number of starts of a flow run whose process dies; after that a person must act."""
 DELAY: Final = timedelta(seconds=30)
-"""Before a run whose process died is begun anew."""
+"""Delay before a run whose process died is started again."""
 LONGEST_SUBMISSION: Final = timedelta(minutes=5)
-"""After which a run that a worker has taken and not begun counts as left behind."""
+"""Time after which a run that a worker has taken and not started counts as abandoned."""
 REVIEWED_STATES: Final = (
     StateType.PAUSED, StateType.PENDING, StateType.RUNNING, StateType.CRASHED, StateType.CANCELLING,
 )  # fmt: skip

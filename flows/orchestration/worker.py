@@ -33,9 +33,9 @@ from models_db.errors import UsageError
 WORKER_TYPE: Final = "almoner"
 PROCESS_MODULE: Final = "flows.orchestration.flow_run_process"
 SECONDS_BETWEEN_LOOKS: Final = 2.0
-"""How often a worker asks whether a run that it carries out was cancelled."""
+"""Seconds between a worker's checks whether its run was cancelled."""
 SECONDS_TO_END: Final = 30.0
-"""How long a cancelled process may take to close its attempt before it is killed."""
+"""Seconds that a cancelled process has to close its attempt before it is killed."""
 CANCELLED: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
 
@@ -82,7 +82,7 @@ class ReleaseWorker(BaseWorker[ReleaseJobConfiguration, ReleaseVariables, Releas
         """Carry out a flow run in a process of its own, which ends with this worker.
 
         Raises:
-            UnknownFlow: it is a run of no flow of ours.
+            UnknownFlow: its flow is not one of almoner's.
             ParametersUnfit: it has other parameters than its flow.
         """
         name = (await self.client.read_flow(flow_run.flow_id)).name

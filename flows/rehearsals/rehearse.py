@@ -65,7 +65,7 @@ ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 
 @dataclass(frozen=True)
 class RehearsalOptions:
-    """What to rehearse.
+    """Options of a rehearsal.
 
     Attributes:
         request: a request's number, or the content of a request file.

@@ -82,7 +82,7 @@ class RunningAttempt:
 
     @property
     def resume_state(self) -> ResumeState:
-        """What is drawn already."""
+        """State of the texts that earlier attempts have drawn."""
         return self.resume_point.state if self.resume_point else ResumeState()
 
     def hold(self, device: str, rng_kind: str) -> None:
@@ -138,7 +138,7 @@ class RunningAttempt:
 
     @property
     def steps(self) -> ReleaseSteps:
-        """What earlier attempts have done of the steps that release one thing each."""
+        """Progress of earlier attempts on the steps that release one value each."""
         point = self.resume_point
         return ReleaseSteps(point.paid, point.results, point.begun) if point else ReleaseSteps()
 
@@ -193,11 +193,11 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
 
 
 def check(workspace: Workspace, request_id: int) -> CheckedRequest:
-    """What an approved request would run now.
+    """Return the checked and priced request that an attempt would run now.
 
-    Reads the ledger and changes nothing; it opens neither model nor corpus, so it can be asked before either is loaded.
-    A home without the data refuses here, because an attempt would use up a run, and a poller would give the slot up
-    that another runner's home can run.
+    It reads the ledger and changes nothing; it opens neither model nor corpus, so it can be called before either is
+    loaded. A home without the data is refused here, because an attempt would use up a run, and a poller would give up
+    the slot that another runner's home can run.
 
     Raises:
         GateClosed, WrongState, StillRunning, EnvelopeClosed: it may not run now.
@@ -206,8 +206,8 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         PlanAltered: the ledger would hold it to another plan than the approved one.
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
-        KeyMissing: this home has not the key of the partition.
-        VersionMissing: it has not the version of the data.
+        KeyMissing: this home does not have the key of the partition.
+        VersionMissing: it does not have the version of the data.
     """
     with workspace.database.read() as session:
         request = attempts.require_startable(session, request_id)
@@ -245,10 +245,10 @@ def require_data(workspace: Workspace, request_id: int) -> None:
 
 
 def request_reading(session: Session, dataset: Dataset, request_id: int, body: Mapping[str, Any]) -> Reading:
-    """Which blocks an approved request reads: those that it names, whatever was opened since.
+    """Return the blocks that an approved request names, without blocks opened since.
 
     Raises:
-        PlanChanged: there are none such.
+        PlanChanged: the named blocks do not exist.
     """
     try:
         return reading_of_request(body, datasets.find_partition(session, dataset).blocks)

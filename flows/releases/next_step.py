@@ -13,7 +13,7 @@ from models_db.values.request_state import UNRUN_STATES, RequestState
 
 
 class ReleaseStep(StrEnum):
-    """What happens next to a request on its way from its submission to its bundle."""
+    """Next step of a request on its way from submission to bundle."""
 
     AWAIT_SPEND_GATE = "spend gate"
     AWAIT_OTHER_RUN = "run of another process"
@@ -24,7 +24,7 @@ class ReleaseStep(StrEnum):
 
     @property
     def waits(self) -> bool:
-        """Whether somebody else has to act first."""
+        """Return whether another person or process must act first."""
         return self in (self.AWAIT_SPEND_GATE, self.AWAIT_OTHER_RUN, self.AWAIT_PUBLISH_GATE)
 
 

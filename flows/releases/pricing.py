@@ -38,8 +38,7 @@ def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
 
 
 def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
-    """What a request reads that is made now: of all cohorts if it names none, and if it rotates those blocks of them
-    that have most left."""
+    """Return the blocks that a new request reads: of all cohorts if it names none; if it rotates, blocks with most left."""
     read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
     several = cohorts.count_cohorts(session, dataset.account_id) > 1
     whole = Reading(datasets.find_partition(session, dataset).blocks, read, several)

@@ -77,7 +77,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
 
 
 def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
-    """Why exactly these files were approved; expired approvals are among them, so a second delivery finds the same."""
+    """Return the reasons of the approvals of exactly these files, also expired: a second delivery finds the same."""
     decided = gates.decisions_for_bundle(session, artifact.request_id)
     return [a.reason for a, _ in decided if (a.decision, a.subject_digest) == ("approve", artifact.digest)]
 

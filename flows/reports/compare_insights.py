@@ -84,7 +84,7 @@ class InsightsRelease:
 
     @property
     def topics(self) -> ReleasedTopics:
-        """What is compared."""
+        """Topics to compare."""
         return ReleasedTopics(self.insights, self.deviation, self.population)
 
     def to_json(self) -> dict[str, object]:

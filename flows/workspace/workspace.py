@@ -65,7 +65,7 @@ class ReadOnlyWorkspace:
     home: ProjectHome
     database: ReadOnlyDatabase
     warning: str
-    """How the ledger contradicts the head that this home has seen; empty if it does not."""
+    """Contradiction between the ledger and the head that this home has seen; empty if there is none."""
 
 
 def open_read_only(home: ProjectHome) -> ReadOnlyWorkspace:

@@ -158,7 +158,7 @@ ARMABLE = (
     " JOIN request r ON r.id = i.request_id JOIN policy_version p ON p.id = r.policy_id"
     f" WHERE h.id = NEW.hold_id AND {state('r.id')} = 'running' AND i.attempt = {attempts('r.id')}"
 )
-"""What a hold must be to be armed: of the running attempt, and (what follows) paid for by its gate."""
+"""Opening part of the condition that refuses ARM: no such hold in the running attempt; each guard appends its gate."""
 
 TABLES = (
     Table(

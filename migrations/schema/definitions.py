@@ -74,7 +74,7 @@ class Table:
 
     @property
     def numbered(self) -> bool:
-        """Whether the database numbers the rows."""
+        """Return whether the database assigns the row numbers."""
         return any(kind == "{key}" for _, kind, _ in self.lines)
 
     @property

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 REUSE_SECONDS = 5.0
-"""How long a connection may lie unused and is still trusted."""
+"""Seconds that a connection may stay unused and still be reused."""
 
 SINGLE_CONNECTION_POOL: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
 """Arguments of an engine that keeps one; what a second thread opens beside it is closed after use."""

@@ -33,13 +33,16 @@ _SLICE_KEY = "almoner_slice"
 
 @dataclass
 class _Slice:
-    """When a connection's slice began, and when it last gave the turn back. Who stays away is a newcomer again."""
+    """Time slice of a connection: its start, and the time at which the connection last gave the turn back.
+
+    After SLICE_SECONDS without a turn the connection counts as new.
+    """
 
     began: float
     left: float
 
     def allows(self, now: float) -> bool:
-        """Return whether a free turn may be taken now, whoever waits."""
+        """Return whether the connection may take a free turn now, ahead of the queue."""
         return now - self.left >= SLICE_SECONDS or now - self.began < SLICE_SECONDS
 
 

@@ -97,21 +97,21 @@ class MetricBound(_RuleModel):
 
 
 class EvaluationRules(_RuleModel):
-    """What has to be measured before a release may be published."""
+    """Metrics that must be measured before a release may be published."""
 
     required: dict[Name, dict[Name, MetricBound]] = Field(default_factory=dict, max_length=20)
-    """By metric, then by figure; a metric without figures has to be measured and may be anything."""
+    """Bounds by metric, then by figure; a metric without figures must be measured and may have any value."""
     overrides: Literal["allowed", "refused"] = "allowed"
-    """Whether stewards may approve a release outside its bounds, explicitly and on the record."""
+    """`allowed` lets stewards approve a release outside its bounds, explicitly and on the record."""
 
 
 class PacingRule(_RuleModel):
-    """How fast the lifetime budget of a dataset may be used; a new window refills nothing."""
+    """Rate limit on the lifetime budget of a dataset; a new window refills nothing."""
 
     every: Period
     """A calendar week (Monday to Sunday) or month, in UTC."""
     share: Annotated[ExactDecimal, Field(ge=Decimal("0.001"), le=1, decimal_places=3)]
-    """Of the lifetime budget, what may be reserved in one window; a multiple of 0.001."""
+    """Share of the lifetime budget that may be reserved in one window; a multiple of 0.001."""
 
     @property
     def permille(self) -> int:
@@ -120,7 +120,7 @@ class PacingRule(_RuleModel):
 
 
 class DatasetApprovals(_RuleModel):
-    """How many stewards have to approve for one dataset; what is left out is as for all."""
+    """Numbers of stewards that must approve for one dataset; omitted fields take the general rule."""
 
     spend: ApprovalCount | None = None
     """Before private data is touched."""
@@ -131,27 +131,27 @@ class DatasetApprovals(_RuleModel):
 
 
 class DatasetRules(_RuleModel):
-    """What is different for one dataset; what is left out is as for all."""
+    """Rules for one dataset; omitted fields take the general rule."""
 
     approvals: DatasetApprovals = DatasetApprovals()
-    """How many stewards have to approve."""
+    """Numbers of stewards that must approve."""
     release: ReleaseLimits | None = None
     """The most one release may claim."""
     delta_below_population: Annotated[bool, Field(strict=True)] | None = None
-    """Whether a release's delta has to be below 1/(declared population)."""
+    """True if a release's delta must be below 1/(declared population)."""
     mechanisms: Annotated[tuple[MechanismName, ...], Field(min_length=1)] | None = None
     """Mechanisms that may be used."""
     models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
     """Models that may be used."""
     evaluation: EvaluationRules | None = None
-    """What has to be measured."""
+    """Metrics that must be measured."""
     internal_figures: InternalFigures | None = None
-    """What follows from having seen unprotected figures; the strictest rule for any dataset of the account holds."""
+    """Consequence of viewing unprotected figures; the strictest rule of the account's datasets applies."""
 
 
 @dataclass(frozen=True)
 class EffectiveRules:
-    """What a policy demands of releases of one dataset; None means that anything is allowed."""
+    """Rules of a policy for releases of one dataset; None means no restriction."""
 
     spend: int
     publish: int
@@ -163,37 +163,37 @@ class EffectiveRules:
     required: Mapping[str, Mapping[str, MetricBound]]
     pacing: PacingRule | None
     overrides: bool = True
-    """Whether a release outside the bounds of what is required may be approved explicitly."""
+    """True if a release outside the required bounds may be approved explicitly."""
 
 
 class Policy(_RuleModel):
-    """What a project home allows."""
+    """Release policy of a project home."""
 
     model_config = ConfigDict(title="almoner policy")
     version: Annotated[Literal[1], PlainValidator(_format_number, json_schema_input_type=Literal[1])] = 1
     """The format of this file."""
     several_roles: Annotated[bool, Field(strict=True)] = False
-    """Whether one person may request, approve and run the same release."""
+    """True if one person may request, approve and run the same release."""
     approvals: RequiredApprovals = RequiredApprovals()
-    """How many different stewards have to approve."""
+    """Numbers of different stewards that must approve."""
     approval_days: Days = 30
     """Days until an approval expires."""
     request_days: Days = 90
     """Days until an undecided request or proposal expires."""
     attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 5
-    """How often one approved request may be run, failures included; each attempt spends what it arms."""
+    """Maximum number of runs of one approved request, failures included; each run spends the budget that it arms."""
     release: ReleaseLimits | None = None
     """The most one release may claim. Left out: only the lifetime budget of the dataset limits it."""
     delta_below_population: Annotated[bool, Field(strict=True)] = False
-    """Whether a release's delta has to be below 1/(declared population of the dataset)."""
+    """True if a release's delta must be below 1/(declared population of the dataset)."""
     mechanisms: Annotated[tuple[MechanismName, ...], Field(min_length=1)] | None = None
     """Mechanisms that may be used. Left out: all."""
     models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=200)] | None = None
     """Models that may be used, as requests name them. Left out: all that are installed."""
     evaluation: EvaluationRules = EvaluationRules()
-    """What has to be measured, and within which bounds, before a release may be published."""
+    """Metrics that must be measured, and their bounds, before a release may be published."""
     pacing: PacingRule | None = None
-    """How fast the lifetime budget of a dataset may be used. Left out: as fast as requests are approved."""
+    """Rate limit on the lifetime budget of a dataset. If omitted, no limit."""
     delegation_days: Days = 365
     """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
@@ -201,7 +201,7 @@ class Policy(_RuleModel):
     internal_figures: InternalFigures = "mark"
     """`bar_viewers`: who has seen unprotected figures of an account neither requests, proposes nor decides on it."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
-    """What is different for a dataset, by its name."""
+    """Rules for single datasets, by dataset name."""
 
     def rules_for(self, dataset: str) -> EffectiveRules:
         """Return what this policy demands of releases of `dataset`."""

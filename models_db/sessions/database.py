@@ -29,10 +29,10 @@ from models_db.errors import EnvironmentProblem
 from models_db.writes.links import record_links
 
 BUSY_SECONDS = 60
-"""How long a writer waits for the others before it gives up."""
+"""Seconds that a writer waits for other writers before it gives up."""
 
 IDLE_SECONDS = 300
-"""How long a session may idle inside a transaction before PostgreSQL ends it: others may wait for its locks."""
+"""Seconds that a session may idle in a transaction before PostgreSQL ends it, because others may need its locks."""
 
 _PRAGMAS = (
     f"busy_timeout={BUSY_SECONDS * 1000}",
@@ -75,7 +75,7 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the backend is SQLite."""
+        """Return whether the backend is SQLite."""
         return self.engine.dialect.name == "sqlite"
 
     @contextmanager

@@ -56,9 +56,9 @@ class Account(Base):
     opens_at: Mapped[Moment | None]
     closes_at: Mapped[Moment | None]
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
-    """Who opened it; None of a block, which is opened with its root or with a cohort."""
+    """Principal that opened the account; None for a block, which is opened with its root or with a cohort."""
     reason: Mapped[Body | None]
-    """Why an envelope was opened."""
+    """Reason for opening an envelope."""
 
 
 class ScopeEnd(Base):
@@ -135,7 +135,7 @@ class Hold(Base):
 
 
 class Entry(Base):
-    """What happened to a hold: HOLD, then ARM or RELEASE; after ARM, COMMIT or FORFEIT (PRIVACY §6)."""
+    """Ledger entry of a hold: HOLD, then ARM or RELEASE; after ARM, COMMIT or FORFEIT (PRIVACY §6)."""
 
     __tablename__ = "entry"
     __table_args__ = (

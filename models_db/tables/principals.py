@@ -21,7 +21,7 @@ class Principal(Base):
     login: Mapped[Line | None]
     """The PostgreSQL role; None on SQLite, and for a steward who signs elsewhere and has no account."""
     created_by: Mapped[int | None] = mapped_column(reference("principal"))
-    """Who enrolled them; None of the founder."""
+    """Principal that enrolled this one; None for the founder."""
 
 
 class RoleGrant(Base):
@@ -98,7 +98,7 @@ class PolicyVersion(Base):
     digest: Mapped[Digest] = mapped_column(unique=True)
     body: Mapped[Body]
     several_roles: Mapped[bool]
-    """Whether one person may request, approve and run the same release."""
+    """True if one person may request, approve and run the same release."""
     spend_approvals: Mapped[int]
     publish_approvals: Mapped[int]
     created_at: Mapped[Moment]
@@ -110,14 +110,14 @@ class PolicyVersion(Base):
     pacing_permille: Mapped[int | None]
     """Of its lifetime budget, how much a dataset may reserve in one window."""
     attempts: Mapped[int | None]
-    """How often one request may be run; None, as in the next three, only in policies whose text says nothing of it."""
+    """Maximum number of runs of one request; like the next columns, None only if the policy's text does not set it."""
     approval_days: Mapped[int | None]
     request_days: Mapped[int | None]
     """Days after which an approval, and after which a request or a proposal expires at the latest."""
     delegation_days: Mapped[int | None]
     """Days after which a delegation ends at the latest."""
     bars_viewers: Mapped[bool | None]
-    """Whether whoever has seen unprotected figures of an account requests and decides nothing on it any more."""
+    """True if viewers of an account's unprotected figures may no longer request or decide anything on it."""
 
 
 class PolicyRule(Base):

@@ -81,7 +81,7 @@ class Approval(Base):
     attestation: Mapped[Body | None]
     """At the publish gate, the approver's signature of the release's in-toto statement."""
     brought_by: Mapped[int | None] = mapped_column(reference("principal"))
-    """Who recorded it, where that is not the approver; on PostgreSQL always."""
+    """Principal that recorded the decision, if not the approver; on PostgreSQL always set."""
 
 
 class Withdrawal(Base):
@@ -149,7 +149,7 @@ class StoredEvaluation(Base):
 
 
 class InternalView(Base):
-    """Somebody saw unprotected figures of an artifact: the mark of its account, never removed (PRIVACY §10.3)."""
+    """View of an artifact's unprotected figures: a permanent mark on its account (PRIVACY §10.3)."""
 
     __tablename__ = "internal_view"
     __table_args__ = (CheckConstraint(f"kind IN {INTERNAL_VIEW_KINDS}", name="kind"),)

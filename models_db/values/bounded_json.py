@@ -46,7 +46,7 @@ def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_D
 
 
 def nesting_depth(text: str, enough: int) -> int:
-    """How deep brackets are nested outside strings; where there are at most `enough` of them, at most their number."""
+    """Return the nesting depth of brackets outside strings; if brackets are at most `enough`, their number instead."""
     if (most := text.count("[") + text.count("{")) <= enough:
         return most
     deepest = depth = 0

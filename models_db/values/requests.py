@@ -109,7 +109,7 @@ Day = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidat
 
 
 PromptForm = Literal["chat", "completion"]
-"""How a model is asked: in a conversation, by its chat template, or by a text that it goes on with."""
+"""Prompting mode: a conversation in the model's chat template, or a text that the model continues."""
 
 
 def _omit_default_form(form: PromptForm | None) -> PromptForm | None:
@@ -189,10 +189,10 @@ def require_distinct_groups(groups: tuple[PublicGroup, ...]) -> tuple[PublicGrou
 
 
 class PublicMetadata(RequestModel):
-    """What the owner of the data says about what is published from it. None of it is read off the data.
+    """Metadata of published releases, declared by the owner of the data. None of it is derived from the data.
 
     `licence` is an SPDX identifier, an address, or a name; `language` BCP 47 codes; `publication_date` a day that
-    somebody chose (a bundle tells no time by itself). `groups` is a catalogue that requests for summaries choose from;
+    the owner chose (a bundle has no date of its own). `groups` is a catalogue that requests for summaries choose from;
     a request writes out the ones it takes, so the catalogue itself is not part of it. `typical_words` is how many words
     the text of one unit usually has, as its owner knows it without counting: lengths are chosen from it.
     """

@@ -106,7 +106,11 @@ def dp_event_from_json(stored: Json) -> DpEvent:
 
 
 def _accountant(event: DpEvent) -> tuple[Literal["PLD", "RDP"], PrivacyAccountant, DpEvent]:
-    """Who reads `event`, and in which words."""
+    """Return the name and the instance of an accountant that supports `event`, and the event as it reads it.
+
+    Raises:
+        NotReportable: neither accountant supports it.
+    """
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     pld, rdp = PLDAccountant(relation), RdpAccountant(neighboring_relation=relation)
     if pld.supports(event):

@@ -45,7 +45,7 @@ LARGEST_EPSILON = 10**6
 
 @dataclass(frozen=True)
 class LifetimeCap:
-    """What a dataset may ever spend for a lifetime claim of (epsilon, delta).
+    """Lifetime budget of a dataset for a claim of (epsilon, delta).
 
     Attributes:
         epsilon, delta: the claim, exact.

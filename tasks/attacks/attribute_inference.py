@@ -24,7 +24,7 @@ NEAREST_PEOPLE = 5
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody whose attribute is asked for.
+    """Target of an attribute inference.
 
     Attributes:
         known_text: the part of their text that the attacker knows.
@@ -37,11 +37,11 @@ class Person:
 
 @dataclass(frozen=True)
 class Inference:
-    """How often the attribute was guessed.
+    """Counts of correct guesses of the attribute.
 
     Attributes:
-        members, held_out: right guesses about people of the corpus, and about others.
-        commonest: what guessing the commonest value of the public people gets right among all who were asked about.
+        members, held_out: correct guesses about people of the corpus, and about held-out people.
+        commonest: correct guesses by the baseline, which always guesses the most common value of the public people.
     """
 
     members: Extracted

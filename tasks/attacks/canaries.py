@@ -65,7 +65,7 @@ class Canary:
 
     @property
     def document(self) -> str:
-        """What is planted."""
+        """Return the planted document."""
         return " ".join([self.prefix, *[self.sentence] * self.copies]).strip()
 
 
@@ -155,7 +155,7 @@ def chance(alternatives: int) -> float:
 
 
 def appearing(canaries: Sequence[Canary], released: Iterable[str]) -> tuple[int, int]:
-    """How many secrets stand in a released text: word for word, and with at least three of their words in a row."""
+    """Return the numbers of secrets in released texts: verbatim, and with at least three consecutive words."""
     texts = list(released)
     whole, part = joined(texts, SECRET_WORDS), joined(texts, SECRET_WORDS - 1)
     exact = sum(tuple(words(canary.secret)) in whole for canary in canaries)

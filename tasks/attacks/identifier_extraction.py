@@ -21,19 +21,19 @@ _FEWEST_DIGITS, _MOST_DIGITS = 7, 15  # ITU-T E.164 has at most 15
 
 @dataclass(frozen=True)
 class Extracted:
-    """How many of some identifiers appear in a release."""
+    """Number of identifiers that appear in a release, out of all."""
 
     appearing: int
     of: int
 
     @property
     def share(self) -> float | None:
-        """Appearing by all; None where there are none."""
+        """Appearing identifiers divided by all; None if there are none."""
         return self.appearing / self.of if self.of else None
 
     @property
     def interval(self) -> Interval | None:
-        """Clopper and Pearson, 95 %."""
+        """95 % Clopper-Pearson interval of the share; None if there are no identifiers."""
         if not self.of:
             return None
         failure = (1 - CONFIDENCE) / 2
@@ -45,7 +45,7 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What was found of the corpus's identifiers, and of those that were held out."""
+    """Extraction counts for identifiers of the corpus and for held-out identifiers."""
 
     corpus: Extracted
     held_out: Extracted

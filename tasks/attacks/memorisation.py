@@ -19,7 +19,7 @@ NEAR = 0.5
 
 @dataclass(frozen=True)
 class CopiedText:
-    """What released texts share with documents.
+    """Word overlap of released texts with documents.
 
     Attributes:
         runs: for each text the longest shared run, words.

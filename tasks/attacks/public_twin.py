@@ -24,7 +24,7 @@ CANARIES, COPIES = 20, 3
 
 @dataclass(frozen=True)
 class TwinSplit:
-    """Who is in and who is not, fixed before anything is generated.
+    """Split of the public twin into members and non-members, fixed before anything is generated.
 
     Attributes:
         key: the partition key of the copy.
@@ -38,7 +38,7 @@ class TwinSplit:
     canaries: Canaries
 
     def corpus(self, labels: Sequence[str] = ()) -> list[CorpusDocument]:
-        """What the release is made from: the members and the planted canaries, those with `labels` in turn."""
+        """Return the input of the release: the members and the planted canaries, which take `labels` in turn."""
         return list(plant(self.members, self.canaries, labels))
 
     def to_json(self) -> dict[str, Json]:

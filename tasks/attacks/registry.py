@@ -252,7 +252,7 @@ def _identifiers(scene: AttackInput, kind: str, texts: list[str]) -> set[str]:
 
 
 def _people(texts: Sequence[str], labels: Sequence[str]) -> list[Person]:
-    """Those of one side who have a label; known of each is the first half of the text's words."""
+    """Return the people of one side that have a label; the attacker knows the first half of each text's words."""
     if not labels:
         return []
     halves = (" ".join(read[: (len(read) + 1) // 2]) for read in (text.split() for text in texts))

@@ -1,11 +1,11 @@
-"""How well a score tells members from non-members: area under the ROC curve, and the true-positive rate where false
-alarms are rare.
+"""Separation of members from non-members by a score: area under the ROC curve, and true-positive rate (TPR) at a low
+false-positive rate (FPR).
 
-An average over all thresholds can hide an attack that is sure about a few people, so the TPR at a low FPR stands beside
-it (Carlini et al., "Membership inference attacks from first principles", IEEE S&P 2022, section III).
+An average over all thresholds can hide an attack that is sure about a few people, so the TPR at a low FPR is reported,
+too (Carlini et al., "Membership inference attacks from first principles", IEEE S&P 2022, section III).
 
-Every figure is of one list of scores of members and one of non-members; higher means "was there". Scores must be
-independent of each other given the release, which they are if members were chosen at random.
+Every figure compares one list of members' scores with one of non-members'; a higher score means "member". Scores must
+be independent of each other given the release, which they are if members were chosen at random.
 """
 
 import math
@@ -58,7 +58,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Separation:
-    """How far two lists of scores are apart.
+    """Separation of two lists of scores.
 
     Attributes:
         members, nonmembers: how many scores of each there are.
@@ -75,7 +75,7 @@ class Separation:
 
     @property
     def above_chance(self) -> bool | None:
-        """Whether the interval is above 1/2, where scores that know nothing are; None where nothing was measured."""
+        """Return whether the interval lies above 1/2, the AUC of uninformative scores; None if it was not measured."""
         return None if self.interval is None else self.interval[0] > 0.5
 
     def values(self) -> dict[str, Value]:

@@ -23,13 +23,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """What an audit found.
+    """Result of the audit of one mechanism.
 
     Attributes:
-        case: what was run.
-        bound: what its trials prove.
-        trials: runs on each of the two inputs; half of them choose the event, the other half judge it.
-        seconds: how long it took.
+        case: the audited mechanism, its inputs and its claim.
+        bound: the lower bound on epsilon that the trials prove.
+        trials: runs on each of the two inputs; one half chooses the event, the other half tests it.
+        seconds: duration.
     """
 
     case: AuditCase
@@ -39,7 +39,7 @@ class MechanismAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether the claim survived. A broken mechanism may survive too few trials; a false alarm is rare."""
+        """Return whether the bound is within the claim; with few trials a broken mechanism may pass, too."""
         return self.bound.epsilon <= self.case.epsilon
 
     def to_json(self) -> dict[str, Json]:

@@ -26,7 +26,7 @@ from tasks.mechanisms.tokens.sampler import TokenMechanism
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
 EPSILON, DELTA = "1", "0.03"
-"""What cases under zCDP are calibrated to. With a small delta the tail of a few trials could prove nothing."""
+"""Claim that cases under zCDP are calibrated to. With a smaller delta the tail of a few trials would prove nothing."""
 
 DRAWS, REFERENCES, COUNT = 2, 4, 100
 

@@ -46,13 +46,13 @@ class DistinguishingEvent:
 
 @dataclass(frozen=True)
 class EpsilonLowerBound:
-    """What the trials prove.
+    """Lower bound on epsilon that trials prove.
 
     Attributes:
         epsilon: the mechanism's epsilon at `delta` is at least this, with probability at least `confidence`;
             0 where the trials prove nothing.
         event: the event, chosen on trials that the bound does not use.
-        trials: judged trials on each input.
+        trials: tested trials on each input.
         hits: how often the event happened on the input where it is likelier, and on the other.
     """
 

@@ -16,7 +16,7 @@ from tasks.mechanisms.vectors.kde_sketch import MOST_LABELS, KdeSketches, Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures, on_grid
 
 POINTS = np.array([[0.6, 0.8, 0.0], [0.0, 0.6, -0.8]], np.float32)
-"""Where the others' phrase lies, and the unit's."""
+"""Points of the other units' phrase and of the audited unit's phrase: float32 [2, 3], of norm 1."""
 
 _RESOLUTION = 2**10
 
@@ -37,12 +37,12 @@ def sums_of(paid: KdeSketches, others: int, present: bool) -> Sums:
 def observed(
     paid: KdeSketches, sums: Sums, trials: int, rng: RandomSource, direction: NDArray[np.float64] | None = None
 ) -> Sequence[int]:
-    """How far all positions together point in one direction, in each of `trials` drawings of the first label's sums.
+    """Return the projection of all positions' noisy sums on one direction, for each of `trials` draws of label 0.
 
-    Every trial is a label of its own, so that many trials are a few drawings.
+    Every trial is a label of its own, so that many trials take a few draws.
 
     Args:
-        direction: [2D]; that of the unit's features, where nothing else is said.
+        direction: [2D]; by default that of the unit's features.
     """
     towards = features_of(paid.features)[1].astype(np.float64) if direction is None else direction
     values: list[int] = []

@@ -57,7 +57,7 @@ def worst_case_scores(
 def worst_case_tokens(
     drawing: TokenMechanism, row: Tensor, draws: int, trials: int, rng: RandomSource, pushed: int = 1
 ) -> list[int]:
-    """How many of the `draws` tokens of each of `trials` texts are among the first `pushed`; scores int64 [1, K]."""
+    """Return for each of `trials` texts how many of its `draws` tokens are below `pushed`; scores: int64 [1, K]."""
     many = row.expand(draws * trials, -1)
     candidates = Candidates(torch.arange(many.shape[1]).expand_as(many), torch.ones_like(many, dtype=torch.bool))
     drawn = torch.tensor(draw_tokens(drawing, candidates, many, rng)).reshape(trials, draws)
@@ -104,6 +104,6 @@ def worst_case_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
 
 
 def project_on_worst_case(sums: Tensor) -> list[int]:
-    """How far each vector points where LONG does, in grid steps times sqrt(4): int64 [trials, 4] -> trials integers."""
+    """Return each vector's projection on LONG, in grid steps times sqrt(4): int64 [trials, 4] -> trials integers."""
     projected: list[int] = (sums * LONG.sign().to(torch.int64)).sum(1).tolist()
     return projected

@@ -85,7 +85,7 @@ def _figure(result: MetricResult | None, figure: str) -> Value:
 
 
 def _admitted(value: Value, bound: MetricBound) -> bool:
-    """What was not measured, or is no number, is outside of every bound."""
+    """Return whether a value is within a bound; a missing value, or one that is not a number, never is."""
     if value is None:
         return False
     try:

@@ -33,9 +33,9 @@ from tasks.evaluation.semantic.train_on_synthetic import train_on_synthetic
 from tasks.values.metric_result import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "conversation", "embedder", "tagger"]
-"""What a metric needs beside texts; only what some metric of a request needs is loaded.
+"""Model or tool that a metric needs beside texts; it is loaded only if a metric of the request needs it.
 
-`conversation` is the model, asked by its chat template.
+`conversation` is the model, prompted by its chat template.
 """
 
 

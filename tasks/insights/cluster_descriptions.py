@@ -180,7 +180,7 @@ def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | No
 
 
 def mentions(name: str, description: str, lines: Sequence[str], least: int = 1) -> bool:
-    """Whether a topic mentions `lines`: its name has words of `least` of them, or its description of a third of them.
+    """Return whether a topic mentions `lines`: its name has words of `least` of them, or its description of a third.
 
     So a name may be wider than all lines. A name from an example must have half of its words in the lines.
     """

@@ -61,7 +61,7 @@ class Verdict(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """Whether the topic grew or shrank."""
+        """Return whether the topic grew or shrank."""
         return self in (Verdict.GREW, Verdict.SHRANK)
 
 

@@ -72,7 +72,7 @@ class Node:
 
     @property
     def named(self) -> bool:
-        """Whether it has a keyword to be named after."""
+        """Return whether the node has a keyword, which can name it."""
         return bool(self.keywords)
 
 

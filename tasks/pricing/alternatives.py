@@ -60,7 +60,7 @@ METRICS = ("length", "distinct")
 
 @dataclass(frozen=True)
 class PlanTerms:
-    """What a plan is made for.
+    """Terms that every alternative of a plan must meet.
 
     Attributes:
         dataset: name of the dataset.
@@ -126,7 +126,7 @@ class Alternative:
 
     @property
     def judgement(self) -> str:
-        """What to expect, in words: of texts by the clip norm, of topics by the keywords that are shared enough."""
+        """Return the expected quality as text: for texts by the clip norm, for topics by the expected keywords."""
         influence = self.quote.influence
         if influence is not None:
             return influence.sentence

@@ -76,10 +76,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceInputs:
-    """What the choice for one request rests on.
+    """Inputs of the choice of parameters for one request.
 
     Attributes:
-        amount: what the texts of a request with these parameters may charge; None for systems that charge nothing.
+        amount: the loss that the texts of a request with these parameters may spend; None if a system spends nothing.
     """
 
     system: Generator[Any]

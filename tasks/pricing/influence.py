@@ -105,7 +105,7 @@ class Influence:
 
     @property
     def _measured(self) -> str:
-        """What was measured at the threshold; empty where the private texts count for nothing."""
+        """Return the measurement at the threshold as text; without a measured gain, a reference to the docs."""
         low, high = sorted(self.level.closer)
         if not high:
             return " (docs/planning.md)"

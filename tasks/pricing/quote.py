@@ -149,7 +149,7 @@ class Quote:
 
     @property
     def affordable(self) -> bool:
-        """Whether the envelope, or every eligible block, can pay."""
+        """Return whether the envelope, or every eligible block, can pay."""
         return self.plan.loss.fits(self.dataset.left)
 
     @property
@@ -235,7 +235,7 @@ class Quote:
 
     @property
     def influence(self) -> Influence | None:
-        """How much the private texts move the next word, by the clip norm; None where that was not measured."""
+        """Influence of the private texts on the next word, by the clip norm; None if it was not measured."""
         return influence_of_request(self.body)
 
     def _choices(self) -> dict[str, Json]:

@@ -67,7 +67,7 @@ class ExpectedShare:
 
     @property
     def origin(self) -> str:
-        """Where the figure comes from."""
+        """Return the origin of the figure, as text."""
         many = "corpora" if len(self.corpora) > 1 else "corpus"
         where = f"{len(self.corpora)} public {many} ({', '.join(self.corpora)})"
         return f"{self.name}: rehearsed on {where} with {self.model}, {self.texts} texts each"

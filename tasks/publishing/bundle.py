@@ -69,7 +69,7 @@ class WrittenBundle:
 
 @dataclass(frozen=True)
 class BundleDocuments:
-    """What the ledger holds on a draft.
+    """Ledger records about a draft.
 
     Attributes:
         approvals: all decisions on the request, and on its standing authorisation; decisions on other requests or bytes

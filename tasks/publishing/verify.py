@@ -71,7 +71,7 @@ class VerificationReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every check passed."""
+        """Return whether every check passed."""
         return all(check.ok for check in self.checks)
 
     @property

@@ -122,7 +122,7 @@ class RehearsalResult(Strict):
 
     @property
     def extent(self) -> str:
-        """How much was rehearsed, in words."""
+        """Return the extent of the rehearsal, as text."""
         if self.declared is None:
             return f"{self.texts} of {self.asked} texts, {self.people} people"
         whom = f"{self.people} people" if self.people == self.declared else self.people_of_declared

@@ -22,7 +22,7 @@ FEWEST_PEOPLE = 10
 
 @dataclass(frozen=True)
 class RehearsalSplit:
-    """Who is read and who is held out, drawn before anything is generated.
+    """Split of the people into read and held out, drawn before anything is generated.
 
     Attributes:
         key: the partition key of the copy.
@@ -44,7 +44,7 @@ class RehearsalSplit:
         """Read the stored form back.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not one of ours.
+            KeyError, TypeError, ValueError: it is not a stored split.
         """
         people, held_out = (tuple(CorpusDocument(**one) for one in stored[name]) for name in ("people", "held_out"))
         return cls(bytes.fromhex(stored["key"]), people, held_out)

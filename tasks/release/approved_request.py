@@ -133,7 +133,7 @@ class ApprovedRequest(Strict):
     evaluation_share: Figure | None = None
     """Part of rho for charged metrics; absent where there are none."""
     evaluation_embedder: ApprovedEmbedder | None = None
-    """What metrics make points of texts with; absent where none does."""
+    """Embedder of the metrics; None if no metric embeds texts."""
     rotate_over: Positive | None = None
     """Number of groups of blocks of a rotation, and `group` the one that is read; both absent in other requests."""
     group: Annotated[int, Field(ge=0)] | None = None

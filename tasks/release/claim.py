@@ -30,7 +30,7 @@ class ReplaceOne(Strict):
 
 
 class Claim(Strict):
-    """What a release promises, fixed before data is touched (PRIVACY §1).
+    """Privacy claim of a release, fixed before data is read (PRIVACY §1).
 
     Attributes:
         epsilon, delta: as requested, for this release alone, under add-or-remove-one.
@@ -49,12 +49,12 @@ class Claim(Strict):
 
     @property
     def charges_nothing(self) -> bool:
-        """Whether no private text had a part in the release."""
+        """Return whether the release used no private text."""
         return self.rho == self.delta_fail == "0"
 
     @property
     def guessing_bounds(self) -> tuple[Decimal, Decimal]:
-        """See the function of that name."""
+        """Return the bounds of the function `guessing_bounds`."""
         return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta))
 
 
@@ -108,7 +108,7 @@ def _replace_one(events: Sequence[PrivacyEvent], spent: Amount, epsilon: Fractio
 
 
 def guessing_bounds(epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
-    """e^epsilon, and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
+    """Return e^epsilon and the best rate (percent) of guessing membership at even odds, both rounded up to four digits.
 
     Kairouz, Oh, Viswanath, ICML 2015: the two error rates of any test satisfy a + e^epsilon b >= 1 - delta and
     e^epsilon a + b >= 1 - delta, so (a + b)/2 >= (1 - delta)/(1 + e^epsilon).

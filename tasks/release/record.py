@@ -164,7 +164,7 @@ class PublicModel(Strict):
 
     @property
     def external(self) -> bool:
-        """Whether the model is behind an API."""
+        """Return whether the model is behind an API."""
         return is_external(self.name)
 
 

@@ -61,7 +61,7 @@ class Claim(Section):
 
 @dataclass(frozen=True)
 class NoClaim(Section):
-    """Why nothing is promised: the dataset is marked public."""
+    """Statement that there is no privacy claim, because the dataset is marked public."""
 
     place: ClassVar[str] = "no_claim"
     sentences: tuple[str, ...]

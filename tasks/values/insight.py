@@ -32,7 +32,7 @@ MIXED = "Mixed"
 """The name of a group none of whose keywords belongs to most of its members."""
 
 Origin: TypeAlias = Literal["selected", "request", "built_in"]
-"""Where a keyword comes from: from the data, from the request's public words, or from the program's own."""
+"""Origin of a keyword: selected from the data, public words of the request, or built-in words."""
 
 Prepared = TypeVar("Prepared")
 
@@ -107,7 +107,7 @@ class Insight:
 
 @dataclass(frozen=True)
 class SupportRule:
-    """When a noisy count supports that a keyword belongs to a cluster; both numbers are public.
+    """Thresholds of noisy counts for a keyword to belong to a cluster; both are public.
 
     Attributes:
         count: the least noisy count.

@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def instalments(self) -> int:
-        """How many instalments the invocations have together."""
+        """Number of instalments of all invocations."""
         return sum(len(invocation.instalments) for invocation in self.all_invocations)
 
     @property
@@ -107,7 +107,7 @@ def invoked_once(events: Sequence[PrivacyEvent]) -> tuple[InvocationPlan, ...]:
 
 
 Work = TypeVar("Work", contravariant=True)
-"""What a running generation works with: `tasks.generation.decoding.run_context.RunContext`."""
+"""Context of a running generation: `tasks.generation.decoding.run_context.RunContext`."""
 
 
 class Generator(Protocol[Work]):

@@ -184,7 +184,7 @@ class Runner(Protocol):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether workers may be on other machines, of which this process knows neither devices nor memory."""
+        """True if workers may be on other machines, whose devices and memory this process does not know."""
 
     def start(self, bodies: Sequence[Body]) -> WorkerPool:
         """Start one worker for each body.

@@ -19,7 +19,7 @@ Send = Callable[[Sequence[int]], object]
 
 @dataclass(frozen=True)
 class TextShards:
-    """How texts are divided into shards.
+    """Division of texts into shards.
 
     Attributes:
         count: the fixed public number of shards.

@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class ApproveOptions:
-    """What was typed after `almoner approve`, None where it was not."""
+    """Options of `almoner approve`; None if not given."""
 
     number: int | None
     gate: Gate | None
@@ -89,7 +89,7 @@ class ApproveOptions:
 
     @property
     def reason_text(self) -> str:
-        """The option that says why: --reason, or --override in its place."""
+        """Name of the option with the reason: `reason`, or `override` in its place."""
         return "reason" if self.override is None else "override"
 
     def require(self, needed: tuple[str, ...], also: tuple[str, ...] = ()) -> None:
@@ -300,7 +300,11 @@ def _required_gate(options: ApproveOptions) -> Gate:
 
 
 def _given_reason(options: ApproveOptions) -> str:
-    """What was typed as --reason or --override."""
+    """Return the text of --override or --reason.
+
+    Raises:
+        DecisionReasonMissing: it is missing or blank.
+    """
     reason = options.reason if options.override is None else options.override
     if reason is None or not reason.strip():
         raise DecisionReasonMissing
@@ -308,7 +312,7 @@ def _given_reason(options: ApproveOptions) -> str:
 
 
 def _signed_reason(options: ApproveOptions, review: Review) -> str:
-    """What is signed as the reason: an override also names what it overrides."""
+    """Return the reason to sign; that of an override also names the overridden bounds."""
     return (
         _given_reason(options)
         if options.override is None

@@ -29,7 +29,7 @@ from models_db.writes import link_hash as chain
 
 OFF_CHAIN = "a signed checkpoint does not lie on the chain"
 MOST_UNREADABLE = 10
-"""How many places of one kind a report names."""
+"""Maximum number of link positions of one kind that a report names."""
 
 Progress = Callable[[int, int], None]
 
@@ -83,12 +83,12 @@ class ChainReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every link fits."""
+        """Return whether no link is broken."""
         return self.broken_at is None
 
     @property
     def sound(self) -> bool:
-        """Whether every link fits and can be read, the clock never went back, and every anchor lies on the chain."""
+        """Return whether no link is broken or unreadable, times never decrease, and every anchor is on the chain."""
         placed = all(placement.link is not None for placement in self.placements)
         return self.holds and not self.clock_back and not self.unreadable and placed
 

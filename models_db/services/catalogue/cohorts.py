@@ -57,7 +57,7 @@ class CohortPlan:
 
     @property
     def has_single_cohort(self) -> bool:
-        """Whether every unit is of the first cohort, because there is no other."""
+        """Return whether the first cohort is the only one, so that every unit belongs to it."""
         return self.newest == FIRST_COHORT
 
 

@@ -52,7 +52,7 @@ def session_login(session: Session) -> str | None:
 
 
 def has_owner_rights(asks: SqlConnection) -> bool:
-    """Whether this session has the rights of the owner of the tables; of those that are still to be made, too."""
+    """Return whether this session has the rights of the tables' owner, also for tables not yet created."""
     return bool(asks.scalar(text(f"SELECT coalesce(pg_has_role(session_user, {OWNER_QUERY}, 'MEMBER'), TRUE)")))
 
 
@@ -180,8 +180,11 @@ SELECT a.pid, coalesce(a.usename, '?') FROM pg_stat_activity a
 
 
 def _check_administrators(session: Session) -> Finding:
-    """Whoever administers another person's login can set its password, and vote as that person: only the key of a
-    steward stands between. A warning, because it may be meant so in a small team (docs/deploy.md)."""
+    """Warn about logins that administer another person's login.
+
+    An administrator of a login can set its password and act as that person; only a steward's signing key prevents it
+    from voting. This is a warning, because a small team may intend it (docs/deploy.md).
+    """
     by_login: dict[str, list[str]] = {}
     for login_, what in _query_rows(session, _LOGIN_ADMINISTRATORS):
         by_login.setdefault(login_, []).append(what)

@@ -29,7 +29,7 @@ from models_db.writes.unit_claims import ClaimedUnit, claim_units
 RELATION = "add_or_remove_one"
 LONGEST_NAME = 100
 MOST_NAMES_SHOWN = 20
-"""How many datasets are named to whom asks for one that is not there."""
+"""Maximum number of dataset names in the error for an unknown dataset."""
 
 _UNIT_OF_OTHER_ACCOUNT = "a unit belongs to one root account"
 _UNIT_OF_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"

@@ -15,7 +15,7 @@ from models_db.values.request_state import RequestState
 from models_db.writes.insert import insert_row
 
 ViewKind = Literal["computed", "shown"]
-"""Whether figures were computed or stored ones shown again; their links: `evaluation.internal`, `evaluation.shown`."""
+"""Figures computed, or stored figures shown again; their links are `evaluation.internal` and `evaluation.shown`."""
 
 
 def require_viewable(session: Session, artifact: Artifact) -> None:

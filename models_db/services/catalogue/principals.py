@@ -73,7 +73,7 @@ class InvalidPersonName(UsageError):
 
 
 class SelfDelegation(UsageError):
-    """Somebody delegates to themselves."""
+    """A principal delegates a vote to itself."""
 
     def __init__(self) -> None:
         super().__init__("A vote is delegated to somebody else.", "Name another person; see `almoner user list`.")

@@ -38,7 +38,7 @@ class ScheduleUnknown(UsageError):
 
 
 class SlotTaken(Refused):
-    """That moment of a schedule, or a later one, is decided; nothing is asked for twice."""
+    """The slot of a schedule, or a later slot, is already decided."""
 
     def __init__(self, number: int, slot: str) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class ScheduleNotActive(Refused):
 
 @dataclass(frozen=True)
 class Timing:
-    """When a schedule is due: a rule of a kind, in a time zone, from a moment on."""
+    """Recurrence of a schedule: the kind of the rule, the rule, its time zone and its start."""
 
     kind: str
     rule: str
@@ -70,7 +70,7 @@ class Timing:
 
     @classmethod
     def of_schedule(cls, schedule: Schedule) -> "Timing":
-        """When a recorded schedule is due."""
+        """Return the recurrence of a recorded schedule."""
         return cls(schedule.kind, schedule.rule, schedule.zone, schedule.starts_at)
 
 

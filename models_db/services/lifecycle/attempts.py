@@ -23,7 +23,7 @@ from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.writes.insert import lock_accounts, lock_request, renew_lease, take_lease
 
 LEASE_DURATION = timedelta(minutes=10)
-"""How long a silent run is believed alive; every armed instalment renews it."""
+"""Time without a renewal after which a run counts as dead. Each armed instalment renews the lease."""
 
 
 class StillRunning(Refused):

@@ -22,9 +22,9 @@ from models_db.writes.link_content import TABLE_RANKS, digest_of_contents, link_
 from models_db.writes.links import arm_view, hold_view, kind_of, row_contents, settlement_view, view_of
 
 BUDGET_STEP_KINDS = ("ledger.hold", "ledger.arm", "ledger.release", "ledger.commit", "ledger.forfeit")
-"""Kinds of links that tell a step of the budget: of several rows, and none of them leads."""
+"""Kinds of links that record a step of the budget in several rows, without a leading row."""
 MOST_DIFFERENCES = 20
-"""How many differences are named."""
+"""Maximum number of differences in a report."""
 
 _BATCH_ROWS = 20_000
 _STREAMED_ROWS = 2_000

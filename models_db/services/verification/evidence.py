@@ -90,7 +90,7 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
 
 _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
                            "units", "cohort", "proposal", "cap", "partition"))  # fmt: skip
-"""How kinds begin that tell of people, policies, datasets and what they may lose."""
+"""First parts of the kinds of links about people, policies, datasets and their budgets."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures."""
 _NAMES_A_USE = '"table":"standing_use"'

@@ -78,7 +78,7 @@ class KeywordSettings(RequestModel):
 
     @property
     def charged(self) -> bool:
-        """Whether drawing the set reads private text."""
+        """Return whether drawing the set reads private text."""
         return self.method != "public"
 
 

@@ -45,12 +45,12 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Map:
-    """Where released texts are.
+    """Cluster centres of the released texts, and their radius.
 
     Attributes:
         centres: [k, d].
-        radius: how far from a centre a point may be.
-        embed: what makes points.
+        radius: largest distance of a covered point from its nearest centre.
+        embed: embedder of the points.
     """
 
     centres: Points

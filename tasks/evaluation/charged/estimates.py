@@ -29,7 +29,7 @@ NOISE_INTERVAL = (
 
 _AN_ORDINARY_START = 0
 SHARE: Interval = (0.0, 1.0)
-"""Where a share can be."""
+"""Range of a share."""
 
 _ANYTHING: Interval = (-np.inf, np.inf)
 
@@ -60,7 +60,7 @@ class EstimateRequest:
 
 @dataclass(frozen=True)
 class NoisyHistogramEstimate:
-    """What the mechanism released.
+    """Noisy histogram that the mechanism released.
 
     Attributes:
         counts: int64 [bins], with noise; some may be negative.
@@ -128,7 +128,7 @@ class Estimate(Protocol):
     """One charged metric."""
 
     by_label: bool
-    """Whether only units that enter one of the request's labels are looked at."""
+    """True if only units under one of the request's labels are counted."""
 
     def bins(self, request: EstimateRequest) -> int:
         """Return how many bins the histogram has: a public number.

@@ -24,14 +24,14 @@ READ = f"at most {MOST} texts and {MOST} documents, sampled with a fixed ordinar
 
 @dataclass(frozen=True)
 class ReleaseAndCorpus:
-    """What a release and its corpus are compared by; the second half of it is private.
+    """Embeddings of a release and of its corpus, for comparison; `documents` and `private` are private.
 
     Attributes:
         texts: released texts.
         documents: private documents.
         released: one row for each text.
         private: one row for each document.
-        embedder: what made the rows.
+        embedder: name of the embedder that made the rows.
     """
 
     texts: Sequence[str]
@@ -41,7 +41,7 @@ class ReleaseAndCorpus:
     embedder: str
 
     def matched(self) -> "MatchedTexts":
-        """As many texts as documents, for figures that depend on how many there are."""
+        """Return as many texts as documents, for figures that depend on their number."""
         count = min(len(self.texts), len(self.documents))
         # The order of the source may mean something, so that its first documents are not like the rest.
         texts, documents = (np.random.default_rng(0).permutation(len(side)) for side in (self.released, self.private))

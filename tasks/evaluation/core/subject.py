@@ -20,7 +20,7 @@ class ReleasedText(Protocol):
 
     @property
     def tokens(self) -> int:
-        """How many tokens of the generating model it has; the end token is not counted."""
+        """Number of tokens of the generating model, without the end token."""
 
     @property
     def complete(self) -> bool:
@@ -58,12 +58,12 @@ class Judge(Protocol):
 
     @property
     def name(self) -> str:
-        """What is recorded beside a figure: the model and its revision."""
+        """Model and revision, recorded with each figure."""
 
     def __call__(
         self, instruction: str, contents: Sequence[str], question: str, answers: Sequence[str]
     ) -> NDArray[np.float64]:
-        """How likely it finds each answer, log-probabilities in nats: float64 [contents, answers]."""
+        """Return the log-probability of each answer, in nats: float64 [contents, answers]."""
 
 
 Pair: TypeAlias = tuple[str, str]
@@ -75,7 +75,7 @@ class Learner(Protocol):
 
     @property
     def name(self) -> str:
-        """What is recorded beside a figure: the model and its revision."""
+        """Model and revision, recorded with each figure."""
 
     def __call__(
         self, items: Sequence[Pair], pool: Sequence[Pair], shots: int, seeds: Sequence[int]

@@ -147,5 +147,5 @@ class InContextTest:
 
 
 def _normalised(answer: str) -> str:
-    """What an exact match compares: case and runs of white space do not count."""
+    """Return an answer as exact match compares it: lower case, with single spaces."""
     return " ".join(answer.split()).casefold()

@@ -23,7 +23,7 @@ from tasks.evaluation.in_context.task_definitions import Task
 from tasks.inference.prompts.render import reference_tokens
 
 END = "\n\n"
-"""What ends an answer."""
+"""Terminator of an answer."""
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
 """Texts without content whose answers show the model's bias (Zhao et al., 2021, section 5, and its appendix)."""
@@ -44,7 +44,7 @@ class PromptTooLong(UsageError):
 
 @dataclass(frozen=True)
 class SharedPrompt:
-    """What all items of a run have in front of them.
+    """Prompt prefix shared by all items of a run.
 
     Attributes:
         tokens: instruction and demonstrations.

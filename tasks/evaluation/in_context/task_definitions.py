@@ -43,7 +43,7 @@ class Task:
         return not self.words
 
     def word(self, label: str) -> str:
-        """How the answer is written in a prompt."""
+        """Return the word of a prompt for the answer `label`."""
         return label if self.fills_slots else self.words[label]
 
 

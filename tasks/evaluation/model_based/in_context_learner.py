@@ -25,7 +25,7 @@ class ModelLearner:
 
     @property
     def name(self) -> str:
-        """What a metric records."""
+        """Model and revision, as metrics record them."""
         return f"{self.model.name} {self.model.revision}"
 
     def __call__(

@@ -39,13 +39,13 @@ _SOURCE = (
 
 @dataclass(frozen=True)
 class JudgeTrial:
-    """What a judge made of planted pairs.
+    """Result of a judge on planted pairs.
 
     Attributes:
-        answers: how many answers there were; each pair of a preference has one for either order.
-        right: of those, how many were right.
-        pairs: how many pairs there were.
-        swayed: of those, how many whose answer changed with the order.
+        answers: number of answers; each pair of a preference has one for each order.
+        right: number of correct answers.
+        pairs: number of pairs.
+        swayed: number of pairs whose answer changed with the order.
     """
 
     answers: int
@@ -55,7 +55,10 @@ class JudgeTrial:
 
     @property
     def passed(self) -> bool:
-        """Clearly above chance, and not ruled by the order. Both orders of a pair count as one observation."""
+        """Return whether the judge is above chance with confidence and at most half of the pairs are swayed.
+
+        Both orders of a pair count as one observation.
+        """
         return wilson(self.right / self.answers * self.pairs, self.pairs)[0] > 0.5 and 2 * self.swayed <= self.pairs
 
     def figures(self) -> dict[str, Value]:

@@ -32,7 +32,7 @@ class ModelJudge:
 
     @property
     def name(self) -> str:
-        """What a metric records."""
+        """Model and revision, as metrics record them."""
         return f"{self.model.name} {self.model.revision}"
 
     def __call__(

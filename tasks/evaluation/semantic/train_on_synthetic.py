@@ -30,7 +30,7 @@ class Labelled:
 
     @property
     def learnable(self) -> bool:
-        """Whether there are two classes to tell apart."""
+        """Return whether there are at least two classes."""
         return len(np.unique(self.classes)) > 1
 
 

@@ -76,9 +76,9 @@ class Draw(Protocol):
 def open_decoder(
     bench: RunContext, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int = 0
 ) -> Iterator[Draw]:
-    """What draws `count` texts, by the bench's workers if it has some; nothing may be armed before this has begun.
+    """Yield a function that draws `count` texts, on the context's workers if it has any. Arm nothing before.
 
-    Every device has been asked about every shape, and for memory: who is refused here has paid nothing.
+    Every device has been checked for isolation and memory by then, so that a refusal costs no budget.
 
     Args:
         earlier: what an interrupted run has drawn of them.

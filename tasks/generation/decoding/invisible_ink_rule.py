@@ -25,12 +25,12 @@ class _Tally:
 
 @dataclass(frozen=True)
 class InvisibleInkRule:
-    """How InvisibleInk draws (PRIVACY §4.1), the same for every generation of a release.
+    """InvisibleInk's sampling rule (PRIVACY §4.1), the same for every generation of a release.
 
     Attributes:
         draw: clip norm, references, temperature.
         top_k: k; None or 0 for the whole vocabulary.
-        variant: what is clipped.
+        variant: quantity that is clipped.
         meter: pays for the draws.
     """
 
@@ -52,7 +52,7 @@ class InvisibleInkRule:
         return tokens
 
     def facts(self, number: int) -> Mapping[str, float]:
-        """How many `draws`; `effective_k`, their mean number of candidates; `from_expansion`, those beyond the top k.
+        """Return `draws`, `effective_k` (mean number of candidates), and `from_expansion` (draws beyond the top k).
 
         All are functions of the released tokens and of the public logits along them.
         """

@@ -121,7 +121,7 @@ class RunJournal:
         """A mechanism of one release begins to draw."""
 
     def result(self, name: str, result: Any) -> None:
-        """What it has released."""
+        """Record the result of a step that was released."""
 
 
 class Journal(RunJournal):
@@ -149,7 +149,7 @@ class Journal(RunJournal):
         self.close()
 
     def open(self) -> Contents | None:
-        """What an interrupted run has left, if there is anything; it is ours alone until `close`.
+        """Return the contents that an interrupted run left, if any, and lock the journal until `close`.
 
         Raises:
             JournalInUse: another process has it open.
@@ -229,7 +229,7 @@ class Journal(RunJournal):
             self._write({"drawing": name})
 
     def result(self, name: str, result: Any) -> None:
-        """What it has released: JSON, on disk when this returns. It cannot be drawn again.
+        """Record the result that a step released: JSON, on disk when this returns. The step cannot be drawn again.
 
         Raises:
             JournalUnwritable: the disk does not take it.

@@ -26,7 +26,7 @@ class LiveSubset:
 
     @property
     def all_chosen(self) -> bool:
-        """Whether nothing has to be left out."""
+        """Return whether the subset holds all live generations."""
         return len(self.chosen) == self.live
 
     def of(self, every: Tensor) -> Tensor:

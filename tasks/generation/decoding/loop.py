@@ -72,7 +72,7 @@ class Step:
 
 
 class SamplingRule(Protocol):
-    """How a system turns logits into tokens. One object serves one release and may keep state for each number."""
+    """Rule by which a system turns logits into tokens. One object serves one release and may keep state per number."""
 
     def next_tokens(self, step: Step) -> list[int]:
         """One token id for each live generation; the rule admits each draw to its meter before it reads rows."""
@@ -85,14 +85,14 @@ class ResumableSamplingRule(SamplingRule, Protocol):
     """A rule whose release goes on after the process has died (docs/decisions/0023)."""
 
     def kept(self, number: int) -> Sequence[float]:
-        """What the rule has to know of a generation to go on with it: public figures, written down at each step."""
+        """Return the state that the rule needs to resume a generation: public figures, journalled at each step."""
 
     def resume(self, number: int, kept: Sequence[float]) -> None:
         """Go on with a generation of which that was kept; called before the first step."""
 
 
 class Constraint(Protocol):
-    """Which tokens may come next: a function of a public grammar and of the tokens already released."""
+    """Constraint on the next token: a function of a public grammar and of the tokens already released."""
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
@@ -199,10 +199,10 @@ def open_session(
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
     interruptions: int = 0,
 ) -> Session:
-    """What `decode` needs of the device, before anything is paid: arguments as there.
+    """Open the session that `decode` needs, before anything is paid; arguments as there.
 
     Args:
-        interruptions: how many attempts there were before this one.
+        interruptions: number of earlier attempts.
 
     Raises:
         ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decode`.
@@ -267,7 +267,7 @@ class _Loop:
         return drawn
 
     def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
-        """What the rule sees of the generations that have a choice, given by their places among the live ones."""
+        """Return the step of the generations that have a choice, given by their places among the live ones."""
         session, numbers = self.session, [self.session.numbers[place] for place in choosing]
         some = LiveSubset(tuple(choosing), len(session.numbers))
         return Step(

@@ -19,7 +19,7 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True)
 class ReleaseSteps:
-    """What earlier attempts have done of the steps of a release.
+    """Progress of earlier attempts on the steps of a release.
 
     Attributes:
         paid: instalments of each of the plan's mechanisms that earlier attempts have armed; empty if there were none.

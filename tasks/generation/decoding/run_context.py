@@ -118,7 +118,7 @@ class RunContext:
 
     @property
     def text_shards(self) -> TextShards:
-        """How private texts are divided among workers: by their keyed hash under the dataset's key."""
+        """Return the division of private texts among workers, by their keyed hash under the dataset's key."""
         return TextShards(SHARDS, partial(shard_of_text, self.scheme.key))
 
     def in_tenths(self, what: str) -> Callable[[int, int], None]:
@@ -128,7 +128,7 @@ class RunContext:
     def release(
         self, name: str, sequences: Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """What the step `name` releases, armed in this context; as `ReleaseSteps.run_once`.
+        """Return the value that the step `name` releases, armed in this context; as `ReleaseSteps.run_once`.
 
         Raises:
             StepLost: an interrupted run has paid for it and lost it.

@@ -35,7 +35,7 @@ class _Spent:
 
 @dataclass(frozen=True)
 class AdaPMixedRule:
-    """How AdaPMixED draws; parameters as `AdaPMixedParameters` names them."""
+    """AdaPMixED's sampling rule; parameters as in `AdaPMixedParameters`."""
 
     temperature: float
     references: int

@@ -147,16 +147,16 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
 
     renders_prompt = True
     every_token_is_a_draw = True
-    """Whether a text has as many tokens as draws, so that a lost draw shortens it."""
+    """True if a text has as many tokens as draws, so that a lost draw shortens it."""
 
     @abstractmethod
     def rule(
         self, events: Sequence[PrivacyEvent], settings: Parameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
-        """How tokens are drawn by the mechanisms of `events`, each draw admitted by `meter` before rows are read."""
+        """Return the sampling rule with the mechanisms of `events`; `meter` admits each draw before rows are read."""
 
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
-        """What is released about the texts together: functions of their facts (`RELEASED_FIGURES` has the names)."""
+        """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
         return {}
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:

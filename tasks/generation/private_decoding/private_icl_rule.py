@@ -14,10 +14,10 @@ from tasks.mechanisms.tokens.sampler import TokenMechanism
 
 @dataclass(frozen=True)
 class PrivateIclRule:
-    """How private ICL draws (PRIVACY §4.3), the same for every generation of a release.
+    """Private ICL's sampling rule (PRIVACY §4.3), the same for every generation of a release.
 
     Attributes:
-        draw: the token draw that it is: c, s, and twice the temperature.
+        draw: its token mechanism, with c, s, and twice the temperature.
         top_k: public candidates; 0 for the whole vocabulary, as in the paper.
         meter: pays for the draws.
     """
@@ -36,7 +36,7 @@ class PrivateIclRule:
         return utility_scores.draw_tokens(self.draw, choice.candidates, scores, self.rng)
 
     def facts(self, number: int) -> Mapping[str, float]:
-        """None."""
+        """Return no figures."""
         return {}
 
     def kept(self, number: int) -> Sequence[float]:

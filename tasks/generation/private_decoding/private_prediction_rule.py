@@ -29,14 +29,14 @@ class _Runs:
 
 @dataclass(frozen=True)
 class PrivatePredictionRule:
-    """How Amin et al. draw (PRIVACY §4.3), the same for every generation of a release.
+    """Sampling rule of Amin et al. (PRIVACY §4.3), the same for every generation of a release.
 
     Attributes:
         draw: the private token's: c, s, tau.
         public_draw: the public token's exact softmax; no private text has a part in it.
-        tests: which tokens are private.
+        tests: the sparse vector that decides which tokens are private.
         threshold: theta, public.
-        private_tokens: r: how many private tokens a text may have. After the last one nothing private is read for it.
+        private_tokens: r, the most private tokens of a text. After the last one nothing private is read for it.
         top_k: public candidates; 0 for the whole vocabulary, as in the paper.
         meter: pays for runs: the tests of one and the private token that ends it.
     """

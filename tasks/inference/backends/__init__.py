@@ -1,1 +1,4 @@
-"""Who writes texts from public prompts: the model of this machine, or one behind an API (docs/external-models.md)."""
+"""Backends that write texts from public prompts: a model on this machine, or one behind an API.
+
+See docs/external-models.md.
+"""

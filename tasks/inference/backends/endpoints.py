@@ -46,7 +46,7 @@ class Endpoint(RequestModel):
     pace: ClassVar[frozenset[str]] = frozenset({
         "per_minute", "tokens_per_minute", "at_once", "timeout", "attempts", "price_in", "price_out", "currency",
     })  # fmt: skip
-    """What may change between an approval and the run."""
+    """Settings that may change between an approval and the run."""
 
     @model_validator(mode="after")
     def _safe(self) -> "Endpoint":
@@ -80,7 +80,7 @@ class Endpoint(RequestModel):
 
     @property
     def revision(self) -> str:
-        """What stands for a revision: which model where. Only its provider knows its weights."""
+        """Return the model and its host in place of a revision, because only the provider knows the weights."""
         return f"{self.model} at {self.host}"
 
     @property

@@ -12,11 +12,11 @@ from typing import Protocol
 from models_db.values.requests import ExactDecimal
 
 SYSTEM = "You write texts. You answer with the text that is asked for, and with nothing beside it."
-"""What a model is told about itself where nothing else is said."""
+"""Default system prompt."""
 
 
 SEES = "external model: sees only DP outputs"
-"""What cards and records say of every release that a model behind an API has written."""
+"""Note of cards and records on every release that a model behind an API has written."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Sampling:
     Attributes:
         max_new_tokens: tokens of one text at most, the end token included.
         temperature: 1 draws from the model's own distribution.
-        top_k: how many tokens may follow each token; 0 for all. Not every endpoint knows such a limit: vLLM and
+        top_k: number of candidates for each token; 0 for all. Not every endpoint supports this limit: vLLM and
             llama.cpp do, OpenAI's own servers and transformers' do not and refuse it.
-        system: what the model is told about itself.
+        system: the system prompt; None for the default.
     """
 
     max_new_tokens: int
@@ -42,7 +42,7 @@ class Completion:
     """One text.
 
     Attributes:
-        tokens: how many the model has drawn, the end token not counted; an estimate where an endpoint does not say.
+        tokens: number of drawn tokens, without the end token; an estimate if an endpoint does not report it.
         complete: False where it was cut at the limit.
     """
 
@@ -56,11 +56,11 @@ class TextBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """Which model, for records."""
+        """Name of the model, for records."""
 
     @property
     def external(self) -> bool:
-        """Whether prompts leave this machine's programs."""
+        """True if prompts leave this machine's programs."""
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
         """Check that such prompts can be asked, before anything is paid for.

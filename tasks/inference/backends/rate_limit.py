@@ -39,7 +39,7 @@ class RateLimit:
             return mine - now
 
     def hold(self, seconds: float) -> None:
-        """Nobody is sent for so long."""
+        """Send no request for `seconds`."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 

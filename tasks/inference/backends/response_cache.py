@@ -88,7 +88,7 @@ class Answers:
             raise AnswersUnwritable(reason)
 
     def _read(self, path: Path) -> None:
-        """What an interrupted run has left; a line that is torn is an answer that did not come."""
+        """Read the answers that an interrupted run left; an incomplete line counts as no answer."""
         data, reason = b"", None
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:

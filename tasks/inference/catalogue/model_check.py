@@ -86,7 +86,7 @@ class NetworkShape(BaseModel):
 
 
 class ModelCheck(BaseModel):
-    """Whether a model can be used on this machine.
+    """Result of checking whether a model can be used on this machine.
 
     Attributes:
         name: as requests write it.

@@ -44,7 +44,7 @@ class ModelSpec:
 
     @property
     def source(self) -> str:
-        """Where it comes from, in words."""
+        """Return the source of the model, in words."""
         return f"PyPI wheel {self.wheels[0]}" + (f" and {len(self.wheels) - 1} more" if self.wheels[1:] else "")
 
 

@@ -56,7 +56,7 @@ class TextEmbedder:
 
     @property
     def name(self) -> str:
-        """What a metric records."""
+        """Return model, revision, files, pooling and length limit, as metrics record them."""
         pooling = next((module.pooling_mode for module in self.network if hasattr(module, "pooling_mode")), "its rows")
         how = f"{pooling} of {self.most} word pieces at most"
         return f"{self.model} {self.revision} (files {self.digest[:12]}, {how})"
@@ -73,7 +73,7 @@ class TextEmbedder:
 
     @property
     def shaped(self) -> bool:
-        """Whether word pieces are those of the text alone, with all padding behind: no prompt, no chat template."""
+        """Return whether inputs are the texts' word pieces alone, padded on the right: no prompt, no template."""
         tokenizer = self.network.tokenizer
         wrapped = self.network.default_prompt_name is not None or getattr(tokenizer, "chat_template", None) is not None
         return not wrapped and tokenizer.padding_side == "right"

@@ -21,7 +21,7 @@ from tasks.workers.shard_map import ShardMap, TextShards
 Item = TypeVar("Item")
 
 Tool: TypeAlias = tuple[WorkerEnvironment, Callable[[Sequence[str]], Sequence[Any]]]
-"""What a worker computes with, and what it makes of texts: one result for each, whatever the others are."""
+"""Environment of a worker, and a function of texts that returns one result for each, independent of the others."""
 
 PIECE = 256
 """Texts that a worker is given at once."""

@@ -79,7 +79,7 @@ def _padded(pieces: int, most: int) -> int:
 
 
 def _places(embed: Any, length: int) -> int:
-    """How many texts share a pass at that length: what fills it, or one where places are not alike on this machine."""
+    """Return the number of texts in a pass at that length: a full pass, or one if places differ on this machine."""
     places = max(1, PIECES // length)
     if places > 1 and (places, length) not in embed.alike:
         embed.alike[places, length] = places_alike(embed, places, length)

@@ -1,7 +1,7 @@
-"""What a worker computes with, and how much of its machine it may take: told before it is told any text.
+"""Environment of a worker and its share of the machine, exchanged before the worker receives any text.
 
-A release is approved for one code, one model and one kind of device. On this machine a worker has them by being started
-here; on another machine it has to say so, or a steward's yes would be used for something else.
+A release is approved for one code, one model and one kind of device. A worker on this machine has them from the run;
+a worker on another machine must declare them, or an approval would be used for something else.
 """
 
 import platform
@@ -22,7 +22,7 @@ class WorkerEnvironment:
     """The factors that decide a result, text and chance aside.
 
     Attributes:
-        model: names weights, precision and whatever else a body was made with.
+        model: names the weights, the precision and everything else that a body was made with.
         device: `cpu` or `cuda`.
         code, libraries, python: empty on the run's own machine, where they are the run's.
     """
@@ -87,7 +87,10 @@ def room_here(device: str, memory: int | None, threads: int | None) -> MemorySha
 
 
 def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:
-    """Those of workers elsewhere, who each found the whole machine: its part for each, by public numbers alone."""
+    """Return the shares of remote workers, dividing memory and threads among those on one machine.
+
+    Each worker reported the whole machine; the division depends on public numbers alone.
+    """
     devices, hosts = [(room.host, room.device) for room in rooms], [room.host for room in rooms]
     return [
         replace(

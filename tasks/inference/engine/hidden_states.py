@@ -1,4 +1,4 @@
-"""What a model makes of whole texts: the hidden state of the last token of each row's prompt.
+"""Hidden state of the last token of each row's prompt.
 
 One prefill and nothing more: no keys and values are kept, so memory is a few rows' whatever the number of groups. The
 passes are those in which a session reads the same prompts, with the same checks and to the same bits, so a row is a

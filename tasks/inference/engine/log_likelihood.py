@@ -1,4 +1,4 @@
-"""How likely a model finds given texts; for evaluation, on texts whose use is paid for or public.
+"""Log-likelihood of texts under a model; for evaluation, on texts that are public or paid for.
 
 Rows here share padded passes of changing shape, so their bits may depend on each other by about 1e-5: this is a
 measurement, never part of a private draw.
@@ -20,7 +20,7 @@ _TOKENS_AT_ONCE = 1024
 def log_likelihoods(
     model: LanguageModel, texts: Sequence[str], progress: Callable[[int, int], None] = lambda done, of: None
 ) -> list[tuple[float, int]]:
-    """For each text the sum of its tokens' log-probabilities (nats) and how many tokens that is.
+    """Return for each text the sum of its tokens' log-probabilities (nats) and the number of these tokens.
 
     Each token is scored given those before it; the first has none before it and is not scored, so a text of one
     token, or none, gives (0.0, 0). Text beyond the model's context is not read.
@@ -39,7 +39,7 @@ def log_likelihoods(
 
 
 def _groups(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Indices of texts of similar length, as many together as a pass may hold."""
+    """Return groups of indices of texts of similar length, each as large as a pass may hold."""
     groups: list[list[int]] = []
     for index in sorted(range(len(sequences)), key=lambda index: len(sequences[index])):
         if groups and (len(groups[-1]) + 1) * len(sequences[index]) <= _TOKENS_AT_ONCE:

@@ -1,4 +1,4 @@
-"""How much memory keys and values may take, and what to do when it was not there."""
+"""Memory budget of the key-value cache, and errors for too little memory."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from models_db.errors import EnvironmentProblem, UsageError
 
 LARGEST_DEFAULT = 4 * 2**30
-"""Bytes, on a CPU. More generations at once are hardly faster than this many, and other programs need memory too."""
+"""Default limit in bytes, on a CPU. A larger batch is hardly faster, and other programs need memory, too."""
 
 _SETTING = "ALMONER_MEMORY"
 # The share of free memory that is taken by default: weights, logits and scratch need room as well.
@@ -16,7 +16,7 @@ _SHARE = 0.5
 
 
 class BadMemory(UsageError):
-    """ALMONER_MEMORY is no number of bytes."""
+    """ALMONER_MEMORY is not a number of bytes."""
 
     def __init__(self, value: str) -> None:
         super().__init__(f"{_SETTING}={value!r} is not a positive number of bytes.", "Unset it, or give a number.")

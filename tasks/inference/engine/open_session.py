@@ -21,7 +21,7 @@ from tasks.inference.network.language_model import LanguageModel
 
 @dataclass(frozen=True)
 class SessionSize:
-    """How many generations are live at once, and how many private rows a pass has."""
+    """Number of live generations, and of private rows in a pass."""
 
     places: int
     rows: int
@@ -29,11 +29,11 @@ class SessionSize:
 
 @dataclass(frozen=True)
 class SessionOpening:
-    """What a session of these sizes may do on this device.
+    """Search for the size of a session on this device.
 
     Attributes:
-        drawn: how many tokens the generations bring that go on from an earlier attempt.
-        only_prompts: nothing is drawn after them (`hidden_states`).
+        drawn: numbers of tokens that resumed generations have already drawn.
+        only_prompts: True if nothing is drawn after the prompts (`hidden_states`).
     """
 
     model: LanguageModel
@@ -43,9 +43,9 @@ class SessionOpening:
     only_prompts: bool = False
 
     def find_size(self, room: SessionSize, smaller: Callable[[SessionSize], SessionSize]) -> SessionSize:
-        """The given room, or a smaller one where this device has no memory for it or does not keep so many rows apart.
+        """Return `room`, or a smaller size if this device lacks the memory or does not isolate so many rows.
 
-        Nothing private is in it: no text has been read when this is asked.
+        The result depends on nothing private: no text has been read yet.
 
         Raises:
             RowsNotIsolated: not even one row alone is computed to the same bits twice.

@@ -51,13 +51,13 @@ class Generation:
 
 
 class PrefillTarget(Protocol):
-    """Where rows go that were just read: a pool, or whoever needs nothing of them but the last hidden states."""
+    """Target of rows that a prefill has read: a row pool, or a consumer of the last hidden states alone."""
 
     def admit(self, numbers: Iterable[int], columns: int) -> None:
-        """Generations are about to enter, whose prompts take `columns` columns."""
+        """Prepare for generations whose prompts take `columns` columns."""
 
     def enter(self, keys: Sequence[Key], source: RowBatch, rows: Sequence[int], hidden: Tensor) -> None:
-        """Rows of them, which are the rows `rows` of `source` and of `hidden`, float32 [n, D]."""
+        """Take rows of these generations: the rows `rows` of `source` and of `hidden`, float32 [n, D]."""
 
 
 class PrefixCache:
@@ -159,9 +159,9 @@ class PrivateReader:
 
 
 def _by_drawn(arrivals: Mapping[int, Generation]) -> list[tuple[int, dict[int, Generation]]]:
-    """Those with equally many tokens drawn enter together: a ring has room for one prompt and max_new_tokens, no more.
+    """Group generations by the number of drawn tokens: a ring has room for one prompt and max_new_tokens only.
 
-    The longest first, so that a clock that starts with them has columns for all.
+    The longest come first, so that a clock that starts with them has columns for all.
     """
     groups: dict[int, dict[int, Generation]] = {}
     for number, generation in arrivals.items():

@@ -23,7 +23,7 @@ from tasks.inference.network.language_model import LanguageModel
 
 @dataclass
 class Clock:
-    """The column that is written next, and how many columns a step reads.
+    """Clock of the ring: the next column to write, and the number of columns that a step reads.
 
     Attributes:
         columns: L, a multiple of ALIGNMENT.
@@ -36,27 +36,27 @@ class Clock:
     wrapped: bool = False
 
     def restart(self) -> None:
-        """Nothing is live: begin at the first column again, where few columns are read."""
+        """Begin at the first column again, when no generation is live: fewer columns are read there."""
         self.now, self.wrapped = 0, False
 
     def make_room(self, columns: int) -> None:
-        """Somebody is about to enter with a prompt of `columns` columns; at the very start there are none yet."""
+        """Prepare for a prompt of `columns` columns; after a restart the clock begins behind it."""
         if not self.now:
             self.now = columns
         self.wrapped |= columns > self.now
 
     def tick(self) -> None:
-        """One step is done."""
+        """Count one step."""
         self.now += 1
 
     @property
     def column(self) -> int:
-        """Where the next step writes."""
+        """Column that the next step writes."""
         return self.now % self.columns
 
     @property
     def visible_columns(self) -> int:
-        """How many columns, from the first on, the next step reads."""
+        """Number of columns, from the first on, that the next step reads."""
         return self.columns if self.wrapped or self.now >= self.columns else aligned(self.now + 1)
 
     def before(self, columns: int) -> list[tuple[int, int]]:

@@ -64,7 +64,7 @@ class RowPool:
         self.clock = Clock(aligned(self.columns))
 
     def places(self) -> dict[Key, int]:
-        """Where each row stands, counting the slots of all chunks in order."""
+        """Return the place of each row, counting the slots of all chunks in order."""
         return {
             owner: index * self.per_chunk + slot
             for index, chunk in enumerate(self.chunks)

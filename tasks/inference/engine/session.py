@@ -24,7 +24,7 @@ from tasks.inference.prompts.render import PromptPieces
 
 @dataclass(frozen=True)
 class RowValues:
-    """What the private rows of live generations say, by generation and in the order their references were given.
+    """Values of the private rows of live generations, by generation and in the order of their references.
 
     Attributes:
         values: float32 [rows, K]; zeros where not valid.
@@ -39,7 +39,11 @@ class RowValues:
 
     @classmethod
     def of(cls, text_rows: Tensor, places: Sequence[tuple[int, bool]]) -> Self:
-        """Every row's place and whether it has a text; `text_rows`, float32 [rows with a text, K], in that order."""
+        """Build the values from `text_rows`, float32 [rows with a text, K], in the order of `places`.
+
+        Args:
+            places: for every row, the place of its generation and whether it has a text.
+        """
         present = torch.tensor([occupied for _, occupied in places], dtype=torch.bool, device=text_rows.device)
         values = text_rows.new_zeros((len(places), text_rows.shape[1]))
         values[present] = text_rows
@@ -74,14 +78,14 @@ class _RowQuery:
 
 
 class Session:
-    """What `Engine.session` returns. The caller decides who enters and draws; the session computes.
+    """Batch of live generations (`Engine.session`). The caller admits generations and draws; the session computes.
 
     Args:
         places: the most generations that may be live at once.
         per_chunk: private rows per pass.
 
-    What computes raises MemoryRanOut where memory is short: which rows there are is private, so nothing is computed in
-    another shape instead, and whoever holds the session ends the attempt.
+    Methods that compute raise MemoryRanOut if memory is short: the rows are private, so nothing is computed in another
+    shape instead, and the holder of the session ends the attempt.
 
     Attributes:
         places: as given.
@@ -206,7 +210,7 @@ class Session:
 
     @torch.inference_mode()
     def _of_private(self, query: _RowQuery) -> tuple[Tensor, list[tuple[int, bool]]]:
-        """What `RowValues.of` needs: the values of all rows that have a text, and the place of every row."""
+        """Return the arguments of `RowValues.of`: the values of all rows with a text, and the place of every row."""
         index = self._index()
         with_rows = [number for number in self.numbers if self._generations[number].private is not None]
         gathered = self._gathered(lambda: self._private_part(with_rows, query))

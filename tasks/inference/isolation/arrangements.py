@@ -37,9 +37,9 @@ def contents_of(slots: int) -> int:
 
 @cache
 def arrangements(slots: int) -> tuple[Tensor, ...]:
-    """Which content stands in each slot: int64 [slots] each, always the same for the same number of rows of a pass.
+    """Return arrangements of contents in slots: int64 [slots] each, deterministic for each number of slots.
 
-    Where there are few slots, 3 to 5 are made more often.
+    With few slots, 3 to 5 are made more often.
     """
     chance = torch.Generator().manual_seed(slots)  # what is tried is public, and is to be the same every time
     lengths = [torch.full((slots,), SHORT), torch.full((slots,), LONG)]

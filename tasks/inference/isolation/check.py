@@ -164,14 +164,14 @@ class IsolationCheck:
                 yield some, contents, mixed
 
     def _masks(self, number: int, queries: int, visible: int) -> Tensor:
-        """float32 [number, 1, queries, visible]: how many of the last columns each content sees; at least its own."""
+        """Return float32 masks of the columns that each content sees, the last ones: [number, 1, queries, visible]."""
         own = torch.arange(visible)[None] >= visible - self._pasts(number, visible)[:, None].clamp_min(1)
         bias = torch.where(own, 0.0, -torch.inf)[:, None, None].expand(number, 1, queries, visible)
         return bias.to(self._model.device)
 
     @staticmethod
     def _pasts(number: int, most: int) -> Tensor:
-        """How long each content is, int64 [number]: one has all of `most`, the others anything, many of them little."""
+        """Return the length of each content, int64 [number]: one has all of `most`, the others vary, many are short."""
         pasts = (torch.arange(number) * 7919 % 97).square() * (most - 1) // 97**2
         pasts[SHORT], pasts[LONG] = min(5, most - 1), most
         return pasts

@@ -1,9 +1,9 @@
-"""Which networks the engine reads: those whose every module is known to act on rows one by one (PRIVACY §4.2, §10.1).
+"""Allowlist of row-wise modules: the engine accepts a network only if all its modules are on it (PRIVACY §4.2, §10.1).
 
-A row's result must be a function of that row alone. A probe of the device can only try; whether some part of a network
-multiplies experts with as many rows as were routed to them, normalises over a batch or chooses a table by the longest
-text of a pass, its modules say. So they are compared with a list of classes that were read and found to work row by
-row. What is not on the list is refused by name, whether it couples rows or is merely unknown.
+A row's result must be a function of that row alone. A probe of the device only samples. The modules of a network show
+whether it multiplies experts by as many rows as were routed to them, normalises over a batch, or chooses a table by the
+longest text of a pass. So they are compared with a list of classes that were reviewed and found to work row by row. Any
+other module is refused by name, whether it couples rows or is merely unknown.
 
 Some decoders would exchange their table of angles from a certain position on. The engine fixes each table, and public
 sizes decide between two (`rotary_tables`). A sliding window is a mask over a row's own columns
@@ -247,7 +247,7 @@ def _full_name(kind: type) -> str:
 
 
 def _first_reason(unknown: list[tuple[str, type]]) -> str:
-    """What is said of the most telling of some modules."""
+    """Return the most specific reason for refusing the unknown modules."""
     for pattern, reason in _REASONS:
         for path, kind in unknown:
             if re.search(pattern, kind.__name__):

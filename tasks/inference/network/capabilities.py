@@ -41,11 +41,11 @@ _INPUTS, _CHANNELS, _ROWS = 96, 80, 9
 
 @dataclass(frozen=True)
 class CpuCapabilities:
-    """What this processor computes, with this build of torch and in this environment.
+    """Capabilities of this processor, with this build of torch and in this environment.
 
     Attributes:
-        instructions: the names of its instruction sets, for people.
-        packed: the types of weights that oneDNN's packed product takes and multiplies rightly.
+        instructions: names of its instruction sets, for display.
+        packed: types of weights that oneDNN's packed product accepts and multiplies correctly.
         int8_product: whether torch has a product of quantised rows.
         int8_exact: whether the sums of that product are exact.
     """
@@ -105,7 +105,7 @@ def _devices() -> Sequence[torch.device]:
 
 
 def _missing(precision: Precision, device: torch.device) -> str | None:
-    """Why `device` cannot compute in `precision`; None where it can."""
+    """Return the reason why `device` cannot compute in `precision`; None if it can."""
     if precision == "int8":
         return _missing_int8(device)
     if precision == "bfloat16" and device.type == "cuda" and not _cuda_multiplies_bfloat16(device):

@@ -58,9 +58,9 @@ def quantised_channels(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balanced(weight: Tensor, largest: Tensor) -> Tensor:
-    """What each input channel is divided by: float32 [N, K] weights, float32 [K] magnitudes -> float32 [K].
+    """Return the divisor of each input channel: float32 [N, K] weights, float32 [K] magnitudes -> float32 [K].
 
-    A channel that the public texts left silent counts as a hundredth of the mean, so that it may speak later.
+    A channel without activations on the public texts counts as a hundredth of the mean, in case it is active later.
     """
     quietest = (largest.mean() / 100).clamp_min(_TINY)
     loudness = largest.clamp_min(float(quietest)) / weight.abs().amax(0).clamp_min(1e-5)
@@ -123,7 +123,7 @@ def has_int8_product(device: torch.device) -> bool:
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether this CPU adds products of int8 without saturating, tried on the largest ones in both directions."""
+    """Return whether this CPU adds int8 products without saturation, tested on the largest ones of both signs."""
     inputs, channels = 1536, 96
     signs = torch.where(torch.arange(channels)[:, None] % 3 == 0, -1, 1)
     weight = (signs * torch.full((channels, inputs), _LARGEST)).to(torch.int8)

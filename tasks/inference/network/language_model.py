@@ -14,7 +14,7 @@ from tasks.inference.network.rotary_tables import with_tables
 
 
 class Cache(Protocol):
-    """What a pass writes its keys and values into (`kv_cache.CacheWindow`)."""
+    """Key-value cache that a pass writes to (`kv_cache.CacheWindow`)."""
 
     def get_seq_length(self) -> int:
         """Return the column that the pass's first token is written to."""
@@ -71,7 +71,7 @@ class LanguageModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """What keys and values are stored in: a step reads all of them, so fewer bits are also less time."""
+        """Data type of stored keys and values: a step reads all of them, so fewer bits also take less time."""
         return torch.float32 if self.precision == "float32" else torch.bfloat16
 
     @property
@@ -141,7 +141,7 @@ class LanguageModel:
             raise ValueError(f"a prompt has a token that is not among the {token_count} that the model reads")
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer is given for `tokens`: int64 [...] -> [..., D] in the type of the embeddings."""
+        """Return the input embeddings of `tokens`: int64 [...] -> [..., D] in the type of the embeddings."""
         embeddings = self.decoder.get_input_embeddings()
         if self.soft_tokens is None:
             plain: Tensor = embeddings(tokens)

@@ -89,7 +89,7 @@ def frozen_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def has_packed_product(device: torch.device) -> bool:
-    """Whether this torch build has oneDNN's packed product for `device`; whether it works is another question."""
+    """Return whether this torch build has oneDNN's packed product for `device`; not whether the product is correct."""
     return (
         device.type == "cpu"
         and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # torch's own gap

@@ -41,7 +41,7 @@ def keep_private(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What makes bytes a tensor; `packed` is oneDNN's description of its blocks, empty for a dense tensor."""
+    """Layout of a tensor in bytes; `packed` is oneDNN's description of its blocks, empty for a dense tensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]

@@ -37,7 +37,7 @@ SYSTEM = DEFAULT.system
 CHARACTERS_PER_TOKEN = 64
 
 _TIME = re.compile(r"""strftime_now\s*\(\s*(['"])([^'"]*)\1\s*\)""")
-"""How chat templates ask for the time: transformers offers them `strftime_now`."""
+"""Call of `strftime_now`, which transformers offers to chat templates for the time."""
 
 # Where the reference goes while the chat template is rendered; private-use characters, so in no description.
 _MARK = "\ue000reference\ue001"
@@ -65,7 +65,7 @@ class BadDescription(UsageError):
 
 
 WITHOUT_THINKING = {"enable_thinking": False, "thinking": False}
-"""What chat templates call the thoughts before an answer (Qwen3, SmolLM3; Granite, DeepSeek); others ignore both."""
+"""Template variables that disable thinking (Qwen3, SmolLM3; Granite, DeepSeek); other templates ignore both."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "again": _EVERYWHERE,
     "private": (*_EVERYWHERE, REFERENCE),
 }
-"""What each template of a prompt may have filled in."""
+"""Placeholders that each template of a prompt may contain."""
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,12 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where some drawn tokens have led to.
+    """State of the form after the drawn tokens.
 
     Attributes:
         forced: the only token that may follow; None within a slot.
-        slot: the slot's number, and `contents` its tokens so far.
-        used: choices made so far, at most.
+        slot: number of the slot; `contents` are its tokens so far.
+        used: upper bound on the choices made so far.
     """
 
     used: int

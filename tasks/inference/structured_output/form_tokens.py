@@ -13,7 +13,7 @@ from tasks.inference.structured_output.token_bytes import TokenTexts, name_of
 FORBIDDEN = frozenset("[]{}<>")
 """Characters of placeholders: no slot is ever filled with one."""
 _ANCHORS = ("", "a", "1", ".", "\n")
-"""What a literal may stand behind while it is cut into tokens; the first that leaves it whole is taken."""
+"""Prefixes for tokenizing a literal; the first that leaves the literal intact is used."""
 
 Tokens = NDArray[np.bool_]
 """bool [V]: some of the tokens."""
@@ -45,7 +45,7 @@ class SlotTokens:
 
     @property
     def carry_spaces(self) -> bool:
-        """Whether the space before a word belongs to the word's token, as in most vocabularies."""
+        """Return whether the space before a word belongs to the word's token, as in most vocabularies."""
         return bool((self.spaced & ~self.hanging).any())
 
 

@@ -276,7 +276,7 @@ def _own_characters(built: Schema) -> Iterator[int]:
 
 
 class SchemaInvalid(UsageError):
-    """What is declared as `schema` is no JSON schema, or admits nothing."""
+    """The declared `schema` is not a JSON schema, or admits no value."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -287,7 +287,7 @@ class SchemaInvalid(UsageError):
 
 
 class SchemaNotSupported(UsageError):
-    """A schema asks for what a grammar cannot promise."""
+    """A schema has a constraint that a grammar cannot enforce."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(

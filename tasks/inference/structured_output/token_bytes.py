@@ -157,7 +157,7 @@ def _check(tokenizer: Any, spelt: Mapping[int, bytes]) -> None:
 
 
 def name_of(tokenizer: Any) -> str:
-    """What a message calls a tokenizer."""
+    """Return the name of a tokenizer for messages."""
     return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
 
 

@@ -16,7 +16,7 @@ WRAPPED = ("sklearn.decomposition", "sklearn.linear_model")
 
 @contextmanager
 def _not_to_be_found(names: tuple[str, ...]) -> Iterator[None]:
-    """Who imports one of these modules is told that it is not installed; those that are loaded already stay."""
+    """Make imports of these modules fail as if they were not installed; loaded modules stay."""
     modules = cast("dict[str, Any]", sys.modules)
     hidden = [name for name in names if name not in modules]
     modules.update(dict.fromkeys(hidden))

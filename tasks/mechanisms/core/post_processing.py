@@ -29,7 +29,7 @@ class PostProcessing:
     covered: Amount
 
     def event(self) -> PrivacyEvent:
-        """What is recorded: no loss, the parent, and what it has paid."""
+        """Return the recorded event: no loss, the parent release, and the loss that it has paid."""
         covered = {"covered_rho": self.covered.rho_text, "covered_delta": self.covered.delta_text}
         return PrivacyEvent(
             mechanism=MECHANISM,
@@ -41,10 +41,10 @@ class PostProcessing:
 
     @classmethod
     def from_event(cls, event: PrivacyEvent) -> "PostProcessing":
-        """What `event` was made of.
+        """Return the post-processing that `event` records.
 
         Raises:
-            ValueError: it is no such event.
+            ValueError: it is not such an event.
         """
         if set(event.parameters) != {"release", "covered_rho", "covered_delta"}:
             raise ValueError("post-processing names a release and what it has paid, and nothing else")
@@ -55,7 +55,7 @@ class PostProcessing:
 
 
 def loss_paid_by_parent(events: Sequence[PrivacyEvent]) -> Amount:
-    """What the claim of a release with these events rests on: their losses, and what its parent has paid."""
+    """Return the loss behind the claim of a release with these events: their losses and those paid by its parent."""
     parents = [PostProcessing.from_event(event).covered for event in events if event.mechanism == MECHANISM]
     return total_amount([*(event.loss for event in events), *parents])
 

@@ -14,17 +14,17 @@ Kind: TypeAlias = Literal["os", "deterministic-not-private"]
 
 
 class RandomSource(Protocol):
-    """Where a mechanism takes its randomness from."""
+    """Source of a mechanism's randomness."""
 
     @property
     def kind(self) -> Kind:
         """`os`, or `deterministic-not-private`."""
 
     def random_bytes(self, count: int) -> bytes:
-        """`count` uniform bytes."""
+        """Return `count` uniform bytes."""
 
     def uniform_below(self, bound: int) -> int:
-        """A uniform integer in [0, bound).
+        """Return a uniform integer in [0, bound).
 
         Raises:
             ValueError: `bound` is not positive.

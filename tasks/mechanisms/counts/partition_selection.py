@@ -46,7 +46,7 @@ EPSILON_GRID = 2**30
 # Of one candidate. Below, p climbs for more than half a million units; above, e^a magnifies the rounding of 1 - p.
 LEAST_EPSILON, LARGEST_EPSILON = Fraction(1, 2**14), Fraction(4)
 ROUNDING = Fraction(1, 2**44)
-"""What each of the k coins is charged beyond d, because p is computed in doubles."""
+"""Surcharge on d for each of the k coins, because p is computed in doubles."""
 # Our own check is in doubles too, and errs by less than this.
 _CHECK = 2.0**-50
 

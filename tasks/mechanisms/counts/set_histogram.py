@@ -48,7 +48,7 @@ MECHANISM = "set_histogram"
 MOST_BINS = 2**20
 MOST_CONTRIBUTIONS = 2**16
 OPEN = "open"
-"""How an event writes an open set of bins."""
+"""Name of an open set of bins in events."""
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 NoiseChoice: TypeAlias = Literal["auto", "gaussian", "laplace"]
@@ -148,7 +148,7 @@ class SetHistogram:
         return [int(value) for value in _measurement(replace(self, bins=None))(list(counts))] if counts else []
 
     def facts(self) -> Mapping[str, str]:
-        """Which noise it is, and how much more the other kind would have at the same rho; public."""
+        """Return the noise and its standard deviation, and that of the other kind at the same rho; public."""
         other: Noise = "laplace" if self.noise == "gaussian" else "gaussian"
         spread = f"{_NAMES[self.noise]}, standard deviation {math.sqrt(self.variance()):.4g} units in each bin"
         try:

@@ -86,7 +86,7 @@ class KdeSketches:
 
     @property
     def vectors(self) -> NoisyMean:
-        """What a unit adds at one position, and the noise on it."""
+        """Noisy sum of the units' vectors at one position."""
         return NoisyMean(STEPS, self.sigma_steps, GRID)
 
     @property

@@ -57,7 +57,7 @@ Bins = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KMeansRounds:
-    """How many rounds there are, and how noisy they are.
+    """Rounds of private k-means and their noise.
 
     Attributes:
         count_rounds, sum_rounds: 1 to 1000 each.

@@ -129,7 +129,7 @@ class NoisyMean:
         )
 
     def quantised(self, values: "Tensor") -> "Tensor":
-        """What each row contributes: float32 [N, D] -> int64 [N, D] of L2 norm at most S, each row by itself.
+        """Return the contribution of each row by itself: float32 [N, D] -> int64 [N, D] of L2 norm at most S.
 
         Raises:
             TypeError, ValueError: values that are not float32, or more than 2^18 coordinates.

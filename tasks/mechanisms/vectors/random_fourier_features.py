@@ -30,7 +30,7 @@ STEPS = 2**20
 """A point of length 1, and a cosine of 1, in steps."""
 
 DIRECTIONS = 2**14
-"""How many angles are told apart."""
+"""Number of quantised angles in a full turn."""
 
 MOST_TOGETHER = 32
 """Phrases of which a sum can be taken: its norm stays below 2^25 steps."""

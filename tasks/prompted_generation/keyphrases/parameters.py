@@ -73,7 +73,7 @@ class VocabularySettings(RequestModel):
 
     @property
     def charged(self) -> bool:
-        """Whether drawing it reads private text."""
+        """Return whether drawing the vocabulary reads private text."""
         return self.method != "public"
 
     @property

@@ -61,7 +61,7 @@ class SignedDecision(Strict):
 
     @property
     def authentic(self) -> bool:
-        """Whether the approver's key signed exactly this decision."""
+        """Return whether the approver's key signed exactly this decision."""
         decision = GateDecision(
             self.request,
             self.gate,

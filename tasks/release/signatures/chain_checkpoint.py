@@ -37,7 +37,7 @@ class Checkpoint(Strict):
 
     @property
     def authentic(self) -> bool:
-        """Whether its key signed exactly this checkpoint."""
+        """Return whether its key signed exactly this checkpoint."""
         return ed25519.verify(self.public_key, self.signature, _statement(self.artifact_sha256, self.ledger_head))
 
     def to_bytes(self) -> bytes:

@@ -20,7 +20,7 @@ IDENTITY: Point = (0, 1, 1, 0)
 
 @lru_cache(maxsize=256)
 def is_persons_key(encoded: bytes) -> bool:
-    """Whether `encoded` is a canonical point of prime order: on the curve, not the identity, of no small order."""
+    """Return whether `encoded` is a canonical curve point of prime order: not the identity, not of small order."""
     point = decode(encoded)
     return point is not None and not _equal(point, IDENTITY) and _equal(multiply(L, point), IDENTITY)
 

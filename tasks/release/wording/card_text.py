@@ -25,7 +25,7 @@ OWN_GUARANTEES: Final = {
         " and not about this dataset; the two are not added."
     )
 }
-"""What the makers of a public model promise of it, by its name on the hub."""
+"""Privacy guarantees that the makers of public models state, by name on the hub."""
 
 MERGED: Final = (
     " It is a base model with a LoRA adapter added to its weights: SHA-256 of the base {}, of the adapter {}."

@@ -66,7 +66,7 @@ class TrainingData:
 
     @property
     def labelled(self) -> bool:
-        """Whether the examples have `about`."""
+        """Return whether the examples have `about`."""
         return self.examples[0].about is not None
 
 

@@ -68,7 +68,7 @@ class Course:
 
     @property
     def ended(self) -> bool:
-        """Whether all steps are made, or the held-out loss has stopped falling."""
+        """Return whether all steps are made, or the held-out loss has stopped falling."""
         return self._state.step >= self.settings.steps or self._state.looks_since_best >= self.settings.patience
 
     @property

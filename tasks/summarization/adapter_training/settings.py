@@ -83,7 +83,7 @@ class TrainingSettings(RequestModel):
 
     @property
     def noisy(self) -> bool:
-        """Whether training uses noise."""
+        """Return whether training uses noise."""
         return self.noise_most > 0
 
 

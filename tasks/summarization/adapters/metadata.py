@@ -62,7 +62,7 @@ class AdapterWording(RequestModel):
 
     @property
     def labelled(self) -> bool:
-        """Whether any prompt has a place for the subject of the group."""
+        """Return whether a prompt has a placeholder for the subject of the group."""
         return any(LABEL in _places(spec) for spec in (self.writing_spec(), self.reading_spec()))
 
 
