@@ -198,7 +198,7 @@ def _retraction_sections(inputs: ProposalReviewInput, content: ProposalContent) 
         "Release to be retracted",
         (
             ("publication", str(content.publication)),
-            ("consequence", "later bundles name it as revoked; what it spent stays spent"),
+            ("consequence", "later bundles name it as revoked; its budget stays spent"),
         ),
     )
     if release is not None:

@@ -120,6 +120,6 @@ class AuthorisationDiffers(Refused):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
             f"Standing authorisation {number} does not follow from its configuration: {reason}.",
-            "Approve and run nothing under it. Find out who recorded it: `almoner audit log`.",
+            "Approve and run nothing under it. `almoner audit log` shows who recorded it.",
             {"proposal": number, "reason": reason},
         )

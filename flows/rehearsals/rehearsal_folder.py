@@ -30,7 +30,7 @@ class RehearsalUnwritable(EnvironmentProblem):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The texts of the rehearsal cannot be written: {reason}.",
-            "Make room on the disk of the project home, then rehearse again: what is finished is kept.",
+            "Make room on the disk of the project home, then rehearse again: finished releases are kept.",
             {"reason": reason},
         )
 

@@ -38,7 +38,10 @@ def price_request(workspace: Workspace, request: ReleaseRequest) -> Quote:
 
 
 def _new_request_reading(session: Session, dataset: Dataset, request: ReleaseRequest) -> Reading:
-    """Return the blocks that a new request reads: of all cohorts if it names none; if it rotates, blocks with most left."""
+    """Return the blocks that a new request reads: of all cohorts if it names none.
+
+    If the request rotates, it reads those of them with the most remaining budget.
+    """
     read = cohorts.resolve_cohorts(session, dataset, request.cohorts)
     several = cohorts.count_cohorts(session, dataset.account_id) > 1
     whole = Reading(datasets.find_partition(session, dataset).blocks, read, several)

@@ -64,11 +64,11 @@ class ResumePoint:
     def __str__(self) -> str:
         lost = self.state.lost
         if not lost:
-            return f"Going on from attempt {self.last}: what is paid is not paid again."
+            return f"Going on from attempt {self.last}: nothing is paid twice."
         draws = "one draw of each unfinished text is" if lost == 1 else f"{lost} draws of each unfinished text are"
         return (
             f"Going on from attempt {self.last}: {self.drawn} of {self.total} tokens are drawn;"
-            f" {draws} lost. What is paid is not paid again."
+            f" {draws} lost. Nothing is paid twice."
         )
 
 

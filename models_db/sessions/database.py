@@ -213,19 +213,19 @@ class OutcomeUnknown(EnvironmentProblem):
     def __init__(self, url: str) -> None:
         super().__init__(
             f"The ledger at {url} did not confirm a commit; the change may have been recorded.",
-            "When the database is there again, give the same command again: what was kept is found, nothing is spent"
-            " or published twice. `almoner run sweep` closes a run that this stopped.",
+            "When the database is available again, repeat the command: it finds recorded changes; nothing is spent or"
+            " published twice. `almoner run sweep` closes a run that this stopped.",
             {"database": url},
         )
 
 
 class SchemaOutdated(EnvironmentProblem):
-    """The database has no tables of ours, or those of another version."""
+    """The database has no tables of almoner, or those of another version."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
             f"The database at {url} holds no ledger, or that of another version.",
-            "Run `almoner init`: it makes or upgrades the ledger and keeps what is there.",
+            "Run `almoner init`: it creates or upgrades the ledger and keeps its content.",
             {"database": url},
         )
 

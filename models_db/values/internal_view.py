@@ -47,14 +47,14 @@ class ViewingRecord:
 
 
 class ViewerExcluded(Refused):
-    """The policy bars whoever has seen unprotected figures of an account from this step."""
+    """The policy bars viewers of an account's unprotected figures from this step."""
 
     def __init__(self, people: Sequence[str], dataset: str, step: str) -> None:
         names = " and ".join(repr(name) for name in people)
         super().__init__(
             f"The policy bars {names} from this step ({step}): they have seen unprotected figures of the account of"
             f" dataset {dataset!r} (`internal_figures: bar_viewers`).",
-            "Somebody who has not seen them requests, proposes or decides; `almoner budget show` names who has.",
+            "Let another person request, propose or decide; `almoner budget show` names those who have seen figures.",
             {"people": list(people), "dataset": dataset, "step": step},
         )
 
@@ -66,7 +66,7 @@ class ReleaseUndecided(Refused):
         numbers = ", ".join(map(str, requests))
         super().__init__(
             f"Unprotected figures of this account are not shown now: request {numbers} is running or waits at the"
-            " publish gate, and its card could not say that somebody had seen them.",
+            " publish gate, and its card could not state that they had been seen.",
             "Decide on it first: `almoner release list --waiting`; a run that has ended: `almoner run sweep`.",
             {"requests": list(requests)},
         )

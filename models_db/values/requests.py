@@ -277,12 +277,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class MetadataAltered(EnvironmentProblem):
-    """The public metadata that the ledger keeps of a dataset does not follow its format."""
+    """The stored public metadata of a dataset is not in its format."""
 
     def __init__(self) -> None:
         super().__init__(
             "The public metadata that the ledger keeps of a dataset is not in its format.",
-            "Somebody has changed the ledger. Run `almoner doctor` and `almoner audit verify`.",
+            "The ledger was altered. Run `almoner doctor` and `almoner audit verify`.",
         )
 
 

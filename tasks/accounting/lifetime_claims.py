@@ -66,8 +66,8 @@ class AmountsDiffer(Refused):
         super().__init__(
             f"{what} says epsilon {stored.epsilon} at delta {stored.delta}, {means};"
             f" the ledger has {_amounts(stored)}.",
-            "Approve, run and publish nothing on it. Find out who recorded it: `almoner audit log`; `almoner doctor`"
-            " lists every claim whose amounts differ.",
+            "Approve, run and publish nothing on it. `almoner audit log` shows who recorded it; `almoner doctor` lists"
+            " every claim whose amounts differ.",
             {
                 "subject": what,
                 "epsilon": stored.epsilon,

@@ -139,7 +139,7 @@ def identifier_extraction(scene: AttackInput) -> AttackResult:
         source="extraction recall: Lukas et al., 'Analyzing Leakage of Personally Identifiable Information in Language"
         " Models', IEEE S&P 2023; intervals: Clopper and Pearson, 1934",
         method="share of the different identifiers of as many members as non-members that stand in a released text as"
-        f" whole words; what both sides have is left out; addresses and numbers by their form, {tagger}",
+        f" whole words; identifiers of both sides are left out; addresses and numbers by their form, {tagger}",
         line="; ".join(sentences) or "no identifiers to look for",
     )
 

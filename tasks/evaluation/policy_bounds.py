@@ -116,7 +116,7 @@ class OutsideBounds(Refused):
         super().__init__(
             f"The release of request {request_id} is outside the bounds of its policy: {describe_checks(outside)}.",
             f'Reject it: `almoner reject {request_id} --gate publish --reason "..."`{otherwise}.'
-            " What it spent stays spent.",
+            " Its budget stays spent.",
             {"request": request_id, "outside": facts, "overridable": overridable},
         )
 

@@ -106,7 +106,7 @@ class StoreUnreachable(EnvironmentProblem):
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
             f"The store of {address} cannot be reached: {reason}.",
-            f"Check the name {address.bucket!r}: what stores.yaml does not name is looked for at Amazon."
+            f"Check the name {address.bucket!r}: a bucket that stores.yaml does not name is looked for at Amazon."
             " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
             {"address": str(address), "reason": reason},
         )
@@ -151,7 +151,7 @@ class BucketMissing(EnvironmentProblem):
     def __init__(self, address: Address) -> None:
         super().__init__(
             f"There is no bucket {address.bucket!r}.",
-            "Check its name and endpoint_url; what stores.yaml does not name is looked for at Amazon."
+            "Check its name and endpoint_url; a bucket that stores.yaml does not name is looked for at Amazon."
             " almoner makes no buckets.",
             {"bucket": address.bucket},
         )

@@ -89,7 +89,7 @@ class VerificationReport:
             )
         key = fingerprint(self.public_key) if self.public_key else ""
         return (
-            "The bundle is whole and its claim follows from its mechanisms. Who made it is unproven: compare the key"
+            "The bundle is whole and its claim follows from its mechanisms. Its origin is unproven: compare the key"
             f" {key} with one from a source you trust."
         )
 

@@ -237,7 +237,7 @@ class WorkerDied(EnvironmentProblem):
 
     def __init__(self, how: str, code: int | None = None) -> None:
         super().__init__(
-            f"A worker died ({how}). What was drawn until then is kept.",
+            f"A worker died ({how}). The draws until then are kept.",
             "Go on with `almoner run`, and fewer --workers if memory was short: a killed one often means that.",
             {"how": how, "exit_code": code},
         )

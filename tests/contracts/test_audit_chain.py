@@ -187,7 +187,7 @@ def test_health_finds_a_broken_chain_and_says_where(recorded: World) -> None:
         wrong = {finding.check: finding.detail for finding in health.check_health(session) if not finding.ok}
     assert wrong == {
         "audit chain": "broken at link 8: a link was altered",
-        "told": "not as the chain tells: link 8 does not say what its rows say",
+        "told": "not as the chain tells: link 8 differs from its rows",
     }
 
 

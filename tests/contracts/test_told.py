@@ -154,7 +154,7 @@ def test_links_of_nothing_are_named(worked: World, copy: Database) -> None:
         late = append_link(session, worked.steward, "ledger.upgraded", {"rows": []})
     assert set(found(copy)) == {
         f"link {again} names approval 1 again",
-        f"approval 1 is not what link {again} tells",
+        f"approval 1 differs from link {again}",
         *[f"link {each} names no row" for each in (none, late, number)],
     }
 
@@ -162,9 +162,9 @@ def test_links_of_nothing_are_named(worked: World, copy: Database) -> None:
 def test_a_link_that_says_something_else_of_its_rows_is_named(copy: Database) -> None:
     [(seq, body)] = fetch(copy, "SELECT seq, body FROM audit WHERE kind = 'scope.opened' ORDER BY seq LIMIT 1")
     rewrite(copy, {int(str(seq)): {"body": str(body).replace('"rho":"100"', '"rho":"999"')}})
-    assert found(copy) == [f"link {seq} does not say what its rows say"]
+    assert found(copy) == [f"link {seq} differs from its rows"]
     rewrite(copy, {int(str(seq)): {"body": str(body), "actor": "somebody"}})
-    assert found(copy) == [f"link {seq} does not say what its rows say"]
+    assert found(copy) == [f"link {seq} differs from its rows"]
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)

@@ -83,6 +83,6 @@ def goes_on(almoner: Almoner, paid: int, *, lost: bool) -> None:
         almoner.type("run 1 --anew")
         assert balance(almoner).spent == total_amount(plan) + total_amount(plan[:paid])
     else:
-        assert "what is paid is not paid again" in almoner.type("run 1").err.lower()
+        assert "nothing is paid twice" in almoner.type("run 1").err.lower()
         assert balance(almoner).spent == total_amount(plan)
     assert balance(almoner).held == Amount()

@@ -102,7 +102,7 @@ def test_entries_beyond_the_cap_are_found_although_counters_agree(any_almoner: A
     with any_almoner.database.read() as session:
         found = verify_rows.compare_rows_with_chain(session)
     for account in fetch(any_almoner.database, "SELECT id FROM account WHERE kind = 'block'"):
-        assert f"account {account[0]}: what its entries spent and hold exceeds its cap" in found
+        assert f"account {account[0]}: the sum of its entries exceeds its cap" in found
     assert any("exceeds its cap" in each for each in almoner_findings(any_almoner))
     assert any("exceeds its cap" in each for each in refuses(any_almoner, "budget show clinic"))
 

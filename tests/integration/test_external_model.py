@@ -191,7 +191,7 @@ def test_an_endpoint_that_fails_costs_nothing_twice_and_the_run_goes_on(office: 
         assert len(kept.read_text().splitlines()) == number + 1
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     server.next = [honest[4]]
-    assert "what is paid is not paid again" in office.type("run 1").err
+    assert "nothing is paid twice" in office.type("run 1").err
     assert len(server.seen) == 5 + len(troubles)  # each text once, and each trouble once
     spent_once(office, price)
     texts = [

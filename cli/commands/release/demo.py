@@ -121,9 +121,9 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
         f"dataset register clinic --unit patient_id --epsilon 10 --delta 1e-5 --population {DEMO_PATIENTS}"
     )
     runner.run_command("dataset ingest clinic notes.jsonl")
-    runner.print_text("An analyst asks. The price comes first: what is spent, and what stays.")
+    runner.print_text("An analyst requests a release. The price comes first: the amount to spend, and the budget left.")
     runner.run_command("release request request.yaml")
-    runner.print_text("Nobody runs what no steward has approved.")
+    runner.print_text("No request runs before a steward has approved it.")
     runner.run_command("run 1", expected=1)
     runner.run_command('approve 1 --gate spend --reason "a first look at synthetic notes" --confirm clinic')
     runner.run_command("run 1")
@@ -140,7 +140,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     card = folder / "out" / "clinic-release-1" / "README.md"
     card.write_bytes(card.read_bytes().replace(b"epsilon", b"Epsilon", 1))
     runner.run_command("verify-release out/clinic-release-1", expected=1)
-    runner.print_text("The budget only goes down, and the ledger refuses what it cannot afford.")
+    runner.print_text("The budget only goes down, and the ledger refuses a request that exceeds it.")
     runner.run_command("budget show clinic")
     runner.run_command("release request greedy.yaml", expected=1)
     runner.print_text("And all of it is on the record.")

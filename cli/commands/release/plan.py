@@ -94,7 +94,7 @@ def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
     reasons = [f"{name}: {reason}." for name, reason in planned.reasons.items()]
     return [
         table(columns, rows, title),
-        table(("", "what to expect"), expected),
+        table(("", "expected quality"), expected),
         *reasons,
         *planned.notes,
         *_origins(planned),

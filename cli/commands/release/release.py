@@ -283,7 +283,7 @@ def retract_release(
             "approvals_needed": proposal.needed, "rho_spent": proposal.spent.rho_text,
             "delivered_to": [*places]}  # fmt: skip
     stays = f"The rho {proposal.spent.rho_text} that release {request} spent stays spent."
-    out = f"This takes nothing down: remove the bundle from {', '.join(places)}. Who has fetched it keeps it."
+    out = f"This removes no published files: delete the bundle at {', '.join(places)}. Fetched copies remain."
     return CommandResult(data, [*waiting_sentence(proposal.number, proposal.needed), stays, *([out] if places else [])])
 
 

@@ -97,7 +97,7 @@ def _sweep_result(context: CommandContext) -> CommandResult:
     data = {"requests": list(swept.requests), "folders_removed": swept.folders}
     if not swept.requests and not swept.folders:
         return CommandResult(data, ["Nothing to clean up."])
-    sentences = [f"Request {number}: its run is closed; what it had armed stays spent." for number in swept.requests]
+    sentences = [f"Request {number}: its run is closed; the armed budget stays spent." for number in swept.requests]
     return CommandResult(data, [*sentences, f"{swept.folders} unfinished folders removed."])
 
 

@@ -51,7 +51,7 @@ class AnchorPlacement:
 
     Attributes:
         link: the number of its link, None when it does not lie on the chain.
-        signer: who in this ledger has the key that signed it, None when nobody has.
+        signer: the principal of this ledger whose key signed it; None if there is none.
         verdict: `on the chain`, or `broken`, `rewritten`, `cut off`, `older copy`, `another ledger`.
         detail: the verdict as a sentence.
     """
@@ -224,11 +224,11 @@ def _reason_off_chain(
     if broken_at is not None and broken_at <= walk.count:
         return "broken", f"the chain is broken at link {broken_at}, and this does not lie before"
     if signer is None:
-        return "another ledger", "nobody in this ledger has the key that signed it"
+        return "another ledger", "no principal of this ledger has the key that signed it"
     if recorded or _later_facts(session, anchor, walk):
         return "cut off", f"the chain ends at link {walk.count}, and the ledger's other tables know of later facts"
     if anchor.artifact is not None and _names_published(session, anchor.artifact):
-        return "rewritten", "the chain tells of this release, with another past"
+        return "rewritten", "the chain names this release, with another history"
     return "older copy", f"the ledger ends at link {walk.count} and knows nothing later: an older copy was put back"
 
 

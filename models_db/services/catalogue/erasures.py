@@ -147,7 +147,7 @@ class VersionErased(Refused):
     def __init__(self, dataset: str, number: int) -> None:
         super().__init__(
             f"Version {number} of dataset {dataset!r} was erased, and nothing reads it any more.",
-            "Withdraw or reject what asks for it, and ask anew: a new request reads the newest version that is left.",
+            "Withdraw or reject its requests and submit new ones: a new request reads the newest remaining version.",
             {"dataset": dataset, "version": number},
         )
 
@@ -159,7 +159,7 @@ class ErasureBlocked(Refused):
         requests = ", ".join(f"request {number} ({state})" for number, state in blocking.items())
         super().__init__(
             f"Nothing of {dataset!r} was erased: {requests} is running or waits at the publish gate.",
-            "Wait for the run, and publish or reject what it produced; `almoner run sweep` closes a run that has died.",
+            "Wait for the run, and publish or reject its output; `almoner run sweep` closes a run that has died.",
             {"dataset": dataset, "requests": list(blocking)},
         )
 

@@ -34,11 +34,11 @@ class PrincipalUnknown(EnvironmentProblem):
 
 
 class NameTaken(Refused):
-    """The name, or one that reads like it, the key or the login belongs to somebody."""
+    """The name, or one that reads like it, the key or the login is already in use."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r}, or a name that reads like it, its key or its login, belongs to somebody already.",
+            f"{name!r}, or a name that reads like it, its key or its login, is already in use.",
             "One human has one name, one key and one login; see them with `almoner user list`.",
             {"principal": name},
         )
@@ -76,7 +76,7 @@ class SelfDelegation(UsageError):
     """A principal delegates a vote to itself."""
 
     def __init__(self) -> None:
-        super().__init__("A vote is delegated to somebody else.", "Name another person; see `almoner user list`.")
+        super().__init__("You cannot delegate a vote to yourself.", "Name another person; see `almoner user list`.")
 
 
 class DelegationUnknown(UsageError):

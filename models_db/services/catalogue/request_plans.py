@@ -86,6 +86,6 @@ class PlanAltered(Refused):
     def __init__(self, request_id: int) -> None:
         super().__init__(
             f"The plan that the ledger stores for request {request_id} differs from the text of the request.",
-            "Approve and run nothing of it. Find out who recorded it: `almoner audit log`; `almoner doctor` lists all.",
+            "Do not approve or run it. `almoner audit log` shows who recorded it; `almoner doctor` lists all cases.",
             {"request": request_id},
         )

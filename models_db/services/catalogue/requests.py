@@ -46,9 +46,9 @@ _NEXT_STEP_ADVICE: dict[str, str] = {
     RequestState.PRODUCED: (
         'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.'
     ),
-    RequestState.REJECTED: "That is its end; ask anew: `almoner release request FILE`.",
-    RequestState.WITHDRAWN: "That is its end; ask anew: `almoner release request FILE`.",
-    RequestState.DISCARDED: "That is its end, and what it spent stays spent; ask anew: `almoner release request FILE`.",
+    RequestState.REJECTED: "The request has ended. Submit it anew: `almoner release request FILE`.",
+    RequestState.WITHDRAWN: "The request has ended. Submit it anew: `almoner release request FILE`.",
+    RequestState.DISCARDED: "The request has ended; its budget is spent. Submit it anew: `almoner release request FILE`.",
 }
 _SHOW_ADVICE = "See it with `almoner release show {0}`."
 

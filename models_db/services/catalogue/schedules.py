@@ -43,7 +43,7 @@ class SlotTaken(Refused):
     def __init__(self, number: int, slot: str) -> None:
         super().__init__(
             f"The slot {slot} of schedule {number}, or a later one, is decided already.",
-            f"See what became of it: `almoner schedule show {number}`.",
+            f"See the outcome with `almoner schedule show {number}`.",
             {"schedule": number, "slot": slot},
         )
 

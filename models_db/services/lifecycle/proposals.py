@@ -75,7 +75,7 @@ class OwnAuthorisation(Refused):
         super().__init__(
             f"You have approved standing authorisation {number} yourself; where roles are separate, nobody requests or"
             " runs what they approved.",
-            "Let somebody else request and run it; nothing was spent.",
+            "Let another person request and run it; nothing was spent.",
             {"standing": number},
         )
 

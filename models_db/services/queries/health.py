@@ -68,7 +68,7 @@ def _plan_problem(wrong: list[int]) -> str:
     return (
         f"not as its text says: request {_first_numbers(wrong)}"
         if wrong
-        else "every request is held to what its text says"
+        else "the plan of every request is that of its text"
     )
 
 

@@ -154,7 +154,7 @@ class Comparison:
                 self.add_difference(f"{rows[0].table} {rows[0].ids} cannot be read")
                 continue
             if not says_rows:
-                self.add_difference(f"link {link.seq} does not say what its rows say")
+                self.add_difference(f"link {link.seq} differs from its rows")
 
     def _spell_batch(self, batch: Sequence[tuple[LoggedLink, tuple[NamedRows, ...]]]) -> dict[str, dict[int, str]]:
         """Return all rows of links that name few, by table and id."""
@@ -187,7 +187,7 @@ class Comparison:
             if missing:
                 self.add_difference(f"{named_rows.table} {named_rows.ids} of link {link.seq} is not there")
             elif digest != named_rows.content:
-                self.add_difference(f"{named_rows.table} {named_rows.ids} is not what link {link.seq} tells")
+                self.add_difference(f"{named_rows.table} {named_rows.ids} differs from link {link.seq}")
             agree = agree and not missing and digest == named_rows.content
         return agree
 

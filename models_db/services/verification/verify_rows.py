@@ -97,13 +97,13 @@ def account_differences(session: Session, root: int | None = None) -> Iterator[s
 
 
 def _cap_differences(session: Session, root: int | None) -> Iterator[str]:
-    """Differences of caps.
+    """Yield each account whose cap differs from the one claimed or approved.
 
     The cap of a root account and its blocks is that of the last proposal carried for it, or of its first claim. An
     account without either, on which no dataset is, was made by hand before links named rows; nothing is spent there.
     """
     for row in session.execute(_CAPS_QUERY, {"root": root}):
-        yield f"account {row.id}: rho_cap or delta_cap is not what was claimed or carried"
+        yield f"account {row.id}: rho_cap or delta_cap differs from its claim or proposal"
 
 
 _CLAIMED_VALUE = "coalesce(m.{carried}, c.{first})"
@@ -131,7 +131,7 @@ def _counter_differences(session: Session, root: int | None) -> Iterator[str]:
         if not is_newest:
             yield f"account {account}: last_entry_id is not its newest entry"
         if not fits:
-            yield f"account {account}: what its entries spent and hold exceeds its cap"
+            yield f"account {account}: the sum of its entries exceeds its cap"
 
 
 _SUM_AGREES = "x.{counter} = coalesce(s.{counter}, 0)"
@@ -159,7 +159,7 @@ _BUDGETS_OF_ROOT = text(
 def _plan_differences(session: Session) -> Iterator[str]:
     """Yield each difference between the plan that guards enforce and the one in the request's text."""
     for number in request_plans.altered_plans(session):
-        yield f"planned_release of request {number}, or what belongs to it, is not the plan of its text"
+        yield f"planned_release of request {number}, or a row that belongs to it, is not the plan of its text"
 
 
 def _lease_differences(session: Session) -> Iterator[str]:

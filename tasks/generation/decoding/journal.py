@@ -297,18 +297,18 @@ class JournalUnfit(Refused):
 
     def __init__(self, request_id: int, reason: str) -> None:
         super().__init__(
-            f"What the interrupted run of request {request_id} had drawn cannot be used: {reason}. Nothing was spent.",
+            f"The draws of the interrupted run of request {request_id} cannot be used: {reason}. Nothing was spent.",
             f"Draw and pay everything again: `almoner run {request_id} --anew`.",
             {"request": request_id, "reason": reason},
         )
 
 
 class JournalInUse(Refused):
-    """Another process works on the request, whatever the ledger says."""
+    """Another process works on the request, although the ledger names none."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(
-            f"A process that was believed dead still works on request {request_id}.",
+            f"A process that was considered dead still works on request {request_id}.",
             "Wait until it ends, or end it, and go on; or draw and pay everything again:"
             f" `almoner run {request_id} --anew`.",
             {"request": request_id},
@@ -320,7 +320,7 @@ class JournalUnwritable(EnvironmentProblem):
 
     def __init__(self, request_id: int, reason: str) -> None:
         super().__init__(
-            f"What request {request_id} has drawn cannot be kept in quarantine: {reason}.",
+            f"The draws of request {request_id} cannot be stored in quarantine: {reason}.",
             f"Make room, then go on with `almoner run {request_id}`.",
             {"request": request_id, "reason": reason},
         )

@@ -77,11 +77,11 @@ class ReleaseSteps:
 
 
 class StepLost(Refused):
-    """An interrupted run has paid for a step and lost what it drew."""
+    """An interrupted run has paid for a step and lost its result."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"The interrupted run had begun to draw the step {name!r}, and what it drew is lost.",
-            "Draw and pay everything again: `almoner run ID --anew`. What was spent stays spent.",
+            f"The interrupted run had begun to draw the step {name!r}, and its result is lost.",
+            "Draw and pay everything again: `almoner run ID --anew`. The spent budget stays spent.",
             {"step": name},
         )

@@ -5,11 +5,11 @@ from typing import Final
 
 from models_db.errors import EnvironmentProblem
 
-_GO_ON: Final = "What is paid stays paid, and answers that came are kept: go on with `almoner run`"
+_GO_ON: Final = "Paid budget stays paid, and received answers are kept: go on with `almoner run`"
 
 
 class EndpointFailed(EnvironmentProblem):
-    """An endpoint that does not do what it is asked."""
+    """An endpoint failed to answer a request."""
 
     happened = "failed"
     advice_first = ""
@@ -102,7 +102,7 @@ class AnswersUnwritable(EnvironmentProblem):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"What an endpoint has answered cannot be kept in quarantine: {reason}.",
+            f"The answers of an endpoint cannot be stored in quarantine: {reason}.",
             "Make room, then go on with `almoner run`.",
             {"reason": reason},
         )

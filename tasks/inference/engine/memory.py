@@ -56,8 +56,8 @@ class MemoryRanOut(EnvironmentProblem):
     def __init__(self, device: str) -> None:
         super().__init__(
             f"The memory of {device} ran out while texts were being written.",
-            "Run it again: what is drawn is kept, what is paid is not paid again, and half as many texts are written "
-            f"at once. Free memory or lower {_SETTING} if it happens often.",
+            "Run it again: drawn tokens are kept, nothing is paid twice, and half as many texts are written at once. "
+            f"Free memory or lower {_SETTING} if it happens often.",
             {"device": device},
         )
 

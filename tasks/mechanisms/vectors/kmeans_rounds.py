@@ -264,6 +264,6 @@ class RoundUnpaid(Refused):
     def __init__(self, kind: str) -> None:
         super().__init__(
             f"All {kind} rounds of this clustering are used up.",
-            "Nothing more was drawn. Report this: the clusterer does not do what it was planned to do.",
+            "Nothing more was drawn. Report this: the clusterer exceeds its plan.",
             {"kind": kind},
         )

@@ -124,7 +124,7 @@ def test_a_schedule_shows_one_run_all_runs_and_the_one_configuration() -> None:
 
 def test_a_retraction_says_what_it_calls_back_and_that_nothing_comes_back() -> None:
     told = text_of(build_proposal_review(a_proposal("retraction"), None))
-    for fact in ("Release 1 (published)", "epsilon | 4", "what it spent stays spent", "publication | 3"):
+    for fact in ("Release 1 (published)", "epsilon | 4", "its budget stays spent", "publication | 3"):
         assert fact in told
 
 
