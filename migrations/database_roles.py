@@ -33,7 +33,7 @@ class RoleChanges:
 
     Attributes:
         applied: statements that were executed.
-        pending: statements that this session may not execute; somebody who may has to.
+        pending: statements that this session may not execute; an administrator must.
     """
 
     applied: tuple[str, ...] = ()

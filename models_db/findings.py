@@ -8,7 +8,7 @@ class Finding:
     """Result of one check: its subject, whether it holds, and a line about it without private values.
 
     Attributes:
-        warning: it holds, and somebody should know what it rests on.
+        warning: the check holds, under conditions that an administrator should know.
     """
 
     check: str

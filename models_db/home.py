@@ -7,7 +7,7 @@ stores.yaml       how buckets of object stores are reached; no secret is in it (
 seen.json         the head of the ledger's chain as this home last saw it
 keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
-quarantine/<id>/  what a run produced and nobody has published
+quarantine/<id>/  unpublished output of a run
 released/         what mechanisms of a run have released, for releases that extend it (0600)
 prefect/          database and log of the Prefect server of `almoner serve --ui`; it holds no text
 scratch/          temporary files of runs, wiped by `almoner run sweep`

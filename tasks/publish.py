@@ -58,7 +58,7 @@ def documents_of_release(
 
     Args:
         decisions: those on its request, oldest first, without withdrawn ones.
-        names: of the principals on whose behalf somebody decided, by id.
+        names: of the principals on whose behalf delegates decided, by id.
     """
     newest = {(a.gate, a.subject_digest, a.approver_id, a.decision): (a, principal) for a, principal in decisions}
     approvals = [

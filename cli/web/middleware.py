@@ -1,4 +1,4 @@
-"""Around every request: the right host, a method that only reads, somebody who has shown the token, strict headers."""
+"""Middleware of every request: the right host, a read-only method, a client with the token, strict headers."""
 
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie

@@ -1,4 +1,4 @@
-"""Answers: a page or the same as JSON, and errors by name; nobody is ever shown a traceback."""
+"""Responses: a page or the same as JSON, and errors by name; no response contains a traceback."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, is_dataclass

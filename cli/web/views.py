@@ -1,4 +1,4 @@
-"""The pages: each looks once, and tells the same as HTML or JSON."""
+"""Views: each page reads the ledger once, and shows the same as HTML or JSON."""
 
 import base64
 import hashlib

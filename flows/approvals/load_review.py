@@ -114,7 +114,7 @@ def _common_fields(
 
 
 def list_signers(session: Session) -> tuple[Person, ...]:
-    """Return everybody who may sign now: stewards, and the delegates of stewards."""
+    """Return the people who may sign now: stewards, and their delegates."""
     delegates = {delegated.to_id for delegated in principals.open_delegations(session)}
     return tuple(
         _person_of(one)

@@ -13,7 +13,7 @@ tests/integration/test_erasure.py that is found wherever this list leaves someth
 | `attacks` | results of attacks on the version as a public twin |
 | `rehearsals` | texts of rehearsals on the version as a public twin |
 | `scratch` | temporary files |
-| `backups` | archives that somebody has put into the home |
+| `backups` | archives that were put into the home |
 """
 
 import lzma

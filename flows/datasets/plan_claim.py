@@ -92,7 +92,7 @@ class BudgetExhausted(Refused):
 
 
 class EpsilonNeeded(Refused):
-    """A plan without an epsilon, for somebody who may not see what is left."""
+    """A plan without an epsilon, for a person who may not see the remaining budget."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

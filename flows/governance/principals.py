@@ -167,7 +167,7 @@ class InvalidPeriod(UsageError):
 
 
 class DelegationForged(Refused):
-    """A decision was made on behalf of somebody who signed no delegation."""
+    """A decision was made on behalf of a person who signed no delegation."""
 
     def __init__(self, request_id: int, taker: str, giver: str) -> None:
         super().__init__(

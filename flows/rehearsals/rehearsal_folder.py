@@ -1,4 +1,4 @@
-"""Folder of one rehearsal: who is read, and the texts as they are made. Everything in it is public."""
+"""Folder of one rehearsal: the split of the people, and the texts as they are made. All of it is public."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ class RehearsalFolder(JsonFolder):
         return cls(home.path_inside(_FOLDER, f"{configuration[:16]}-{twin_uid[:12]}"))
 
     def read_split(self, texts: int, code: str) -> "RehearsalSplit | None":
-        """Return who is read; None before it is drawn, or where it was drawn for other settings or by other code.
+        """Return the split; None before it is drawn, or if it was drawn for other settings or by other code.
 
         Raises:
             RehearsalUnreadable: the file is damaged.
@@ -63,5 +63,5 @@ class RehearsalFolder(JsonFolder):
             raise self.damaged() from None
 
     def write_split(self, split: "RehearsalSplit", texts: int, code: str) -> None:
-        """Store who is read."""
+        """Store the split."""
         self.write(_SPLIT_FILE, {"texts": texts, "code": code, **split.to_json()})

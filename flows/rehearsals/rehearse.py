@@ -277,7 +277,7 @@ def _events(plan: Any) -> list[Any]:
 def _split(
     workspace: Workspace, folder: RehearsalFolder, rehearsed: _Rehearsed, whole: Quote, texts: int
 ) -> RehearsalSplit:
-    """Return who is read and who is held out; drawn once for each rehearsal."""
+    """Return the split of the people, which is drawn once for each rehearsal."""
     split = folder.read_split(texts, code_digest())
     if split is None:
         folder.clear()

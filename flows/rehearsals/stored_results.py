@@ -17,7 +17,7 @@ class RecordedRehearsal(Strict):
     """The newest rehearsal of a request on one public dataset.
 
     Attributes:
-        by, at: who rehearsed it, and when.
+        by, at: the person who rehearsed it, and the time.
         runs: the number of rehearsals of the request on this dataset.
         same_code: whether the installed code made it.
     """

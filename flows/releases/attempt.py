@@ -119,7 +119,7 @@ class RunningAttempt:
 
         Raises:
             AttemptClosed: the attempt was swept away.
-            OutcomeUnknown: nobody can tell now, or it was not armed; the run ends without reading.
+            OutcomeUnknown: the outcome is unknown, or it was not armed; the run ends without reading.
         """
         if not self.resume_point or instalment >= self.resume_point.paid[sequence]:
             self._arm_instalment(sequence, instalment)
@@ -300,12 +300,12 @@ def _record_attempt(
 
 
 def require_genuine(session: Session, request: Request) -> None:
-    """Check what lets the request run: rows against the record, and decisions against the keys of who took them.
+    """Check the facts that let the request run: rows against the chain, and decisions against their approvers' keys.
 
     A row alone, however it came into the ledger, opens no gate.
 
     Raises:
-        LedgerAltered: a row is not what its link tells.
+        LedgerAltered: a row differs from its link.
         ForgedApproval, DelegationForged: a signature does not fit.
         ProposalAltered: the standing authorisation is not the one that was approved, or not for this request.
     """

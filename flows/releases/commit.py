@@ -98,7 +98,7 @@ def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
 
 
 def _lifetime_claims(run: RunningAttempt) -> tuple[Lifetime, list[CapChange]]:
-    """Return the lifetime claim as it is now, and every change that led to it, from rows that the record tells.
+    """Return the lifetime claim as it is now, and every change that led to it, from rows that match the chain.
 
     Raises:
         LedgerAltered: they were altered while it ran.

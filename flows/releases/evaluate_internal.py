@@ -44,7 +44,7 @@ def require_decided(session: Session, request_id: int) -> None:
     """Check that internal figures of a release may be made and seen (PRIVACY §7).
 
     Raises:
-        WrongState: governed data, and nobody has decided yet.
+        WrongState: governed data, and the publish decision is still open.
     """
     state, dataset_id = requests.state_of(session, request_id), requests.find_request(session, request_id).dataset_id
     decided = state in DECIDED
@@ -76,11 +76,11 @@ def evaluate_internally(
 
     Args:
         embedder: what makes points of texts; by default the embedder of the request's own metrics, or all-minilm-l6-v2.
-        workers, backend: who reads the corpus, for metrics that read all of it; the figures do not depend on it.
+        workers, backend: the processes that read the corpus, for metrics of all of it; no figure depends on them.
 
     Raises:
         UnknownModel, WrongKind, ModelNotPulled: the embedder is not on this machine; nothing was looked at.
-        WrongState: governed data, and nobody has decided yet.
+        WrongState: governed data, and the publish decision is still open.
         VersionErased: what it was made of was erased.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.
         RunnerNotInstalled, ClusterUnreachable, NoWorkers, WorkerDied, WorkerDiffers: the workers cannot do it.

@@ -53,10 +53,10 @@ class ParentRelease:
 
 
 def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
-    """Write down what was released for an artifact; on disk when this returns, and for nobody else's eyes.
+    """Store the released values of an artifact, readable by the owner alone; on disk when this returns.
 
     Returns:
-        the digest of it, for the ledger.
+        the digest of the values, for the ledger.
 
     Raises:
         ValuesUnwritable: the home cannot be written.

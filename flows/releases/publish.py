@@ -45,9 +45,9 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
 
     Raises:
         GateClosed, WrongState: the publish gate is not passed for exactly these bytes.
-        LedgerAltered: a row on which the release rests is not what its link tells.
+        LedgerAltered: a row on which the release rests differs from its link.
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
-        AmountsDiffer: the lifetime claim that the release tells of is not what the ledger has enforced.
+        AmountsDiffer: the lifetime claim that the release states is not the one that the ledger enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
     """
     tracing.set_request(request_id)

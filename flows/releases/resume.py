@@ -53,7 +53,7 @@ class ResumePoint:
         )
 
     def to_json(self) -> dict[str, Json]:
-        """As programs read it."""
+        """Return the resume point for programs."""
         return {
             "attempt": self.last,
             "tokens_drawn": self.drawn,

@@ -26,7 +26,7 @@ class SweepResult:
 
 
 def sweep_attempts(workspace: Workspace) -> SweepResult:
-    """Close every attempt whose process is gone or whose lease has run out; remove what nobody owns."""
+    """Close every attempt whose process is gone or whose lease has run out; remove orphaned files."""
     with workspace.database.read() as session:
         dead = [lease for lease in attempts.running_leases(session) if is_dead(lease)]
     closed = [lease.request_id for lease in dead if forfeit_attempt(workspace, lease)]
@@ -34,7 +34,7 @@ def sweep_attempts(workspace: Workspace) -> SweepResult:
 
 
 def forfeit_own_dead_attempts(workspace: Workspace, request_id: int) -> None:
-    """If an earlier run of this request died, close it, so that running again needs no other command."""
+    """Close an earlier run of this request that died, so that running again needs no other command."""
     with workspace.database.read() as session:
         dead = [
             lease for lease in attempts.running_leases(session) if lease.request_id == request_id and is_dead(lease)
@@ -73,7 +73,7 @@ def _is_alive(holder: str) -> bool:
 
 
 def remove_orphans(workspace: Workspace) -> int:
-    """Remove what nobody owns, and every temporary file; how many folders and files went."""
+    """Remove orphaned folders and all temporary files; return how many folders and files were removed."""
     removed = sweep_incoming(workspace.home) + sweep_values(workspace)
     removed += sweep_unrecorded(workspace.home, lambda uid: _is_recorded(workspace, uid))
     # Listed before the ledger is read: a folder made later is not looked at, one made earlier has its lease.

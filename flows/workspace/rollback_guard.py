@@ -147,7 +147,7 @@ def require_seen(session: Session, heads: SeenHeads | None) -> SeenHeads | None:
 
 
 def check_rollback(home: ProjectHome, database: Database) -> str:
-    """For readers: return how the ledger contradicts the remembered head, or why that is unknown."""
+    """Return how the ledger contradicts the remembered head, or why that is unknown; for readers."""
     try:
         heads = load_head(home)
     except SeenFileUnusable as problem:

@@ -86,7 +86,7 @@ def _role(who: str, name: str, at: str) -> str:
 
 
 def delegated(giver: str, taker: str, dataset: str) -> str:
-    """A steward has delegated their vote on a dataset to somebody."""
+    """Return the condition that a steward has delegated their vote on a dataset."""
     return (
         f"EXISTS (SELECT 1 FROM delegation l WHERE l.from_id = {giver} AND l.to_id = {taker}"
         f" AND l.dataset_id = {dataset} AND l.valid_from <= NEW.at AND l.valid_to > NEW.at"
@@ -95,7 +95,7 @@ def delegated(giver: str, taker: str, dataset: str) -> str:
 
 
 def has_seen(who: str, dataset: str) -> str:
-    """One of some people has seen unprotected figures of the account of a dataset."""
+    """Return the condition that one of `who` has seen unprotected figures of the account of a dataset."""
     return (
         "EXISTS (SELECT 1 FROM internal_view v JOIN dataset o ON o.account_id = v.account_id"
         f" WHERE o.id = {dataset} AND v.actor_id IN ({who}))"
@@ -115,7 +115,7 @@ BARRED = "who has seen unprotected figures of the account is barred by the polic
 
 
 def erased(version: str) -> str:
-    """Nothing is left of a version of the data."""
+    """Return the condition that a version of the data was erased."""
     return f"EXISTS (SELECT 1 FROM erased_version x WHERE x.version_id = {version} AND x.manifest_mark IS NULL)"
 
 

@@ -31,8 +31,8 @@ def reuse_connection(
     """Check the connection that was kept whenever it is taken up.
 
     Args:
-        target: tells what a connection leads to.
-        is_ended: tells, at once, whether the other side of the driver's connection has ended it.
+        target: returns the address that a connection leads to.
+        is_ended: returns at once whether the other side has ended the driver's connection.
     """
 
     @event.listens_for(engine, "connect")

@@ -18,7 +18,7 @@ _CONNECTION_KEY = "almoner_wire"
 _TRANSACTION_IDLE = 0  # of libpq: no transaction is open
 
 COMMITTING = "almoner_committing"
-"""In a session's `info`: it has told the database to commit, so a lost connection leaves the outcome unknown."""
+"""Key in a session's `info`: a commit was sent, so a lost connection leaves the outcome unknown."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _DriverConnection:
 
 
 class PreparedStatement:
-    """One statement, its values written as `:name`; no other colon may stand before a word."""
+    """Prepared statement with values written as `:name`; no other colon may precede a word."""
 
     def __init__(self, sql: str) -> None:
         self._texts = {"sqlite": sql, "postgresql": _PARAMETER.sub(r"%(\1)s", sql)}

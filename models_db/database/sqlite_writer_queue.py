@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 MAX_WAIT_SECONDS = 1.0
-"""Seconds to wait in the queue before going on without: somebody stopped while they held it, say."""
+"""Seconds to wait in the queue before proceeding without it, in case its holder has stopped."""
 
 SLICE_SECONDS = 0.02
 """Seconds for which a writer may come back for the turn while others wait."""

@@ -197,9 +197,9 @@ class Policy(_RuleModel):
     delegation_days: Days = 365
     """Days after which a delegation ends at the latest."""
     refusals: Literal["full", "quiet"] = "full"
-    """`quiet`: who is neither steward, auditor nor admin is not told what is left of a budget."""
+    """`quiet`: only stewards, auditors and admins see remaining budgets."""
     internal_figures: InternalFigures = "mark"
-    """`bar_viewers`: who has seen unprotected figures of an account neither requests, proposes nor decides on it."""
+    """`bar_viewers`: viewers of unprotected figures of an account may not request, propose or decide on it."""
     datasets: dict[Name, DatasetRules] = Field(default_factory=dict, max_length=500)
     """Rules for single datasets, by dataset name."""
 

@@ -80,11 +80,11 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One write transaction: committed as a whole at its end, with links of what it has recorded, or rolled back.
+        """Open a write transaction: committed as a whole at its end, with links of its records, or rolled back.
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
-            OutcomeUnknown: it was told to commit and has not answered.
+            OutcomeUnknown: it did not confirm a commit.
             SchemaOutdated: its tables are not there, or not these.
             LedgerForbidden: the database role may not do that.
         """
@@ -135,7 +135,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One read transaction: a consistent snapshot, nothing is written."""
+        """Open a read transaction: a consistent snapshot, nothing is written."""
         snapshot = {"almoner_begin": "DEFERRED"} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with self._session(**snapshot) as session, session.begin():
             yield session

@@ -39,7 +39,7 @@ class ReadOnlyDatabase(Database):
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """One read transaction: a consistent snapshot.
+        """Open a read transaction: a consistent snapshot.
 
         Raises:
             LedgerUnreachable, SchemaOutdated: see `Database.read`.

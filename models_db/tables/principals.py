@@ -58,7 +58,7 @@ class RoleRevocation(Base):
 
 
 class Delegation(Base):
-    """A steward lets somebody decide in their name: for one dataset, between two days, and no further."""
+    """Delegation of a steward's decisions to another principal, for one dataset and between two days."""
 
     __tablename__ = "delegation"
     __table_args__ = (

@@ -85,7 +85,7 @@ class Approval(Base):
 
 
 class Withdrawal(Base):
-    """An approval taken back by whoever gave it, before it was used."""
+    """Withdrawal of an approval by its approver, before it was used."""
 
     __tablename__ = "withdrawal"
     __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)

@@ -24,7 +24,7 @@ class ViewingRecord:
 
     Attributes:
         since: the day (UTC) on which they were first seen, '2026-11-23'.
-        people: the names of everybody who has seen some, sorted; for screens of the house, not for what is published.
+        people: the sorted names of all viewers; for internal screens, not for published files.
     """
 
     since: str

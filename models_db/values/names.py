@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def require_plain_name(what: str, name: str) -> None:
-    """Check that `name` is one that nobody can take for another.
+    """Check that `name` cannot be confused with another.
 
     Raises:
         InvalidPlainName: it is not.

@@ -146,7 +146,7 @@ WebAddress = Annotated[str, Field(max_length=2000, pattern=r"^https?://[^\s<>\"]
 
 
 def _as_list(value: object) -> object:
-    """One name stands for a list of one."""
+    """Return a list; a single name becomes a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -177,7 +177,7 @@ class PublicGroup(RequestModel):
 
     @property
     def shown(self) -> str:
-        """The group as the model is told of it: its title and what it is about, or its id where nothing is said."""
+        """Return the description of the group for the model: its title and subjects, or its id if it has neither."""
         return " - ".join(part for part in (self.title, ", ".join(self.about)) if part) or self.id
 
 

@@ -61,7 +61,7 @@ def insert_rows(session: Session, rows: Sequence[Row]) -> None:
 
 
 def insert_many(session: Session, kind: type[Base], rows: Sequence[Values]) -> None:
-    """Insert many rows whose numbers nobody needs, in one statement, through the same function and guards.
+    """Insert many rows whose numbers are not needed, in one statement, through the same function and guards.
 
     Args:
         kind: the table.

@@ -37,7 +37,7 @@ def claim_units(session: Session, account_id: int, units: Iterable[ClaimedUnit],
     """Claim units for a root account; those it holds already stay, in their cohort and under their claim.
 
     Args:
-        by: who claims them; PostgreSQL knows by itself.
+        by: the claiming principal; PostgreSQL takes it from the login.
 
     Raises:
         RuleViolated: another account holds one of them, or one is neither known in that cohort nor new in the newest.

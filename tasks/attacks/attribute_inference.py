@@ -77,7 +77,7 @@ def infer(
 
 
 def _votes(embed: Embedder, released: Sequence[str], public: Sequence[Person]) -> list[Counter[str]]:
-    """For each released text the values of the public people nearest to it."""
+    """Return for each released text the values of the public people nearest to it."""
     near = _nearest(embed(released), embed([person.known_text for person in public]), NEAREST_PEOPLE)
     return [Counter(public[place].value for place in places) for places in near]
 
@@ -89,7 +89,7 @@ def _winner(votes: Sequence[Counter[str]]) -> str:
 
 
 def _nearest(points: NDArray[np.float32], others: NDArray[np.float32], most: int) -> list[list[int]]:
-    """For each point the places of the nearest others by cosine, nearest first."""
+    """Return for each point the places of the nearest others by cosine, nearest first."""
     ours, theirs = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (points, others))
     order: list[list[int]] = np.argsort(-(ours @ theirs.T), axis=1, kind="stable")[:, :most].tolist()
     return order

@@ -43,6 +43,6 @@ class AttackInput:
 
     @property
     def fair(self) -> tuple[list[str], list[str]]:
-        """As many members as non-members: of more documents, more are found by chance."""
+        """Return equal numbers of members and non-members, because more documents give more matches by chance."""
         size = min(len(self.members), len(self.nonmembers))
         return list(self.members[:size]), list(self.nonmembers[:size])

@@ -66,7 +66,7 @@ def membership_overlap(scene: AttackInput) -> AttackResult:
 
 
 def canary_membership(scene: AttackInput) -> AttackResult:
-    """Planted canaries against held-out ones of the same form: membership with nothing else to tell them apart."""
+    """Planted canaries against held-out ones of the same form: membership without any other difference."""
     planted = scene.canaries.planted if scene.canaries else ()
     held_out = scene.canaries.held_out if scene.canaries else ()
     language = UnigramModel(scene.texts)

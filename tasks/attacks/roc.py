@@ -95,7 +95,7 @@ class Separation:
         return figures
 
     def line(self) -> str:
-        """In one line, for people."""
+        """Return the separation in one line, as text."""
         if self.auc is None or self.interval is None:
             return "not measurable: members and non-members are needed"
         verdict = "above chance" if self.above_chance else "not told from chance"
@@ -120,7 +120,7 @@ def separation(members: Sequence[float], nonmembers: Sequence[float]) -> Separat
 
 
 def _placements(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """For each member the share of non-members below it, for each non-member that of members above; ties half.
+    """Return for each member the share of non-members below it, for each non-member that of members above; ties half.
 
     By ranks, so that n log n steps do (Sun and Xu, IEEE Signal Processing Letters 21, 2014).
     """

@@ -32,7 +32,7 @@ def joined(texts: Iterable[str], size: int = SIZE) -> frozenset[Shingle]:
 
 
 def best_containments(texts: Sequence[str], documents: Iterable[str], size: int = SIZE) -> list[float]:
-    """For each text, the largest share of its runs that one single document holds.
+    """Return for each text the largest share of its runs that one single document holds.
 
     Documents are read once and never kept; time grows with what they share with the texts.
     """

@@ -73,7 +73,7 @@ def audit(
     Args:
         trials: on each of the two inputs.
         confidence: one minus the probability that the bound is above the true epsilon.
-        progress: told (what, done, total) some times on the way.
+        progress: called with (what, done, total) from time to time.
 
     Raises:
         TooFewTrials: not even a mechanism without noise would be caught.

@@ -34,7 +34,7 @@ class DistinguishingEvent:
     swapped: bool
 
     def hits(self, sample: NDArray[np.float64]) -> int:
-        """In how many trials the event happened."""
+        """Return the number of trials in which the event happened."""
         match self.relation:
             case "at_least":
                 return int(np.count_nonzero(sample >= self.threshold))

@@ -32,7 +32,7 @@ def overridden_bounds(reason: str) -> str | None:
 def require_admitted(
     request_id: int, rules: EffectiveRules, measured: Mapping[str, MetricResult], reasons: Iterable[str]
 ) -> None:
-    """Check the figures of a release against its policy, given the reasons of those who approve it.
+    """Check the figures of a release against its policy, given the reasons of its approvers.
 
     Raises:
         OutsideBounds: some are outside, and the policy allows no override, or not every reason overrides exactly these.

@@ -27,7 +27,7 @@ class BoundCheck:
 
     @property
     def name(self) -> str:
-        """As policies and refusals write it: metric, or metric.figure."""
+        """Return the name as policies and refusals write it: metric, or metric.figure."""
         return self.metric if self.figure is None else f"{self.metric}.{self.figure}"
 
     def __str__(self) -> str:

@@ -167,7 +167,7 @@ class UnknownMetric(UsageError):
 
 
 class InternalMetric(Refused):
-    """A request asks for a metric that nobody may see before the publish decision."""
+    """A request asks for a metric that may not be seen before the publish decision."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -111,7 +111,7 @@ def describe(write: Write, keyword_lists: Sequence[Sequence[str]], wording: Word
 
 
 def describe_statements(write: Write, groups: Sequence[Statements], wording: Wording = DEFAULT) -> list[Topic]:
-    """As `describe`, from statements of each group and, as a contrast, some of its neighbours' (G.2).
+    """Describe as `describe` does, from statements of each group and, as a contrast, of its neighbours (G.2).
 
     A topic must mention two of a group's statements: one statement does not represent it. Statements are private,
     so this is for public data alone. A group's plain form is its first statement, cut.
@@ -149,7 +149,7 @@ def topics(
 
 
 def supported_topic(record: Record, keywords: Sequence[str], wording: Wording = DEFAULT) -> Topic | None:
-    """As `topic_in`; None too if its name has a word without support, or leaves out a keyword of the plain name.
+    """Return the topic of `topic_in`; None also if its name has an unsupported word, or lacks a plain keyword.
 
     The plain name has the keywords with the best evidence: without one of them a name is true of fewer units. Sentences
     of the description that have a word without support are left out; without any left it lists the keywords.

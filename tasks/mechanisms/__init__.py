@@ -1,1 +1,1 @@
-"""One mechanism a file, its loss beside its draw; rng.py is the only door to randomness."""
+"""Mechanisms, one per file, each with its loss beside its draw; rng.py is the only source of randomness."""

@@ -78,7 +78,7 @@ def names_of(parameters: BaseModel) -> tuple[str, ...]:
 
 
 def shown_names(parameters: BaseModel) -> tuple[str, ...]:
-    """Return the labels or groups of a release as the model is told of them."""
+    """Return the labels or groups of a release as prompts name them."""
     return parameters.shown if isinstance(parameters, PartParameters) else ()
 
 

@@ -1,1 +1,1 @@
-"""Rehearsal of a request on a public twin: who is read, who is held out, and how far the texts come."""
+"""Rehearsal of a request on a public twin: the split of the people, the results and their shares."""

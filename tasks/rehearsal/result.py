@@ -88,7 +88,7 @@ class RehearsalResult(Strict):
         people: the number of people that the twin has.
         declared: the declared population of the request; None where it declares none.
         units_per_text, asked_units_per_text: people behind a text, on the twin and in the request.
-        held_out: the number of documents that texts are compared with; nobody whose document it is was read.
+        held_out: the number of documents that texts are compared with; their people were not read.
         left_out: metrics that could not be computed, each with the reason.
     """
 

@@ -1,4 +1,4 @@
-"""People of a public twin: who is read, in batches as full as the request's, and who is held out.
+"""Split of a public twin's people: those read, in batches as full as the request's, and those held out.
 
 The twin is a uniformly drawn set of people of the declared size, which is a public number. Where the public corpus has
 fewer, all are taken; then a block has fewer batches, so that a text still reads about as many people as in the request.

@@ -73,7 +73,7 @@ class TokenLevelRule:
         return choice.candidates.of_public(step.head(mean))
 
     def _logits(self, step: Step, choice: CandidateSet) -> Tensor:
-        """As `_hidden`, from the noisy mean of the candidates' logits."""
+        """Return the same as `_hidden`, from the noisy mean of the candidates' logits."""
         public = choice.public.masked_fill(~choice.candidates.allowed, 0.0)
         rows = choice.rows(step)
         logits = rows.values.masked_fill(~choice.candidates.allowed[rows.generation], 0.0)

@@ -15,7 +15,7 @@ _MOST_REPEATED = 2
 
 
 def line(written: object, longest: int | None = None) -> str:
-    """One line without characters that nobody sees; nothing for what is no text.
+    """Return one line without invisible characters; empty if `written` is not text.
 
     Args:
         longest: in characters; what is longer is cut.

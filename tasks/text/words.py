@@ -12,5 +12,5 @@ def words(text: str) -> list[str]:
 
 
 def plain_words(text: str) -> list[str]:
-    """As `words`, without the other signs."""
+    """Return the words of `words`, without the other signs."""
     return _PLAIN.findall(unicodedata.normalize("NFC", text).casefold())

@@ -21,7 +21,7 @@ class MetricResult:
 
     Attributes:
         name: the metric's stable name, as requests use it.
-        exposure: who may see it, and when.
+        exposure: the audience of the result, and the time from which they may see it.
         values: the figures: counts as integers, reals as decimal strings, null where nothing could be measured.
         source: where the metric is defined.
         method: how this figure was computed.

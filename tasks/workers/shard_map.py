@@ -108,7 +108,7 @@ def owners(shards: int, workers: int) -> list[int]:
 
 
 class _Waiting:
-    """Items that nobody has been sent, by shard."""
+    """Items that no worker has received, by shard."""
 
     def __init__(self, shard_of: Sequence[int]) -> None:
         self._shard_of = shard_of

@@ -1,4 +1,4 @@
-"""`almoner user`: who works with the ledger, in which roles, and who decides for whom."""
+"""`almoner user`: principals of the ledger, their roles and delegations."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`almoner notify`: who is told when something waits for a steward, was skipped or went wrong."""
+"""`almoner notify`: channels for notices when something waits for a steward, was skipped or failed."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -160,7 +160,7 @@ def pause_schedule(context: CommandContext, number: Number, reason: Reason) -> C
 
 @command(app, "resume")
 def resume_schedule(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
-    """Resume a paused schedule; only a steward resumes a schedule that somebody else has paused.
+    """Resume a paused schedule; only a steward resumes a schedule that another person has paused.
 
     Example: almoner schedule resume 1 --reason "the data is clean"
     """

@@ -87,7 +87,7 @@ def _run_demo(root: Callable[..., object], folder: Path) -> CommandResult:
 
 @contextmanager
 def _isolated_home(folder: Path) -> Iterator[None]:
-    """In `folder`, with a home and a ledger of the demo's own, whatever the environment names."""
+    """Work in `folder` with the demo's own home and ledger, not those that the environment names."""
     before, environment = Path.cwd(), dict(os.environ)
     os.chdir(folder)
     os.environ["ALMONER_HOME"] = str(folder / "home")
@@ -177,7 +177,7 @@ class DemoRunner:
         self._console.print(Text(f"\n{text}", style="bold"), soft_wrap=True)
 
     def run_command(self, line: str, expected: int = 0) -> None:
-        """One command, in this process, with its output on the terminal.
+        """Run one command in this process, with its output on the terminal.
 
         Raises:
             DemoFailed: it ended otherwise than the story says.

@@ -35,7 +35,7 @@ class ChainPosition:
 
 
 def ledger_id(session: Session) -> str:
-    """Return the hash of the first link, which names the ledger on every machine; empty if somebody has removed it."""
+    """Return the hash of the first link, which names the ledger on every machine; empty if it was removed."""
     return session.scalar(select(AuditLink.row_hash).where(AuditLink.seq == 1)) or ""
 
 

@@ -53,7 +53,7 @@ class LoggedLink(NamedTuple):
 
 
 def as_link(row: Sequence[Any]) -> LoggedLink:
-    """One link from its row.
+    """Return one link from its row.
 
     SQLite keeps bytes in a column of text; they are spelled as a list of their digits, which no body of a link is.
     """

@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ChainAnchor:
-    """A signed head of the chain, as somebody kept it outside the ledger; a bundle's tells no number and no time."""
+    """A signed head of the chain that was kept outside the ledger; that of a bundle has no number and no time."""
 
     hash: str
     public_key: str
@@ -152,7 +152,7 @@ def verify_chain(
 ) -> ChainReport:
     """Walk the whole chain from its first link, with every recorded checkpoint and the given anchors.
 
-    Memory does not grow with the chain. `progress` is told how many links of how many are done.
+    Memory does not grow with the chain. `progress` is called with the numbers of links done and of all links.
     """
     stored = read_chain_head(session)
     walk = _ChainWalk(_recorded_checkpoints(session), frozenset(anchor.hash for anchor in anchors))
@@ -216,7 +216,7 @@ def _place_anchor(session: Session, anchor: ChainAnchor, walk: _ChainWalk, broke
 def _reason_off_chain(
     session: Session, anchor: ChainAnchor, signer: str | None, walk: _ChainWalk, broken_at: int | None
 ) -> tuple[str, str]:
-    """Return why an anchor does not lie on the chain, as far as the rest of the ledger tells."""
+    """Return why an anchor does not lie on the chain, as far as the rest of the ledger shows."""
     recorded = session.scalar(select(RecordedCheckpoint.seq).where(RecordedCheckpoint.hash == anchor.hash).limit(1))
     number = anchor.seq if anchor.seq is not None else recorded or None
     if number is not None and number <= walk.count:

@@ -263,7 +263,7 @@ def list_claims(session: Session, dataset: Dataset) -> tuple[LifetimeClaim, ...]
 
 
 def distinct_caps(session: Session, account_id: int) -> list[Amount]:
-    """Return the distinct caps of a root account and its blocks: one, unless somebody has changed them."""
+    """Return the distinct caps of a root account and its blocks: one, unless they were altered."""
     query = select(Account.rho_cap, Account.delta_cap).where(
         or_(Account.id == account_id, and_(Account.parent_id == account_id, Account.kind == "block"))
     )

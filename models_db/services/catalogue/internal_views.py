@@ -81,7 +81,7 @@ def require_not_barred(
     """Check that none of `people` is barred by a policy from a step on a dataset; the database checks it again.
 
     Raises:
-        ViewerExcluded: one has seen unprotected figures of its account, and the policy bars whoever has.
+        ViewerExcluded: a person has seen unprotected figures of its account, and the policy bars viewers.
     """
     if policy is None:
         return

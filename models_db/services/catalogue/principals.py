@@ -63,7 +63,7 @@ class RoleUnknown(UsageError):
 
 
 class InvalidPersonName(UsageError):
-    """A name that could not be told from another one."""
+    """A name that looks like another one."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -89,7 +89,7 @@ class DelegationUnknown(UsageError):
 
 
 class RoleNotHeld(Refused):
-    """A role to be revoked that nobody has given."""
+    """A role to revoke that the principal does not hold."""
 
     def __init__(self, name: str, role: str) -> None:
         super().__init__(f"{name!r} has no role {role!r} now.", "See `almoner user list`.", {"role": role})
@@ -155,9 +155,9 @@ def enrol(session: Session, actor: Actor, name: str, public_key: str, login: str
 
     Raises:
         RoleRequired: the actor is no admin.
-        InvalidPersonName: it could not be told from another one.
+        InvalidPersonName: it looks like another one.
         LoginNotSupported: a login in a ledger on SQLite.
-        NameTaken: the name, the key or the login is somebody's.
+        NameTaken: the name, the key or the login is in use.
     """
     require_role(session, actor, "admin")
     name = normalise_name(name)
@@ -186,7 +186,7 @@ def normalise_name(name: str) -> str:
     """Return a name in the spelling that the ledger stores.
 
     Raises:
-        InvalidPersonName: it could not be told from another one.
+        InvalidPersonName: it looks like another one.
     """
     name = unicodedata.normalize("NFC", name)
     if not (name == name.strip() and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
@@ -204,7 +204,7 @@ def identify(session: Session, public_key: str) -> Actor:
     """Return the actor whose key this is.
 
     Raises:
-        PrincipalUnknown: nobody's.
+        PrincipalUnknown: no principal has it.
     """
     principal = _by_key(session, public_key)
     if principal is None:
@@ -216,7 +216,7 @@ def acting_principal(session: Session, public_key: str) -> Actor:
     """Return the actor who works in a home with this key; on PostgreSQL, under the login of this session.
 
     Raises:
-        PrincipalUnknown: the key is nobody's.
+        PrincipalUnknown: no principal has the key.
         LoginMismatch: the login is not that person's.
     """
     principal = _by_key(session, public_key)
@@ -270,7 +270,7 @@ def unexpired_grants(session: Session) -> Sequence[RoleGrant]:
 
 
 def roles_of(session: Session, principal_id: int) -> frozenset[str]:
-    """Return the roles somebody has now."""
+    """Return the present roles of a principal."""
     return frozenset(grant.role for grant in grants_at(session, principal_id))
 
 
@@ -306,7 +306,7 @@ def grant(
     valid_from: str | None = None,
     valid_to: str | None = None,
 ) -> RoleGrant:
-    """Give somebody a role, from now or `valid_from` on, for good or until `valid_to`.
+    """Give a principal a role, from now or `valid_from` on, for good or until `valid_to`.
 
     Raises:
         RoleRequired: the actor is no admin.
@@ -349,7 +349,7 @@ def delegate(session: Session, actor: Actor, dataset_id: int, mandate: Mandate, 
 
     Raises:
         ValueError: it is another one.
-        PrincipalNotFound: nobody has that name.
+        PrincipalNotFound: no principal has that name.
         SelfDelegation: it is the actor's own.
         RoleDenied: the actor is no steward in their own right.
     """
@@ -378,7 +378,7 @@ def end_delegation(session: Session, actor: Actor, delegation_id: int) -> None:
 
     Raises:
         DelegationUnknown: there is none, or it has ended.
-        RuleViolated: it is somebody else's.
+        RuleViolated: it belongs to another principal.
     """
     if delegation_id not in {delegation.id for delegation in open_delegations(session)}:
         raise DelegationUnknown(delegation_id)

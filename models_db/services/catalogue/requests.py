@@ -46,9 +46,9 @@ _NEXT_STEP_ADVICE: dict[str, str] = {
     RequestState.PRODUCED: (
         'Next: `almoner approve {0} --gate publish --reason "..."`, then `almoner publish {0} --to DIR`.'
     ),
-    RequestState.REJECTED: "The request has ended. Submit it anew: `almoner release request FILE`.",
-    RequestState.WITHDRAWN: "The request has ended. Submit it anew: `almoner release request FILE`.",
-    RequestState.DISCARDED: "The request has ended; its budget is spent. Submit it anew: `almoner release request FILE`.",
+    RequestState.REJECTED: "It has ended. Submit it anew: `almoner release request FILE`.",
+    RequestState.WITHDRAWN: "It has ended. Submit it anew: `almoner release request FILE`.",
+    RequestState.DISCARDED: "It has ended; its budget stays spent. Submit it anew: `almoner release request FILE`.",
 }
 _SHOW_ADVICE = "See it with `almoner release show {0}`."
 
@@ -84,7 +84,7 @@ def submit(
 
     Raises:
         RoleDenied, RuleViolated: the actor is no analyst, the policy is not in force, or the authorisation does not
-        fit. ViewerExcluded: the policy bars whoever has seen unprotected figures, and the actor has.
+        fit. ViewerExcluded: the policy bars viewers of unprotected figures, and the actor is one.
     """
     internal_views.require_not_barred(session, policy, dataset, [actor.id], "requesting")
     text = encode_canonical(body).decode()
@@ -162,7 +162,7 @@ def record_transition(
     """Record one transition.
 
     Raises:
-        WrongState: the request is elsewhere, or somebody else was first.
+        WrongState: the request is in another state, or another process was first.
         RuleViolated: the step's conditions are not met.
     """
     number = session.scalar(select(func.count()).where(Transition.request_id == request_id)) or 0

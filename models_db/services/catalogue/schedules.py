@@ -134,7 +134,7 @@ def record_change(session: Session, actor: Actor, number: int, kind: str, reason
     Raises:
         ScheduleUnknown: there is none.
         ScheduleNotActive: it is not where this change begins.
-        RoleDenied: only a steward or who made it changes it, and what another has paused a steward resumes.
+        RoleDenied: only a steward or its creator changes it, and only a steward resumes it after another paused it.
     """
     lock_schedule(session, number)
     find_schedule(session, number)

@@ -142,7 +142,7 @@ def _count_attempts(session: Session, request_id: int) -> int:
 
 
 def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, outcome: str) -> None:
-    """Close the holds of the running attempt; settling has locked its accounts, so nobody ends it meanwhile."""
+    """Close the holds of the running attempt; settling has locked its accounts, so no one ends it meanwhile."""
     ledger.settle(session, actor, attempt, outcome)
     running = requests.state_of(session, attempt.request_id) == RequestState.RUNNING
     if not running or _count_attempts(session, attempt.request_id) != attempt.number:

@@ -177,7 +177,7 @@ class GateStatus:
         return frozenset(decision.on_behalf_of or decision.approver_id for decision in approvals)
 
     def is_rejected(self, subject: Decidable) -> bool:
-        """Return whether somebody has rejected it; one rejection is enough."""
+        """Return whether it was rejected; one rejection is enough."""
         return any(decision.decision == "reject" for decision in self.counting(subject))
 
     def is_passed(self, subject: Decidable) -> bool:

@@ -106,8 +106,8 @@ def record_decision(
     """Record a decision and move its subject on when the gate has enough approvals. Returns its state.
 
     Args:
-        actor: who brings the decision.
-        approver: who has signed it, if that is somebody else.
+        actor: the principal that records the decision.
+        approver: the principal that signed it, if not the actor.
         amount_check: checks a proposal before it is approved and before it takes effect; nothing here can compute what
             an epsilon costs.
 
@@ -211,7 +211,7 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
 
 
 def decisions_on(session: Session, number: int, *at: Gate) -> Sequence[tuple[Approval, Principal]]:
-    """Return the decisions on a request or a proposal with who took them, oldest first, whether they count or not.
+    """Return the decisions on a request or a proposal with their approvers, oldest first, whether they count or not.
 
     Args:
         at: the gate of a proposal, or those of a request that are looked at.

@@ -225,7 +225,7 @@ def arm(session: Session, actor: Actor, attempt: Attempt, sequence: int, instalm
         whole: nothing else is done in this transaction: where it can be, it is over when this returns.
 
     Raises:
-        AttemptClosed: the hold is armed or closed already, or the lease is somebody else's now.
+        AttemptClosed: the hold is armed or closed already, or another process has the lease now.
         RuleViolated: nothing is held, or the spend gate is not passed (any more).
     """
     if whole:

@@ -56,7 +56,7 @@ _BALANCE_COLUMNS = (
 
 
 def dataset_page(session: Session, limit: int, after: str | None = None, having: str = "") -> Sequence[Dataset]:
-    """At most `limit` datasets by name, beginning after a name; `having` is a part of the name."""
+    """Return at most `limit` datasets by name, beginning after a name; `having` is a part of the name."""
     query = select(Dataset).order_by(Dataset.name).limit(limit)
     if after is not None:
         query = query.where(Dataset.name > after)
@@ -201,7 +201,7 @@ def request_page(
     dataset_id: int | None = None,
     states: Collection[str] = (),
 ) -> list[tuple[Request, str]]:
-    """At most `limit` requests with their states: the newest first, or with `after` the oldest first.
+    """Return at most `limit` requests with their states: the newest first, or with `after` the oldest first.
 
     Args:
         before, after: only requests with a lower or a higher number: the next page.

@@ -94,7 +94,7 @@ _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures."""
 _NAMES_A_USE = '"table":"standing_use"'
-"""As a link's body names uses of standing authorisations, also those of other requests: together they have a limit."""
+"""Substring of a link's body that names a use of a standing authorisation, whose limit all requests share."""
 _ANY_LINK = "TRUE"
 _LINK_OF_REQUEST = "x.request_id IN :requests"
 _ACCOUNTS = "SELECT a.id FROM account a WHERE a.id = :account OR a.parent_id = :account"

@@ -34,7 +34,7 @@ DOCUMENTED_EXCEPTIONS = {
 def compare_rows_with_chain(session: Session, progress: Progress | None = None) -> list[str]:
     """Return the differences between tables and chain, by table and id or by link; empty when they agree.
 
-    `progress` is told how many links of how many are done.
+    `progress` is called with the numbers of links done and of all links.
     """
     comparison = Comparison(session)
     comparison.compare(_link_differences(session, progress))

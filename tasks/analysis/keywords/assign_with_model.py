@@ -96,7 +96,7 @@ class ModelKeywordAssigner:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `KeywordAssigner`, without points. A unit without a summary or an answer has no keyword."""
+        """Implement `KeywordAssigner`, without points. A unit without a summary or an answer has no keyword."""
         if not facets:
             return []
         parts = [self._of_part(facets, part, keywords, most) for part in self._parts(keywords)]

@@ -134,7 +134,7 @@ class NotUtf8(BadRecord):
 
 
 class NotJson(BadRecord):
-    """A line that is not JSON (RFC 8259) within bounds, or that has a key twice: nobody could say which is meant."""
+    """A line that is not JSON (RFC 8259) within bounds, or that has a key twice, which is ambiguous."""
 
     problem = "is not JSON with each key once"
     remedy = "Write one JSON object a line"

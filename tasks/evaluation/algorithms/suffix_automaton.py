@@ -34,7 +34,7 @@ class SuffixAutomaton:
             last = self._extend(last, _SEPARATOR)
 
     def longest_shared(self, documents: Iterable[Sequence[str]]) -> list[int]:
-        """For each text, the length of the longest run of words that some document contains too."""
+        """Return for each text the length of the longest run of words that a document contains, too."""
         return self.longest(self.matched(documents))
 
     def matched(self, documents: Iterable[Sequence[str]]) -> NDArray[np.int32]:
@@ -48,7 +48,7 @@ class SuffixAutomaton:
         return np.array(matched, np.int32)
 
     def longest(self, matched: NDArray[np.int32]) -> list[int]:
-        """For each text, the length of its longest run among those matched."""
+        """Return for each text the length of its longest matched run."""
         best = self._spread(matched.tolist())
         return [max((best[state] for state in ends), default=0) for ends in self._ends]
 
@@ -96,7 +96,7 @@ class SuffixAutomaton:
                 matched[state] = run
 
     def _spread(self, matched: Sequence[int]) -> list[int]:
-        """For each state, the longest matched run among those that end where it ends: its own and its suffixes'."""
+        """Return for each state the longest matched run that ends where it ends: its own or a suffix's."""
         best = list(matched)
         order = sorted(range(1, len(best)), key=self._length.__getitem__)
         for state in reversed(order):

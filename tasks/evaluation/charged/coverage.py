@@ -84,7 +84,7 @@ class CoverageEstimate:
     by_label = False
 
     def bins(self, request: EstimateRequest) -> int:
-        """One centre for every four texts, 16 at most, and one more.
+        """Return the number of bins: one for every four texts, 16 at most, and one more.
 
         Raises:
             TooFewTexts: whatever the units voted, it would say nothing.

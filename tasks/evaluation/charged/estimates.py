@@ -138,7 +138,7 @@ class Estimate(Protocol):
         """
 
     def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
-        """In which bin a unit is, by itself; None for one that is in none."""
+        """Return a function from a unit to its bin; None for a unit in no bin."""
 
     def result(
         self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None

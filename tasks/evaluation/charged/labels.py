@@ -19,7 +19,7 @@ class LabelEstimate:
     by_label = True
 
     def bins(self, request: EstimateRequest) -> int:
-        """As many as labels.
+        """Return the number of labels.
 
         Raises:
             NoLabels: the request declares none.

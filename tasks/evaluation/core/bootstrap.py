@@ -66,7 +66,7 @@ def of_two(
 def around(
     figure: float, first: int, second: int, statistic: Callable[[Picks, Picks], float], resamples: int = RESAMPLES
 ) -> Interval | None:
-    """As `of_two`, moved so that the resamples' mean lies on `figure`; never negative.
+    """Return the interval of `of_two`, moved so that the resamples' mean lies on `figure`; never negative.
 
     A resample repeats items and leaves a third of them out. Figures that compare spreads, clusters or what is rare
     find it worse than the sample, by about as much as they find the sample worse than what it was drawn from, so only

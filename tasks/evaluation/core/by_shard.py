@@ -53,6 +53,6 @@ class ShardedDocuments:
 
 
 def _tool(make: Callable[[], Callable[[Sequence[str]], Any]], elsewhere: bool) -> Tool:
-    """One result for all documents that a worker is given; runs on the worker."""
+    """Return the tool that a worker makes: its function gives one result for all documents of a call."""
     function = make()
     return WorkerEnvironment.of_process((), _CPU, elsewhere), lambda documents: [function(documents)]

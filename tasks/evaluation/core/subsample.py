@@ -9,7 +9,7 @@ Document = TypeVar("Document")
 
 
 def sample(documents: Iterable[Document], most: int) -> list[Document]:
-    """At most `most` documents, every set of them equally likely, in their order; one pass, and no more are held.
+    """Return a uniform sample of at most `most` documents, in their order; one pass that holds no more than these.
 
     Vitter, "Random Sampling with a Reservoir", ACM TOMS 11, 1985, algorithm R, from an ordinary generator with a fixed
     start: it serves internal figures only, and a figure should come out the same twice.
@@ -25,7 +25,7 @@ def sample(documents: Iterable[Document], most: int) -> list[Document]:
 
 
 def halves(documents: Iterable[str], most: int) -> tuple[list[str], list[str]]:
-    """At most `most` documents, and at most as many of the others, in no order; drawn as `sample` draws."""
+    """Return two disjoint samples of at most `most` documents each, in no order; drawn as `sample` draws."""
     kept = sample(documents, 2 * most)
     order: list[int] = np.random.default_rng(1).permutation(len(kept)).tolist()
     shuffled = [kept[place] for place in order]

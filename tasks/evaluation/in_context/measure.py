@@ -16,7 +16,7 @@ from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.network.language_model import LanguageModel
 
 MAX_TEXT_TOKENS = 128
-"""Tokens of a text in a prompt, unless told."""
+"""Default number of tokens of a text in a prompt."""
 
 ZERO_SHOT, ZERO_SHOT_NAMED = "zero_shot", "zero_shot_named"
 
@@ -56,7 +56,7 @@ class InContextTest:
         require_labels(self.task, self.items)
 
     def zero_shot(self) -> InContextResult:
-        """Without demonstrations: one run, as there is nothing to choose.
+        """Measure without demonstrations, in one run, because there is nothing to choose.
 
         Raises:
             PromptTooLong.
@@ -64,7 +64,7 @@ class InContextTest:
         return self._result(ZERO_SHOT, 0, [self._run(0, [])])
 
     def zero_shot_named(self) -> InContextResult:
-        """As `zero_shot`, with the labels named in the instruction: public too, and what demonstrations must beat.
+        """Measure as `zero_shot` does, with the labels named in the instruction: a public baseline for demonstrations.
 
         Raises:
             PromptTooLong.
@@ -89,7 +89,7 @@ class InContextTest:
         Args:
             column: names where the pool comes from.
             how: balanced over labels or random; see `choose`.
-            progress: told the number of runs done and their total.
+            progress: called with the number of runs done and their total.
 
         Raises:
             UnknownLabel, TooFewDemonstrations, LabelWithoutDemonstration, PromptTooLong.

@@ -116,7 +116,7 @@ class PromptWriter:
         return question + self._free_answer(example.label) + self._tokens(END), was_cut
 
     def _free_answer(self, label: str) -> Tokens:
-        """As `answer`; a slot's value is somebody's text: no control token comes out, and it is cut like an answer."""
+        """Return the tokens of a slot's value as `answer` does: private text, so without control tokens, and cut."""
         if not self.task.fills_slots:
             return self.answer(label)
         return reference_tokens(self.tokenizer, f" {' '.join(label.split())}", self.task.answer_tokens)

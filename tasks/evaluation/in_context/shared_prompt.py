@@ -36,7 +36,7 @@ class ReadQuestions:
 
 @torch.inference_mode()
 def read_prompt(model: LanguageModel, tokens: Sequence[int]) -> RowBatch:
-    """One row that has read `tokens`."""
+    """Return a batch of one row that has read `tokens`."""
     row = RowBatch(model, 1, len(tokens))
     row.read([tokens], len(tokens))
     return row

@@ -169,7 +169,7 @@ def rated(rater: Judge, texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def preferred(rater: Judge, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-    """For each pair 1 where its first text is preferred in both orders, 0 where its second is, 0.5 otherwise."""
+    """Return for each pair 1 where its first text is preferred in both orders, 0 where its second is, 0.5 otherwise."""
     straight = _first_wins(rater, [(None, a, b) for a, b in pairs])
     swapped = _first_wins(rater, [(None, b, a) for a, b in pairs])
     return (straight.astype(np.float64) + ~swapped) / 2

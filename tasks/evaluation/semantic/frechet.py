@@ -13,7 +13,7 @@ _RESAMPLES = 100
 
 
 def frechet(subject: EvaluationInput) -> MetricResult:
-    """Of as many texts as documents. INTERNAL: it reads private documents. Null with fewer than two on either side."""
+    """Compare as many texts as documents. INTERNAL: it reads private documents. Null below two on either side."""
     texts = sides(subject)
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
@@ -63,6 +63,6 @@ def _nuclear(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def _shorter(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most as many rows as columns, with the same products of columns; then the singular values are the same."""
+    """Return at most as many rows as columns, with the same products of columns and so the same singular values."""
     count, width = rows.shape
     return np.asarray(np.linalg.qr(rows, mode="r"), np.float64) if count > width else rows

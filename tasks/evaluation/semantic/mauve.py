@@ -44,7 +44,7 @@ def mauve(subject: EvaluationInput) -> MetricResult:
 
 
 def bins(count: int) -> int:
-    """One for every 20 texts of either side, at least 2."""
+    """Return the number of bins: one for every 20 texts of each side, at least 2."""
     return max(2, round(count / 20))
 
 

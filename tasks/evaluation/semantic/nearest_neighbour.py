@@ -38,7 +38,7 @@ def proximity(subject: EvaluationInput) -> MetricResult:
 
 
 def nearest(texts: ReleaseAndCorpus) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """For each text: which document is nearest, int64 [n], and its cosine, float64 [n] in [-1, 1]."""
+    """Return the index of the nearest document of each text, int64 [n], and its cosine, float64 [n] in [-1, 1]."""
     which, cosines = np.empty(len(texts.texts), np.int64), np.empty(len(texts.texts))
     for some, block in blocks(texts.released, texts.private):
         which[some] = block.argmax(1)

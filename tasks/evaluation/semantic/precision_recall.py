@@ -19,7 +19,7 @@ Distances = NDArray[np.float64]
 
 
 def precision_recall(subject: EvaluationInput) -> MetricResult:
-    """Of as many texts as documents. INTERNAL: it reads private documents. Null below six on either side."""
+    """Compare as many texts as documents. INTERNAL: it reads private documents. Null below six on either side."""
     texts = sides(subject)
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0

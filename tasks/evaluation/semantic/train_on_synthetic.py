@@ -25,7 +25,7 @@ class Labelled:
     classes: Classes = field(repr=False)
 
     def __getitem__(self, some: slice) -> "Labelled":
-        """Some of them."""
+        """Return a slice of the examples."""
         return Labelled(self.rows[some], self.classes[some])
 
     @property

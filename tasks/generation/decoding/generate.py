@@ -42,8 +42,8 @@ def decode_some(
     Args:
         session: opened for these texts (`decoding.open_session`).
         jobs: one for each number, in that order; read as places become free.
-        keep: told after each step what it has drawn; the next step begins when it returns.
-        progress: told how many tokens are behind us.
+        keep: called after each step with its draws; the next step begins when it returns.
+        progress: called with the numbers of tokens done and of all tokens.
     """
     rule = drawing.rule(meter)
     for number in numbers:
@@ -69,7 +69,7 @@ class Draw(Protocol):
     """Draws all texts of a release."""
 
     def __call__(self, jobs: Iterable[GenerationJob], meter: DrawMeter) -> list[GeneratedText]:
-        """In the order of their jobs; they are read when the first is needed."""
+        """Return the texts in the order of their jobs, which are read when the first is needed."""
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class InvisibleInkRule:
     _tallies: defaultdict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation."""
+        """Return one token id for each live generation."""
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums(choice.rows(step), partial(self._clipped, choice))

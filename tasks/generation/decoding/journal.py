@@ -115,7 +115,7 @@ class RunJournal:
         """Before the first draw: the first invocation that is armed for draws, and what was released by then."""
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """After each step: instalments armed, and for each live generation its token and what its rule keeps."""
+        """Record a step: the armed instalments, and each live generation's token and state of its rule."""
 
     def drawing(self, name: str) -> None:
         """A mechanism of one release begins to draw."""
@@ -207,7 +207,7 @@ class Journal(RunJournal):
             self._write({"attempt": self._attempt})
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
-        """One step of all live generations; it is on disk when this returns.
+        """Record one step of all live generations; it is on disk when this returns.
 
         Args:
             armed: instalments of the draws that are armed.

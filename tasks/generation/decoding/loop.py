@@ -75,7 +75,7 @@ class SamplingRule(Protocol):
     """Rule by which a system turns logits into tokens. One object serves one release and may keep state per number."""
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation; the rule admits each draw to its meter before it reads rows."""
+        """Return one token id for each live generation; the rule admits each draw to its meter before it reads rows."""
 
     def facts(self, number: int) -> Mapping[str, float]:
         """Public figures of one finished generation: functions of its tokens and of public logits alone."""
@@ -133,7 +133,7 @@ class DrawMeter:
         self.armed, self.lost = armed, lost
 
     def admit(self, draw: int) -> None:
-        """As `BudgetMeter` says; each instalment is armed once."""
+        """Implement `BudgetMeter`; each instalment is armed once."""
         if not 0 <= draw < self._draws - self.lost:
             raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
         while draw + self.lost >= self.armed * self._size:
@@ -250,7 +250,7 @@ class _Loop:
         return bool(self.live)
 
     def step(self) -> dict[int, int]:
-        """One token for each live generation."""
+        """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
         forced = self._forced(public)
         choosing = [place for place, token in enumerate(forced) if token is None]
@@ -282,7 +282,7 @@ class _Loop:
         )
 
     def _forced(self, public: Tensor) -> list[int | None]:
-        """For each live generation its next token, if the constraint allows no other."""
+        """Return for each live generation its next token, if the constraint allows no other."""
         if self.constraint is None:
             return [None] * len(public)
         allowed = public > -torch.inf

@@ -32,7 +32,7 @@ class PublicSampling:
 def draw_public_texts(
     bench: RunContext, prompts: Sequence[Sequence[int]], how: PublicSampling, constraint: Constraint | None
 ) -> list[GeneratedText]:
-    """One text for each prompt; nothing is paid for, whatever was put into the prompts has been.
+    """Return one text for each prompt, free of charge: private values in the prompts are already paid for.
 
     A text ends as the request's form of prompt says. What costs nothing is not written down on the way: a run that was
     interrupted draws it anew.

@@ -44,7 +44,7 @@ class Workers(Protocol):
 
     @property
     def places(self) -> "tuple[WorkerSpec, ...]":
-        """One for each worker."""
+        """Specifications of the workers."""
 
     @property
     def runner(self) -> Runner:
@@ -73,8 +73,8 @@ class RunContext:
         prompt: the public wording of every row; `prompts_for` makes a label's prompts of it.
         rng: randomness; anything but the operating system's is refused by the ledger.
         arm: spends one instalment of one invocation, durably, before it returns.
-        progress: told (what, done, total).
-        workers: who draws, embeds and extracts in place of this process; None if it does so itself.
+        progress: called with (what, done, total).
+        workers: processes that draw, embed and extract in place of this process; None without workers.
         earlier: what is there from attempts that were interrupted: the release goes on from it.
         journal: where draws are written down.
         steps: mechanisms that release one thing each, and what earlier attempts have released by them.
@@ -122,7 +122,7 @@ class RunContext:
         return TextShards(SHARDS, partial(shard_of_text, self.scheme.key))
 
     def in_tenths(self, what: str) -> Callable[[int, int], None]:
-        """Tells how many tenths of the work on units are done: how many units there are is private (PRIVACY §1)."""
+        """Return a callback that reports progress in tenths, because the number of units is private (PRIVACY §1)."""
         return lambda done, total: self.progress(what, done * TENTHS // total if total else TENTHS, TENTHS)
 
     def release(
@@ -137,7 +137,7 @@ class RunContext:
 
 
 class NoEngine:
-    """In place of the engine where an external model writes: a system that wants to read rows with it ends by name.
+    """Placeholder for the engine of a run with an external model; any use of it raises `EngineMissing`.
 
     Args:
         model: as the request names it.
@@ -151,14 +151,14 @@ class NoEngine:
 
 
 class NoCorpus:
-    """In place of the corpus where a release is made of released values alone: whoever reaches for it ends by name."""
+    """Placeholder for the corpus of a release made of released values alone; any use of it raises `CorpusClosed`."""
 
     def __getattr__(self, name: str) -> Never:
         raise CorpusClosed
 
 
 class CorpusClosed(Refused):
-    """A run that may not read the corpus reaches for it."""
+    """A run used the corpus without the right to read it."""
 
     def __init__(self) -> None:
         super().__init__(

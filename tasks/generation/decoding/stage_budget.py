@@ -24,7 +24,7 @@ class PlannedStageBudget:
     def release(
         self, numbers: int | Sequence[int], prepare: Callable[[], Prepared], draw: Callable[[Prepared], Json]
     ) -> Json:
-        """As `StageBudget.release`.
+        """Implement `StageBudget.release`.
 
         Raises:
             StepLost: an interrupted run has paid for it and lost it.

@@ -32,7 +32,7 @@ class Write(Protocol):
     """Asks a public model."""
 
     def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
-        """One record of `schema` for each prompt; an empty one where the answer was cut or is no JSON."""
+        """Return one record of `schema` for each prompt; an empty one if the answer was cut or is not JSON."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Writer:
         return self.bench.engine.model.longest - len(self.pieces.tokens) - self.how.max_new_tokens
 
     def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
-        """As `Write` says.
+        """Implement `Write`.
 
         Raises:
             KeyError: `schema` is not one that the writer was made for.

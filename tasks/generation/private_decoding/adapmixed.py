@@ -67,7 +67,7 @@ class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
         return super().plan(ask)
 
     def calibrate(self, rho: int, settings: AdaPMixedParameters) -> CalibratedMechanisms:
-        """One run that charges nothing, as every run is recorded."""
+        """Return one mechanism without charge, because every run is recorded."""
         facts = {
             "tokens per text": str(settings.max_new_tokens),
             "top k": top_k_text(settings.top_k),

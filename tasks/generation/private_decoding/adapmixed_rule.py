@@ -49,7 +49,7 @@ class AdaPMixedRule:
     _spent: defaultdict[int, _Spent] = field(default_factory=lambda: defaultdict(_Spent))
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation."""
+        """Return one token id for each live generation."""
         choice = CandidateSet.of(step, self.top_k, public_sampler("1", "table"))
         public = _softmax(choice.public.double() / self.temperature)
         rows = choice.rows(step)
@@ -72,7 +72,7 @@ class AdaPMixedRule:
         return spent.loss, spent.mixed
 
     def resume(self, number: int, kept: Sequence[float]) -> None:
-        """They go on."""
+        """Restore the state of a generation."""
         loss, mixed = kept
         self._spent[number] = _Spent(float(loss), int(mixed))
 

@@ -107,7 +107,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
 
     @abstractmethod
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-        """As `Generator.generate`."""
+        """Implement `Generator.generate`."""
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy what `ask.amount` affords, after the count if one is needed.
@@ -246,7 +246,7 @@ class _Prompts:
         return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))
 
     def jobs(self, settings: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
-        """One job for each text; the units of all of them are read here, once, when the first is asked for."""
+        """Yield one job for each text; the units of all texts are read here once, at the first job."""
         from tasks.generation.decoding.loop import GenerationJob
 
         tokenizer = bench.engine.model.tokenizer

@@ -67,7 +67,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     def rule(
         self, events: Sequence[PrivacyEvent], settings: InvisibleInkParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
-        """One draw for each token."""
+        """Return the rule that makes one draw for each token."""
         from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 
         return InvisibleInkRule(samplers.from_event(events[0]), settings.top_k, settings.clipping, rng, meter)

@@ -70,7 +70,7 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
     def rule(
         self, events: Sequence[PrivacyEvent], settings: PrivateIclParameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
-        """One draw for each token."""
+        """Return the rule that makes one draw for each token."""
         from tasks.generation.private_decoding.private_icl_rule import PrivateIclRule
 
         return PrivateIclRule(samplers.from_event(events[0]), settings.top_k, rng, meter)

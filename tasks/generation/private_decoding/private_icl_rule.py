@@ -28,7 +28,7 @@ class PrivateIclRule:
     meter: BudgetMeter
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation."""
+        """Return one token id for each live generation."""
         self.meter.admit(max(step.positions))
         choice = CandidateSet.of(step, self.top_k, self.draw)
         sums = choice.sums_over_allowed(choice.rows(step), partial(clip_recentred, self.draw))
@@ -40,8 +40,8 @@ class PrivateIclRule:
         return {}
 
     def kept(self, number: int) -> Sequence[float]:
-        """Nothing: the next draw depends on the tokens alone."""
+        """Return no state: the next draw depends on the tokens alone."""
         return ()
 
     def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Nothing to do."""
+        """Do nothing: the rule has no state."""

@@ -53,7 +53,7 @@ class PrivatePredictionRule:
     _resumed: set[int] = field(default_factory=set)
 
     def next_tokens(self, step: Step) -> list[int]:
-        """One token id for each live generation."""
+        """Return one token id for each live generation."""
         self._meet(step)
         self._let_go_of_used_up(step)
         choice = CandidateSet.of(step, self.top_k, self.draw)
@@ -72,7 +72,7 @@ class PrivatePredictionRule:
         return {"private_tokens": float(self._runs[number].ended)}
 
     def _meet(self, step: Step) -> None:
-        """Generations that come with tokens of which this rule was told nothing.
+        """Account for resumed generations, whose earlier tokens this rule has not seen.
 
         Any of these tokens may have ended a run, and one run may have been under way: as many runs count as used.
         """

@@ -32,7 +32,7 @@ class HttpBackend:
 
     Attributes:
         answers: the received ones, also those of an interrupted run.
-        progress: told how many answers there are, and how many there will be.
+        progress: called with the numbers of answers received and expected.
         sleep: waits on an event for so many seconds.
     """
 
@@ -63,7 +63,7 @@ class HttpBackend:
         return f"{SEES} ({self.endpoint.revision})"
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
-        """As `TextBackend.require_ready`; a resumed run finds the answers on disk.
+        """Implement `TextBackend.require_ready`; a resumed run finds the answers on disk.
 
         Raises:
             EndpointFailed, AnswersUnwritable: as `write`.
@@ -71,7 +71,7 @@ class HttpBackend:
         self.write(prompts, how)
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
-        """As `TextBackend.write`.
+        """Implement `TextBackend.write`.
 
         Raises:
             EndpointFailed: by its subclass, after as many attempts as are configured.
@@ -159,6 +159,6 @@ class _Asking:
             self._wait(wait_after(attempt))
 
     def _wait(self, seconds: float) -> None:
-        """Wait so long, unless somebody fails meanwhile."""
+        """Wait for `seconds`, unless another request fails meanwhile."""
         if seconds > 0:
             self._backend.sleep(self._stop, seconds)

@@ -24,21 +24,21 @@ class EndpointFailed(EnvironmentProblem):
 
 
 class EndpointUnreachable(EndpointFailed):
-    """No connection, or one that broke off."""
+    """The endpoint cannot be connected to, or the connection broke off."""
 
     happened = "cannot be reached"
     advice_first = "See that it runs and that its address is right (`almoner models endpoint list`)."
 
 
 class EndpointSlow(EndpointFailed):
-    """No answer in time."""
+    """The endpoint did not answer in time."""
 
     happened = "does not answer in time"
     advice_first = "Give it more time (`--timeout` of `almoner models endpoint add --replace`), or ask less at once."
 
 
 class EndpointBusy(EndpointFailed):
-    """It asks to be left alone for longer than is waited."""
+    """The endpoint asks for a longer pause than almoner waits."""
 
     happened = "answers no more for now"
     advice_first = "Ask less often (`--per-minute` of `almoner models endpoint add --replace`), or later."
@@ -52,7 +52,7 @@ class EndpointBroken(EndpointFailed):
 
 
 class EndpointDeclines(EndpointFailed):
-    """It does not take the request (HTTP 4xx)."""
+    """The endpoint rejects the request (HTTP 4xx)."""
 
     happened = "does not take the request"
     advice_first = (
@@ -61,7 +61,7 @@ class EndpointDeclines(EndpointFailed):
 
 
 class EndpointMoved(EndpointFailed):
-    """It points elsewhere; nobody has approved what is there, so no redirect is followed."""
+    """The endpoint redirects to an address that no steward approved, so the redirect is not followed."""
 
     happened = "points to another address"
     advice_first = "Redirects are not followed. Configure the right address, and have it approved."

@@ -75,7 +75,7 @@ class TextBackend(Protocol):
         """
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
-        """One text for each prompt, in their order. Equal prompts have texts of their own.
+        """Return one text for each prompt, in their order. Each of several equal prompts gets its own text.
 
         Whoever asks an external backend calls `RunJournal.begin` first: its answers are kept beside the journal.
 

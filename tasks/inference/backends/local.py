@@ -46,7 +46,7 @@ class LocalBackend:
         return f"{self.model.name} {self.model.revision}"
 
     def require_ready(self, prompts: Sequence[str], how: Sampling) -> None:
-        """As `TextBackend.require_ready`.
+        """Implement `TextBackend.require_ready`.
 
         Raises:
             ContextTooLong, NoChatTemplate, ControlTokens: as `write`.
@@ -54,7 +54,7 @@ class LocalBackend:
         self._prompt_tokens(prompts, how)
 
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
-        """As `TextBackend.write`.
+        """Implement `TextBackend.write`.
 
         Released values come from people all the same: whatever a prompt spells is tokenised as plain characters, and
         no part of it is a control token (`render.reference_tokens`).

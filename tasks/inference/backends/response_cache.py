@@ -58,7 +58,7 @@ class Answers:
         return self._answers.get(key)
 
     def keep(self, key: str, answer: Completion) -> None:
-        """Write an answer down; it is on disk when this returns.
+        """Store an answer; it is on disk when this returns.
 
         Raises:
             AnswersUnwritable.

@@ -1,4 +1,4 @@
-"""Models that somebody has added from a folder of this machine: `<models>/local/<name>.json`. Imports no torch.
+"""Models added from a folder of this machine: `<models>/local/<name>.json`. Imports no torch.
 
 The record says where the folder is, what its licence is, and the digest of its files when it was added. A request names
 the model by its name, and approves the digest: on another machine the same name with other files is refused.

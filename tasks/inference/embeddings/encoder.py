@@ -91,7 +91,7 @@ class TextEmbedder:
         return rows
 
     def rows_at(self, texts: Sequence[str], columns: int) -> NDArray[np.float32]:
-        """As a call, in one pass of the shape [n, columns] whatever the texts are; only where `shaped`.
+        """Return the same as a call, from one pass of the fixed shape [n, columns]; only if `shaped`.
 
         Args:
             texts: none of them longer than `columns` pieces, or it is cut there.
@@ -125,7 +125,7 @@ class TextEmbedder:
         return [embedded[index] for index in range(len(texts))]
 
     def _marks(self, texts: Sequence[str]) -> list[list[int]]:
-        """For each piece of each text that is read 1 where it is a mark that the tokenizer put there, else 0."""
+        """Return for each piece of each text 1 if it is a special token that the tokenizer added, else 0."""
         starts: list[list[int]] = []
         for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
             some = list(texts[start : start + _TOKENIZED_AT_ONCE])

@@ -28,7 +28,7 @@ PIECE = 256
 
 
 class WorkerSet(Protocol):
-    """Workers that tools are made on: where they are, and who starts them."""
+    """Workers that tools are made on: their places, and the backend that starts them."""
 
     @property
     def load(self) -> Callable[[str], LanguageModel]:
@@ -36,7 +36,7 @@ class WorkerSet(Protocol):
 
     @property
     def places(self) -> tuple[WorkerSpec, ...]:
-        """One for each worker."""
+        """Specifications of the workers."""
 
     @property
     def runner(self) -> Runner:
@@ -60,7 +60,7 @@ class ParallelMap(Generic[Item]):
     _started: ShardMap | None = field(default=None, init=False, repr=False)
 
     def __call__(self, texts: Sequence[str], progress: Progress = lambda done, of: None) -> list[Item]:
-        """One result for each text, in their order.
+        """Return one result for each text, in their order.
 
         Args:
             progress: called with the number of texts done and their total.
@@ -102,7 +102,7 @@ def spread_of(
 
 
 def serve_texts(make: Callable[[], Tool], line: Channel) -> None:
-    """Serve as a worker until nobody answers any more."""
+    """Serve as a worker until the connection ends."""
     kit, function = make()
     texts = line.request(kit)
     while True:

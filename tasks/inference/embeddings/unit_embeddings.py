@@ -31,7 +31,7 @@ _PLAIN = ("river", "stone", "paper", "seven", "green", "north", "winter", "numbe
 
 
 def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda done, of: None) -> Points:
-    """One row for each text: float32 [n, d], of length 1, whatever the other texts are, how many and in which order.
+    """Return one row for each text, independent of the other texts and their order: float32 [n, d], of length 1.
 
     A text that cannot be embedded (its row is not finite, or of length 0) has the row of the empty text.
 
@@ -56,7 +56,7 @@ def _width(embed: Embedder) -> int:
 
 
 def _readable(text: str) -> str:
-    """Without halves of characters, which no tokenizer takes."""
+    """Return the text without lone surrogates, which no tokenizer accepts."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -70,7 +70,7 @@ def ready_to_read(engine: Engine, sizes: Sizes) -> int:
 
 
 def _of_prompts(sizes: Sizes) -> Sizes:
-    """Without what is drawn after them."""
+    """Return the sizes of the prompts alone, without drawn tokens."""
     return replace(sizes, public_prompt=0, new_tokens=0)
 
 
@@ -81,7 +81,7 @@ class _LastStates:
     of: dict[Key, Tensor] = field(default_factory=dict)
 
     def admit(self, numbers: Iterable[int], columns: int) -> None:
-        """They stay nowhere."""
+        """Do nothing: no rows are kept."""
 
     def enter(self, keys: Sequence[Key], source: RowBatch, rows: Sequence[int], hidden: Tensor) -> None:
         self.of.update(zip(keys, hidden[list(rows)], strict=True))

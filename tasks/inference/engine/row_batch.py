@@ -94,14 +94,14 @@ class RowBatch:
         return self.read_all(sequences, columns)[:, -1]
 
     def read_all(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
-        """As `read`; return all hidden states [rows, columns, D]."""
+        """Read as `read` does; return all hidden states [rows, columns, D]."""
         tokens, real = (part.to(self.model.device) for part in left_padded(sequences, columns))
         hidden = self._read(tokens, real, slice(0, self.rows), self.filled)
         self.filled += columns
         return hidden
 
     def read_long(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
-        """As `read`, in passes of `prefill_shape`; cheapest if neighbours have similar lengths.
+        """Read as `read` does, in passes of `prefill_shape`; cheapest if neighbours have similar lengths.
 
         A pass that holds nothing but padding is left out: padding is invisible to what follows. Rows without any
         token may keep hidden state zero.

@@ -217,7 +217,7 @@ class Session:
         return gathered, [(index[n], bool(text)) for n in with_rows for text in self._generations[n].references]
 
     def _index(self) -> dict[int, int]:
-        """Of each live generation, which one it is, from 0."""
+        """Return the index of each live generation, from 0."""
         return {number: place for place, number in enumerate(self.numbers)}
 
     def _gathered(self, compute: Callable[[], Tensor]) -> Tensor:

@@ -1,7 +1,7 @@
 """Contents in slots, so arranged that a row whose bits depend on its place or its company is found out.
 
 PRIVACY §4.2 point 1 and §10.1: a row's bits are a function of its content alone. So a few contents are computed in
-several arrangements, and every content must have one result, whatever slot it stands in and whoever stands beside it:
+several arrangements, and every content must have one result, in any slot and beside any other contents:
 
 1. the same content in every slot: a kernel that treats slots unlike, by tile, thread or alignment, shows at once;
 2. the longest content in every slot: whatever follows the largest position or value of a pass follows it now, and what
@@ -62,7 +62,7 @@ def _companies(slots: int, chance: torch.Generator) -> Iterator[Tensor]:
 
 
 def _piled(slots: int, others: int, chance: torch.Generator) -> Tensor:
-    """One content in all but `others` slots, which hold different ones."""
+    """Return an arrangement with one content in all but `others` slots, which hold different ones."""
     contents = torch.randperm(contents_of(slots), generator=chance)
     piled = torch.full((slots,), int(contents[0]))
     piled[torch.randperm(slots, generator=chance)[:others]] = contents[1 : others + 1]

@@ -1,4 +1,4 @@
-"""Does this device give a row the same bits wherever it stands and whoever stands beside it?
+"""Check that this device gives a row the same bits in any slot and beside any other rows.
 
 PRIVACY §4.2 point 1 needs it: when one unit leaves, the rows behind it move up, and when a text changes its length
 rows are sorted anew. Fixed shapes make it true only where a kernel treats all rows alike; some do not (MKL's float32
@@ -145,7 +145,7 @@ class IsolationCheck:
     def _attended(
         self, rows: int, queries: int, column_counts: Sequence[int], columns: int
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """For each arrangement and each number of columns: that number, the contents, and what attention makes."""
+        """Yield the number of columns, the contents and the attention output, for each arrangement and number."""
         model, number = self._model, contents_of(rows)
         kind = torch.bfloat16 if model.precision == "bfloat16" else torch.float32
         asking = self._numbers((number, model.heads, queries, model.head_size)).to(kind)

@@ -1,4 +1,4 @@
-"""From a name to a model in memory. Only local files are read, as safetensors, and no code of a model is run."""
+"""Loading of a model by its name. Only local files are read, as safetensors, and no code of a model is run."""
 
 from pathlib import Path
 from threading import Lock

@@ -86,7 +86,7 @@ class LanguageModel:
 
     @property
     def kernels(self) -> str:
-        """By which kernels it multiplies: what is known of the one need not hold for the other."""
+        """Name of the kernels that multiply; results of one kernel need not hold for another."""
         packed = isinstance(self.packed_head, PackedLinear) and self.packed_head.plain is None
         return "packed" if packed else "plain"
 

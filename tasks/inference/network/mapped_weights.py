@@ -37,7 +37,7 @@ def file_of(weight: Tensor) -> Path | None:
 
 
 def is_protected(file: Path) -> bool:
-    """Return whether nobody but this user and the system's administrator can write to a file."""
+    """Return whether only this user and the system's administrator can write to a file."""
     try:
         status = file.stat()
     except OSError:

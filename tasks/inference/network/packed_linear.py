@@ -80,7 +80,7 @@ def widened(linear: nn.Linear) -> nn.Linear:
 
 
 def frozen_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """Return a layer of these very numbers, which nobody trains: [N, K] and [N]."""
+    """Return a layer with these weights, frozen: [N, K] and [N]."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:

@@ -66,7 +66,7 @@ class WeightSegment:
         inode: device and number of the file, so that no other one is taken for it.
         number: that descriptor; None in other processes.
         entries: offset and layout of each weight, in the order of loading.
-        sealed: whether it is complete, and nobody can change it any more.
+        sealed: True once the segment is complete and cannot be changed any more.
     """
 
     path: Path

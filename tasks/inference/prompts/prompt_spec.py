@@ -49,7 +49,7 @@ class PromptSpec:
         system, public: templates of every row.
         private: the message of a private row in one turn; None in two turns.
         again: the second request in two turns.
-        date: the day that a chat template is told instead of today, YYYY-MM-DD.
+        date: the day that a chat template gets instead of today, YYYY-MM-DD.
         form: `chat` or `completion`; a completion reads `public`, `examples` and `separator` alone.
         examples: public texts of the described kind.
         separator: the line behind each part of a completion prompt; a text ends where it is drawn.
@@ -112,7 +112,7 @@ class PromptSpec:
 
     @property
     def day(self) -> datetime.date:
-        """Return the day that a chat template is told."""
+        """Return the day that a chat template gets."""
         return datetime.date.fromisoformat(self.date)
 
     @property
@@ -135,7 +135,7 @@ class PromptSpec:
         return self.separator if self.form == "completion" else None
 
     def fill(self, name: str, label: str | None, reference: str = "") -> str:
-        """One template with everything filled in; `reference` stands for the private text, which is never put here."""
+        """Return a filled template; `reference` stands for the private text, which is never included here."""
         values = {DESCRIPTION: self.description.strip(), LABEL: label or "", "reference": reference}
         return Template.read(name, self.templates[name]).fill(values)
 

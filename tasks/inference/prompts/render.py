@@ -266,7 +266,7 @@ def _spec(prompt: PromptSpec | str) -> PromptSpec:
 
 
 def _filled(tokenizer: Any, spec: PromptSpec, name: str, label: str | None) -> str:
-    """One message, with the mark where the reference goes, and without any control token."""
+    """Return a filled message with the mark in place of the reference, without control tokens."""
     _check_description(tokenizer, spec.description)
     message = spec.fill(name, label, reference=_MARK)
     pieces = message.split(_MARK)

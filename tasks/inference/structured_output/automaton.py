@@ -87,7 +87,7 @@ class Automaton:
         return nearest.astype(np.uint8)
 
     def shortest_ending(self, state: int, most: int | None = None) -> bytes:
-        """One shortest text (or its first `most` bytes) after which the text may end."""
+        """Return a shortest text (or its first `most` bytes) after which the text may end."""
         ending = bytearray()
         remaining = int(self.bytes_to_end[state])
         for _ in range(remaining if most is None else min(remaining, most)):
@@ -117,7 +117,7 @@ class Automaton:
         return needed
 
     def _before(self) -> list[list[int]]:
-        """For each state, the states with a byte that leads to it."""
+        """Return for each state its predecessors."""
         size = len(self.final)
         sources, _ = np.nonzero(self.following)
         pairs = np.unique(self.following[self.following != DEAD].astype(np.int64) * size + sources)

@@ -57,7 +57,7 @@ def require_schema_for(kind: str, parameters: BaseModel) -> None:
 
 
 class SchemaNeeded(UsageError):
-    """Records, and nobody says what they look like."""
+    """A request for records declares no schema."""
 
     def __init__(self) -> None:
         super().__init__(

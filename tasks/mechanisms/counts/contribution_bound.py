@@ -24,5 +24,5 @@ def bound_contributions(items: Iterable[Item], most: int) -> tuple[Item, ...]:
 
 
 def count_units_by_item(units: Iterable[Iterable[Item]], most: int) -> Counter[Item]:
-    """For every item how many units count for it, each unit for its first `most` different ones."""
+    """Return the number of units for every item; each unit counts for its first `most` different items."""
     return Counter(item for items in units for item in bound_contributions(items, most))

@@ -146,7 +146,7 @@ class ExponentialMechanism:
         return _inverse_cdf(scores, self.scale, rng)
 
     def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
-        """One place for each generation, one after the other on the CPU.
+        """Draw one place for each generation, one after the other on the CPU.
 
         Args:
             scores: int64 [G, K].

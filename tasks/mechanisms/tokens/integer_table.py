@@ -170,7 +170,7 @@ class IntegerTableMechanism:
         )
 
     def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
-        """One place for each generation, drawn on the scores' device.
+        """Draw one place for each generation, on the scores' device.
 
         Args:
             scores: int64 [G, K] in units of u, relative to the largest public score; any value.
@@ -274,7 +274,7 @@ def _parts(scores: "Tensor", allowed: "Tensor") -> Iterator[tuple["Tensor", "Ten
 
 
 def _places(weights: "Tensor", rng: RandomSource) -> list[int]:
-    """One place for each row of weights, each with probability weight / sum: int64 [G, K], below 2^62 + 1 -> G."""
+    """Draw one place for each row of weights with probability weight / sum: int64 [G, K], below 2^62 + 1 -> G."""
     upper, lower = (weights >> _HALF).cumsum(1), (weights & _LOW_HALF).cumsum(1)
     upper += lower >> _HALF
     lower &= _LOW_HALF

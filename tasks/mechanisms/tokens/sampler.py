@@ -63,7 +63,7 @@ class TokenMechanism(Protocol):
         """`draws` draws in a row on the same rows."""
 
     def draw_each(self, scores: "Tensor", allowed: "Tensor", rng: RandomSource) -> list[int]:
-        """One place for each generation: int64 [G, K] scores and bool [G, K] -> G places in 0 to K - 1.
+        """Draw one place for each generation: int64 [G, K] scores and bool [G, K] -> G places in 0 to K - 1.
 
         Raises:
             ValueError: a generation without candidates.

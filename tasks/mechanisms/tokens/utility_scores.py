@@ -132,7 +132,7 @@ def utilities(draw: TokenMechanism, public: Tensor, row_sums: Tensor) -> Tensor:
 
 
 def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rng: RandomSource) -> list[int]:
-    """One token id for each generation, drawn from its int64 [G, K] scores among its candidates.
+    """Draw one token id for each generation from its int64 [G, K] scores among its candidates.
 
     Scores are in units of u = g/B, relative to the generation's largest public score; a system whose scores have no
     public part passes the sums alone. Work stays on the scores' device as far as the sampler can.

@@ -81,7 +81,7 @@ class WeightTable:
         return max(self.floor, self._raw(min(index, self.end)))
 
     def bound(self, distance: int) -> Fraction:
-        """At least ln(w_i / w_k) for all i, k at most `distance` apart; a multiple of 2^-60."""
+        """Return an upper bound on ln(w_i / w_k) for all i, k at most `distance` apart; a multiple of 2^-60."""
         whole = Fraction(self.weight(0), self.floor)
         if distance >= self.end:
             return _log_above(whole)
@@ -93,7 +93,7 @@ class WeightTable:
         return _log_above(min(whole, largest * (1 + Fraction(1, self.floor))))
 
     def _fall_of_rows(self, rows: int) -> Fraction:
-        """At least the factor between any row and the one `rows` below it."""
+        """Return an upper bound on the factor between any row and the one `rows` below it."""
         ratios = (
             math.ldexp(above / below, after - before)
             for above, below, before, after in zip(
@@ -146,7 +146,7 @@ def _mantissa(power: int, exponent: int) -> int:
 
 
 def _largest_ratio(above: Sequence[int], below: Sequence[int]) -> Fraction:
-    """At least the largest above / below, entry by entry."""
+    """Return an upper bound on the largest above / below, entry by entry."""
     return _rounded_up(max(one / other for one, other in zip(above, below, strict=True)))
 
 
@@ -155,5 +155,5 @@ def _rounded_up(quotient: float) -> Fraction:
 
 
 def _log_above(ratio: Fraction) -> Fraction:
-    """At least ln(ratio), a multiple of 2^-60: no other rounding inside can be seen in it."""
+    """Return an upper bound on ln(ratio), a multiple of 2^-60; no other rounding inside shows in it."""
     return Fraction(math.ceil(upper(iv.log(enclose(ratio))) * _BOUND_GRID), _BOUND_GRID)

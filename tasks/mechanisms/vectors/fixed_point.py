@@ -75,7 +75,7 @@ class GridPoints:
         return indices
 
     def sides(self, planes: Reals) -> NDArray[np.bool_]:
-        """On which side of each plane through the origin a point is: bool [n, p]; on it counts as above.
+        """Return whether a point lies on or above each plane through the origin: bool [n, p].
 
         Args:
             planes: their normals, [p, d] of length 1.

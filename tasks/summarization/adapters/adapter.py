@@ -51,7 +51,7 @@ class Space:
 
     @torch.inference_mode()
     def represent(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
-        """As `Adapter.represent`."""
+        """Implement `Adapter.represent`."""
         rows = hidden.detach().to("cpu", torch.float32)
         valid_rows = rows.isfinite().all(1) if valid is None else valid.cpu() & rows.isfinite().all(1)
         vectors = torch.zeros((len(rows), self.centres.numel()))
