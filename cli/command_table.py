@@ -1,4 +1,4 @@
-"""The table of commands, and the group that imports a command's module when the command is called.
+"""Table of commands, and the group that imports a command's module when the command is called.
 
 Help pages, shell completion and the correction of a mistyped command read the table alone;
 tests/unit/cli/test_start.py compares its help lines with those of the modules.

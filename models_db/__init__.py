@@ -1,1 +1,1 @@
-"""The nouns: amounts, events, errors, tables and the services over them."""
+"""Ledger: amounts, events, errors, tables and the services over them."""

@@ -1,4 +1,4 @@
-"""Proposals as commands show them, and what comes next."""
+"""Views of proposals in commands, and the next step of each."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

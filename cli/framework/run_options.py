@@ -1,4 +1,4 @@
-"""The options of every command that runs releases: on which device, by how many workers, and where these are."""
+"""Options of every command that runs releases: the device, the number of workers and their backend."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""Tables and fact lists, one look for all commands; whatever comes from outside is shown as text, never as markup."""
+"""Tables and fact lists in one style for all commands; text from outside is never interpreted as markup."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The dashboard put together: routes, the shield around them, and the server."""
+"""Application of the dashboard: its routes, middleware and server."""
 
 import socket
 import sys

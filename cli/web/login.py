@@ -1,4 +1,4 @@
-"""The one form that is sent: the token, for a session."""
+"""Login form, the only one: it exchanges the token for a session."""
 
 from dataclasses import dataclass
 from urllib.parse import parse_qs

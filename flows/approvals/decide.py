@@ -1,4 +1,4 @@
-"""Decisions of stewards: what waits at a gate is loaded, signed and recorded, here or on another machine."""
+"""Decisions of stewards at the gates: loading, signing and recording, here or on another machine."""
 
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path

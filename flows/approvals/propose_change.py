@@ -1,4 +1,4 @@
-"""Making of proposals: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
+"""Creation of proposals: a new cap, a standing authorisation, a retraction. Stewards decide them like releases.
 
 With `dry_run` a proposal is shown and not recorded: what would change, and how many stewards must approve. Nothing here
 changes a budget; a proposal takes effect with the approval that completes it (`flows.approvals.decide`).

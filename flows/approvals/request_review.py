@@ -1,4 +1,4 @@
-"""Inputs of a review: everything that is shown of a request at a gate, as one closed value.
+"""Inputs of a request's review at a gate, as one closed value.
 
 They are collected from the ledger, or read from a file on a steward's own machine. The same functions turn both into a
 `Review`; they compute each digest from the content.

@@ -1,4 +1,4 @@
-"""Reviews of what waits for a steward: a digest to sign, and sections to read in this order.
+"""Review for a steward's decision: a digest to sign, and sections in reading order.
 
 Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) builds its own sections
 from the same four parts, so the code that shows or signs a review does not depend on its kind.

@@ -1,4 +1,4 @@
-"""A dataset: its claims, burn-down, forecast, envelopes, windows and requests."""
+"""Dataset page: claims, burn-down, forecast, envelopes, windows and requests."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

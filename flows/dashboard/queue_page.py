@@ -1,4 +1,4 @@
-"""Queue page: what waits for stewards, for a runner and for a publisher, oldest first."""
+"""Queue page: items waiting for stewards, for a runner and for a publisher, oldest first."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Releases as flow runs of a Prefect server: the flow, its worker, and what `almoner deploy` puts there."""
+"""Releases as flow runs of a Prefect server: the flow, its worker, and its deployment."""

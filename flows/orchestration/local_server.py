@@ -1,4 +1,4 @@
-"""A Prefect server of this machine's own, beside a home, for as long as a command runs."""
+"""Local Prefect server, beside a home, for as long as a command runs."""
 
 import os
 import subprocess

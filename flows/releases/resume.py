@@ -1,4 +1,4 @@
-"""Resumption of an interrupted run: its quarantine folder, compared with what the ledger says is paid.
+"""Resumption of an interrupted run: its quarantine folder, compared with the paid budget in the ledger.
 
 The ledger says which instalments are paid; the journal says which tokens were drawn with them. An attempt that goes on
 keeps the split into batches, skips one draw of every text for each time the work was interrupted, draws with what is

@@ -1,4 +1,4 @@
-"""The report of a release, from its files and the ledger, for an audience (`tasks.reporting.audience_filter`)."""
+"""Report of a release, built from its files and the ledger, for an audience (`tasks.reporting.audience_filter`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One poll: due slots and their runs, and requests that were approved by hand.
+"""Poller of schedules: due slots and their runs, and requests that were approved by hand.
 
 A poll needs no Prefect. Between two polls a process remembers only its failed attempts; everything else is in the
 ledger, so any number of pollers may run at the same time.

@@ -1,4 +1,4 @@
-"""A folder of JSON files in the project home, each written whole: what was interrupted goes on from what is there."""
+"""Folder of JSON files in the project home, each written whole, so that interrupted work resumes from it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Flows as parts of a Prefect flow run, where somebody has composed one: no retries, and nothing stored.
+"""Flows as parts of a composed Prefect flow run: no retries, and nothing stored.
 
 Outside a Prefect flow run a flow is a plain function, and Prefect is not imported; what a Prefect server shows of it is
 reported to it (`flows.observability.prefect_report`). Inside one it is a subflow. A retry would charge again, a

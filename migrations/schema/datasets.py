@@ -1,4 +1,4 @@
-"""Datasets, the versions of their data, the units in them, what was erased of them, and who has seen their figures.
+"""Datasets, the versions of their data, their units, erasures, and views of their unprotected figures.
 
 Cohorts: units that come later bring budgets of their own, and no unit ever changes its block. So a root account has as
 many blocks as its partition, times the number of its cohorts.

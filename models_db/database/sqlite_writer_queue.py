@@ -1,4 +1,4 @@
-"""Writers of one SQLite file queue politely, and each does some of its work before the next one begins.
+"""Queue of the writers of one SQLite file: each keeps the turn for a slice of time before the next one begins.
 
 SQLite lets a writer that finds the file locked sleep, longer each time, up to a tenth of a second, and the file lies
 idle meanwhile. Here whoever writes holds a lock of its own on the log beside the file, and one of the others, the head

@@ -1,4 +1,4 @@
-"""The gates: where stewards decide before a release goes on."""
+"""Gates, at which stewards decide before a release continues."""
 
 from enum import StrEnum
 

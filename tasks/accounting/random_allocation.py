@@ -1,4 +1,4 @@
-"""Random allocation: what a release costs each unit where nobody knows in which batch the unit is read.
+"""Random allocation: the loss of each unit if the batch that reads the unit is unknown.
 
 NOT IN USE. No claim, price or account calls this module (decision 0100); docs/proofs/secret-assignment.md has the
 proofs, the hypotheses and the conditions under which it may be called.

@@ -1,4 +1,4 @@
-"""`almoner budget`: what a dataset may lose, has lost, and can still afford."""
+"""`almoner budget`: the lifetime budget of a dataset, spent and remaining, and its forecast."""
 
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Annotated

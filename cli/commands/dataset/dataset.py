@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, look at it, ask for another claim."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, show it, propose another claim."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`almoner dataset erase`: text leaves the home for good."""
+"""`almoner dataset erase`: permanent erasure of text from the home."""
 
 from typing import TYPE_CHECKING, Annotated
 

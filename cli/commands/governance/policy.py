@@ -1,4 +1,4 @@
-"""`almoner policy`: what the home allows."""
+"""`almoner policy`: the rules of the home."""
 
 import json
 from pathlib import Path

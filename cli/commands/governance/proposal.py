@@ -1,4 +1,4 @@
-"""`almoner proposal`: what stewards decide besides releases - caps, standing authorisations, retractions."""
+"""`almoner proposal`: decisions of stewards besides releases: caps, standing authorisations, retractions."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`almoner standing`: authorisations for releases that come again and again, decided once."""
+"""`almoner standing`: standing authorisations for recurring releases, decided once."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`almoner dashboard`: budgets, what waits, releases and the record as pages that only read."""
+"""`almoner dashboard`: read-only pages of budgets, pending decisions, releases and the audit log."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`almoner schedule`: releases that come again and again, each drawn on a standing authorisation."""
+"""`almoner schedule`: recurring releases, each drawn on a standing authorisation."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`almoner serve`: look for what is due, again and again, until it is stopped."""
+"""`almoner serve`: a loop that runs due schedules until it is stopped."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated

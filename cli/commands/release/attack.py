@@ -1,4 +1,4 @@
-"""`almoner attack`: what attacks find in a request's configuration, on a public corpus whose members are known."""
+"""`almoner attack`: attacks on a request's configuration, on a public corpus with known members."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`almoner demo`: the whole story on a small fictional clinic, in a temporary home."""
+"""`almoner demo`: all steps of a release on a small fictional clinic, in a temporary home."""
 
 import json
 import os

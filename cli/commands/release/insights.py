@@ -1,4 +1,4 @@
-"""`almoner insights`: what changed from one release of insights to another."""
+"""`almoner insights`: changes from one release of insights to another."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated

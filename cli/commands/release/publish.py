@@ -1,4 +1,4 @@
-"""`almoner publish` and `almoner verify-release`: out of the house, and the check anybody can make."""
+"""`almoner publish` and `almoner verify-release`: delivery of a bundle, and its check by anybody."""
 
 from contextlib import ExitStack
 from typing import Annotated

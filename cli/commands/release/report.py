@@ -1,4 +1,4 @@
-"""`almoner report`: what a steward decides with, and what a reader gets, as one page and as JSON."""
+"""`almoner report`: report of a release for stewards or readers, as one page and as JSON."""
 
 import json
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Principals, datasets, requests and schedules: what is registered."""
+"""Catalogue of registered principals, datasets, requests and schedules."""

@@ -1,1 +1,1 @@
-"""Budgets, gates, proposals, attempts and artifacts: what changes."""
+"""Life cycle of requests and proposals: budgets, gates, attempts and artifacts."""

@@ -1,4 +1,4 @@
-"""The gates: signed decisions, each bound to the digest of exactly what was shown."""
+"""Decisions at the gates: signed decisions, each bound to the digest of exactly what was shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

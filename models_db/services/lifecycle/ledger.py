@@ -1,4 +1,4 @@
-"""The budget: hold, arm, release, commit, forfeit, and what is left.
+"""Steps of the budget (hold, arm, release, commit, forfeit), and the remaining balance.
 
 Order of every write: account rows locked by ascending id, then entries, then the audit head. The counters are
 moved by the database, which also enforces the cap; this module never does arithmetic on a counter. An instalment is

@@ -1,5 +1,5 @@
-"""Contextual calibration (Zhao et al., "Calibrate Before Use", ICML 2021, section 4.2): what the model would answer to
-a text without content is its bias, and is taken out of what it answers to a text.
+"""Contextual calibration (Zhao et al., "Calibrate Before Use", ICML 2021, section 4.2): the model's answer to
+a text without content is its bias, which is removed from its answers to texts.
 
 An affine map of the answer probabilities, W p + b. Classification: W = diag(p_cf)^-1, b = 0. The first token of free
 text: W = identity, b = -p_cf, which the paper (footnote 7) found better where p has as many parts as the vocabulary:

@@ -1,4 +1,4 @@
-"""Release steps: mechanisms that release one thing each, drawn once whatever happens to the process (decision 0046).
+"""Release steps: mechanisms that release one value each, drawn once even if the process dies (decision 0046).
 
 A step is armed, prepared, drawn and written down. Preparing reads private data, perhaps for hours, and draws nothing:
 whoever dies in it has paid and may draw later with what is paid. That drawing begins is written down before it does;

@@ -1,4 +1,4 @@
-"""Connections with a deadline for a whole request, however slowly an endpoint answers.
+"""Connections with a deadline for a whole request, also if an endpoint answers slowly.
 
 The HTTP library waits so long for each piece that comes. An endpoint that sends a byte of its headers now and then, or
 `100 Continue` for ever, would hold a run until somebody ends it. Here every wait ends when the request has to.

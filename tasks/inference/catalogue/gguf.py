@@ -1,4 +1,4 @@
-"""Conversion of 4-bit GGUF to float32 safetensors that load in a second."""
+"""Conversion of 4-bit GGUF to float32 safetensors, which load in a second."""
 
 import json
 from contextlib import redirect_stderr

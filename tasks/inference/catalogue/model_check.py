@@ -1,4 +1,4 @@
-"""Result of checking a model: what it is, whether it can be used here, and the memory that it takes. Imports no torch.
+"""Result of checking a model: its sizes, whether it can be used here, and its memory. Imports no torch.
 
 The figures come from the model's config.json and a network of its shape without weights, so they are known before the
 weights are fetched (`tasks.inference.loading.check_model`).

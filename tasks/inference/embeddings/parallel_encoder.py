@@ -1,4 +1,4 @@
-"""Points of private units by the workers of a run, the same as this process would find.
+"""Parallel encoder of private units on the workers of a run, with the same points as in this process.
 
 Only what is read of each unit by itself is handed out. Public texts (keywords, candidates, what was released) are few
 and stay here.

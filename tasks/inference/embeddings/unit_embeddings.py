@@ -1,4 +1,4 @@
-"""Units as points: each row a function of its own text, bit for bit (PRIVACY §4.2 point 1).
+"""Embeddings of units: each row is a function of its own text, bit for bit (PRIVACY §4.2 point 1).
 
 An embedder that reads texts of different lengths together lets each of them move the others' rows by rounding, about
 1e-7: enough to tell that a unit is gone. So here a text is padded to the next of a few public lengths, which is a

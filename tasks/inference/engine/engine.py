@@ -1,4 +1,4 @@
-"""Given live generations, each with a public prompt and private rows: the next-token logits of every row.
+"""Inference engine: next-token logits of every row of live generations, each with a public prompt and private rows.
 
     session = Engine(model).session(sizes, places)
     session.enter(number, public, private, references)   # whenever a place is free

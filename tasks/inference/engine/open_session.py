@@ -1,4 +1,4 @@
-"""Opening a session: whatever can refuse it does so here, before anything is armed or any private text is read.
+"""Opening of a session: every refusal happens here, before anything is armed or any private text is read.
 
 What a session may do on its way is known from public numbers: the rows of a pass, every number of columns that a step
 may read, every block of a prompt, every width of a product. The device is asked about all of it (`isolation`). Where it

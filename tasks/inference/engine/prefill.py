@@ -1,4 +1,4 @@
-"""Reading the prompts of generations that enter: scratch batches of one public shape, then into the pool.
+"""Prefill: prompts of entering generations are read in scratch batches of one public shape, then enter the pool.
 
 The shared prefix is read once for all rows that have it. A generation that goes on after it had to leave brings the
 tokens it has drawn; they follow its prompt, in as many columns more.

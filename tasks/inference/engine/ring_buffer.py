@@ -1,4 +1,4 @@
-"""Rows that come and go at any step, in one batch of one shape, over a ring of columns.
+"""Ring buffer of columns: one batch of one shape, whose rows come and go at any step.
 
 All rows share a clock. At time t a step writes column t mod L of every row, L the length of the ring. A row that
 enters at time t has its prompt in the columns before t, wherever they lie on the ring, and everything else masked; it

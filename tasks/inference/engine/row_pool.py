@@ -1,4 +1,4 @@
-"""Rows in as many rings of one shape as they need, on one clock.
+"""Pool of rows: as many rings of one shape as they need, on one clock.
 
 Which slot a row has depends on how many rows there are, which is private; a row's bits do not depend on its slot
 (`isolation.check` checks that). The shape of a ring and the clock are public (see `session`).

@@ -1,4 +1,4 @@
-"""Generations being decoded side by side: public rows in one pool, private rows in another.
+"""Session of generations that are decoded side by side: public rows in one pool, private rows in another.
 
 What decides when a generation enters, and so in which columns its rows stand, is public: the number of places
 (`Sizes`, memory), and when others ended, which their drawn tokens say. Private rows are read when they are first

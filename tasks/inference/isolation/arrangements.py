@@ -1,4 +1,4 @@
-"""Contents in slots, so arranged that a row whose bits depend on its place or its company is found out.
+"""Arrangements of contents in slots that expose a row whose bits depend on its place or its neighbours.
 
 PRIVACY §4.2 point 1 and §10.1: a row's bits are a function of its content alone. So a few contents are computed in
 several arrangements, and every content must have one result, in any slot and beside any other contents:

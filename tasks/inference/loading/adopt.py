@@ -1,4 +1,4 @@
-"""Taking a transformers network over: what is supported, and whether the engine computes what the network would."""
+"""Adoption of a transformers network: the supported parts, and a check that the engine computes the same."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Check of a language model: can the engine read it, can it be prompted, what does it need (`almoner models check`).
+"""Check of a language model: support by the engine, prompting, and requirements (`almoner models check`).
 
 It is made when a model is pulled, before its weights are fetched, and again when a request is priced, so that nobody
 approves what cannot run. Its config.json and a network of its shape without weights decide (`require_supported`), and

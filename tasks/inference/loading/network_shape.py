@@ -1,4 +1,4 @@
-"""Sizes of a network, from a network with weights or without."""
+"""Shape of a network, taken from a network with or without weights."""
 
 from typing import Any, Final
 

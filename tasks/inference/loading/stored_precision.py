@@ -1,4 +1,4 @@
-"""Checkpoints in bfloat16: which networks may be read as they are stored, and how they then compute in float32.
+"""Checkpoints in bfloat16: the networks that may be read as stored, and their computation in float32.
 
 Read in bfloat16, weights stay in their mapped files until their layer is replaced, and no float32 copy of the whole is
 made. What is compared with the network's own logits is still float32 arithmetic: each module widens its own numbers

@@ -1,1 +1,1 @@
-"""Randomness, samplers of OpenDP, and what is never charged."""
+"""Randomness, samplers of OpenDP, and uncharged invocations."""
