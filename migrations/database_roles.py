@@ -56,7 +56,7 @@ class InvalidLogin(UsageError):
 
 
 def may_upgrade(database: Database) -> bool:
-    """Return whether this session makes or upgrades the ledger, or only works with what its owner has made.
+    """Return whether this session may create or upgrade the ledger, not only use it.
 
     Raises:
         LedgerForbidden: there is no ledger yet, and this role may not make one.
@@ -253,7 +253,7 @@ def _grant_statements(connection: Connection, there: list[str]) -> Iterator[str]
 
 
 def _execute_permitted(connection: Connection, steps: list[tuple[str, bool]]) -> RoleChanges:
-    """Execute what may be executed; a step after one that may not waits for it."""
+    """Execute the permitted steps; a step after one that is not permitted stays pending."""
     done: list[str] = []
     for statement, allowed in steps:
         if not allowed:

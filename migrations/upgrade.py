@@ -89,19 +89,19 @@ def _acquire_upgrade_lock(connection: Connection) -> None:
 
 
 class PostgreSQLTooOld(EnvironmentProblem):
-    """A server that cannot hold what the ledger needs."""
+    """A server older than the ledger needs."""
 
     def __init__(self, version: int) -> None:
         super().__init__(
             f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
-            " before whoever may create roles may become the owner of the ledger. Nothing was changed.",
+            " in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
             "Upgrade the server (`pg_upgrade`), then type it again.",
             {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
         )
 
 
 class SchemaDiffers(EnvironmentProblem):
-    """The ledger's schema is not what the migrations make of it."""
+    """The ledger's schema differs from the one that the migrations make."""
 
     def __init__(self, found: list[str]) -> None:
         super().__init__(

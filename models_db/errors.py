@@ -32,7 +32,7 @@ class AlmonerError(Exception):
         self.facts = dict(facts or {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors of all kinds travel between our processes, whatever their own arguments are."""
+        """Make errors of all kinds picklable, with any arguments of their constructors."""
         return _rebuild_error, (type(self), self.message, self.advice, self.facts)
 
     @property

@@ -87,7 +87,7 @@ class ProjectHome:
 
     @property
     def derived(self) -> Path:
-        """The folder of what was worked out of single units of ingested data; it can be worked out again."""
+        """Folder of values derived from single units of ingested data; they can be derived again."""
         return self.root / "derived"
 
     @property

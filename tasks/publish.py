@@ -54,7 +54,7 @@ def deliver(
 def documents_of_release(
     artifact: Artifact, decisions: Decisions, names: Mapping[int, str], ledger_head: str, revoked: Sequence[str]
 ) -> bundle.BundleDocuments:
-    """Return what the ledger holds on an artifact, in the form of a bundle.
+    """Return the ledger's records of an artifact, in the form of a bundle.
 
     Args:
         decisions: those on its request, oldest first, without withdrawn ones.

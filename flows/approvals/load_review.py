@@ -145,7 +145,7 @@ def _previous_release(session: Session, request: Request) -> PreviousRelease | N
 
 
 def _views_of_account(session: Session, dataset: Dataset) -> ViewsInput | None:
-    """Return who has seen unprotected figures of the account."""
+    """Return the views of unprotected figures of the account."""
     views = internal_views.find_viewing(session, dataset.account_id)
     return None if views is None else ViewsInput(since=views.since, people=views.people)
 
@@ -165,7 +165,7 @@ def _repetitions(session: Session, request: Request, body: dict[str, Any]) -> It
 
 
 def _content(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request without what differs when the same file is submitted again."""
+    """Return a request without the fields that change when the same file is submitted again."""
     return {name: value for name, value in body.items() if name not in ("nonce", "code")}
 
 

@@ -1,4 +1,4 @@
-"""Places of a project home that may hold text or values derived from it, and what erasure removes there.
+"""Places of a project home that may hold text or values derived from it, and the effect of erasure on each.
 
 The list is the whole: a further place in the home gets its row here, and a planted text in
 tests/integration/test_erasure.py that is found wherever this list leaves something out.

@@ -13,7 +13,7 @@ from tasks.common.number_format import round_down
 from tasks.pricing.alternatives import PlanTerms, PopulationTooSmall, rounded_epsilon
 
 SHARES = {4: "a quarter of the rho that is left of", 2: "half the rho that is left of", 1: "all that is left of"}
-"""A plan without an epsilon claims one part in so many of what is left: the first of them that is of use."""
+"""Divisors of the remaining budget: a plan without an epsilon claims the first share that is of use."""
 SMALLEST_DELTA = Decimal("1e-15")
 
 
@@ -61,7 +61,7 @@ class RemainingBudget:
 
     @property
     def described(self) -> str:
-        """Return what is left for one release, in words."""
+        """Return the remaining budget for one release, as text."""
         rho = self.rho if self.most is None else min(self.rho, self.most)
         return "nothing" if rho <= 0 else f"epsilon {round_down(zcdp.epsilon_of(rho, self.delta))}"
 
@@ -79,7 +79,7 @@ class RemainingBudget:
 
 
 class BudgetExhausted(Refused):
-    """The budget, or what one release may take of it, is used up."""
+    """The budget, or the part of it that one release may take, is used up."""
 
     def __init__(self, name: str, left: str, reason: PopulationTooSmall | None = None) -> None:
         use = "" if reason is None else f"; that is of use from {reason.facts['smallest']} units on"

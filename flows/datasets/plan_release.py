@@ -212,7 +212,7 @@ def _seconds(options: PlanOptions) -> int | None:
 def _share_of_the_rest(
     workspace: Workspace, terms: PlanTerms, *, hidden: bool
 ) -> tuple[PlanTerms, tuple[Alternative, ...], str]:
-    """Plan with the smallest of SHARES of what is left that is of use.
+    """Plan with the smallest useful share (SHARES) of the remaining budget.
 
     Args:
         hidden: whether the policy hides from the caller what is left.

@@ -56,7 +56,7 @@ WHERE_TO_LOOK: Final = """| of request {number} | command |
 | report | `almoner report {number}` |
 | links of the audit log | `almoner audit log --release {number}` |
 """
-"""The page that is attached to a flow run: where the ledger says more, for those who may read it."""
+"""Page attached to a flow run: commands that show more of the ledger, for people who may read it."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class FlowReport:
                 write_over(self._kept_in, lines.encode("ascii"), 0o600, durable=False)
 
     def end(self, outcome: str) -> None:
-        """Send what is left, and how the flow ended. Waits for the server, but not for long."""
+        """Send the remaining events and the outcome of the flow. Waits for the server, but not for long."""
         self._outcome = outcome
         self._end_group(outcome)
         self._ended.set()

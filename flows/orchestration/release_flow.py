@@ -214,4 +214,4 @@ class OtherLedger(UsageError):
 
 
 FLOWS: Final = {each.name: each for each in (release, send_notices)}
-"""The flows that a worker runs, by name. It runs no other, whatever a Prefect server says."""
+"""The flows that a worker runs, by name. It runs no other, even if a Prefect server names one."""

@@ -1,4 +1,4 @@
-"""Refusals of rehearsals, each with what can be done."""
+"""Refusals of rehearsals, each with advice."""
 
 from collections.abc import Sequence
 

@@ -57,7 +57,7 @@ MECHANISMS = tuple(
 )
 """Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts")
-"""Fields of a request that a rehearsal ignores: they say which budget and which blocks, not what a text is like."""
+"""Fields of a request that a rehearsal ignores: they decide the budget and the blocks, not the texts."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
@@ -344,7 +344,7 @@ def _make_releases(
 
 
 def _interrupted_draws(journal: Journal) -> ResumeState:
-    """Return what an interrupted rehearsal has drawn; a damaged journal is discarded, as its texts are public."""
+    """Return the draws of an interrupted rehearsal; a damaged journal is discarded, as its texts are public."""
     journal.assign(code_digest(), 1)
     try:
         contents = journal.open()

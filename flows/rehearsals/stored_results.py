@@ -30,7 +30,7 @@ class RecordedRehearsal(Strict):
 
     @property
     def sentence(self) -> str:
-        """The result in one sentence, with who made it, and how often it was tried."""
+        """Return the result in one sentence, with its author and the number of tries."""
         tried = f", the newest of {self.runs}" if self.runs > 1 else ""
         code = "" if self.same_code else ", by another version of almoner"
         return f"{self.result.sentence} Rehearsed by {self.by}{tried}{code}."

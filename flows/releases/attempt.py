@@ -143,7 +143,7 @@ class RunningAttempt:
         return ReleaseSteps(point.paid, point.results, point.begun) if point else ReleaseSteps()
 
     def abandon(self, reason: str) -> None:
-        """Forfeit what was armed, give back the rest, and let the request be run again."""
+        """Forfeit armed holds, release the rest, and let the request be run again."""
         with self.workspace.database.write() as session:
             attempts.fail_attempt(session, self.workspace.actor, self.attempt, reason)
 
@@ -161,7 +161,7 @@ class CheckedRequest:
 
 
 def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = False) -> RunningAttempt:
-    """Start the next attempt of an approved request, which goes on from what an interrupted one has left.
+    """Start the next attempt of an approved request, which resumes an interrupted one.
 
     The ledger checks again, in the transaction that starts the attempt, that the request may run.
 
@@ -271,7 +271,7 @@ def whole_partition(workspace: Workspace, session: Session, dataset: Dataset) ->
 def _find_resume_point(
     workspace: Workspace, request_id: int, priced: Quote, journal: Journal, restart: bool
 ) -> ResumePoint | None:
-    """The point to resume from. With `restart` there is none, whatever the state: all is drawn and paid again."""
+    """Return the point to resume from. With `restart` there is none in any state: all is drawn and paid again."""
     try:
         contents = journal.open()
     except (JournalInUse, JournalUnfit):
@@ -362,7 +362,7 @@ class ForgedApproval(Refused):
 
 
 class PlanChanged(Refused):
-    """The installed code, model or corpus differs from what was approved."""
+    """The installed code, model or corpus differs from the approved one."""
 
     def __init__(self, request_id: int, part: str) -> None:
         super().__init__(

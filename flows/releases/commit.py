@@ -34,7 +34,7 @@ from tasks.values.metric_result import MetricResult
 
 
 def commit_artifact(run: RunningAttempt, generated: Generated, metrics: Sequence[MetricResult]) -> str:
-    """Put what was made into quarantine and commit the attempt; returns the artifact's digest.
+    """Put the generated files into quarantine and commit the attempt; return the artifact's digest.
 
     The files are on disk before the ledger says so. Killed in between, they are orphans that a sweep removes.
 

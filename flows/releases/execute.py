@@ -193,7 +193,7 @@ def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
 
 
 def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> RunContext:
-    """Load the model and open the corpus's folder: whatever is missing here has cost nothing yet.
+    """Load the model and open the corpus's folder; a failure here has cost no budget.
 
     What extends a release is made of the values that are kept of it, and finds out here if it may not be.
     Of an external model there is nothing to load; its endpoint is not asked before the run has begun to pay.
@@ -226,7 +226,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
 
 
 def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
-    """The corpus; of governed data, what extends a release has none. Labels are asked for before anything is paid."""
+    """Return the corpus; an extension of a release of governed data has none. Labels are checked before payment."""
     if extends and run.facts.governed:
         return cast(Corpus, NoCorpus())
     corpus = open_corpus(run.workspace.home, run.facts.version_uid)
@@ -237,7 +237,7 @@ def _open_corpus(run: RunningAttempt, *, extends: bool) -> Corpus:
 
 
 def _require_recorded_content(run: RunningAttempt) -> None:
-    """Check that the version holds what came in, less what was erased since: what else it holds was charged to nobody.
+    """Check that the version holds the ingested documents without the erased ones: others were charged to no unit.
 
     Raises:
         StoreDiffers: it holds something else.

@@ -36,7 +36,7 @@ class PublishedBundle:
 @private_flow("publish")
 @tracing.traced("publish")
 def publish_release(home: Path, request_id: int, destination: Place) -> PublishedBundle:
-    """Publish what the stewards approved, byte for byte.
+    """Publish the approved files, byte for byte.
 
     The publication is recorded before the first byte is copied; a second call after a crash delivers it.
 

@@ -50,7 +50,7 @@ from tasks.values.release_kinds import ReleaseKind
 
 _LARGEST_FIGURE: Final = 2**53
 _COMPARED_FIELDS: Final = ("dataset", "mechanism", "model", "prompt", "cohorts", "rotate_over", "group")
-"""Fields of a request that decide what its topics are about, beside its parameters."""
+"""Fields of a request that affect its topics, beside its parameters."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class InsightsRelease:
 
 @dataclass(frozen=True)
 class ReleaseComparison:
-    """Two releases, their differences, and what a reader has to know about these."""
+    """Two releases, their differences, and notes for the reader."""
 
     old: InsightsRelease
     new: InsightsRelease
@@ -113,7 +113,7 @@ class ReleaseComparison:
 
     @cached_property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences on what the comparison cannot tell."""
+        """Return sentences on the limits of the comparison."""
         return tuple(_cautions(self))
 
     def to_json(self) -> dict[str, object]:
@@ -352,7 +352,7 @@ def _threshold_words(release: InsightsRelease) -> str:
 
 
 def _differing_requests(old: InsightsRelease, new: InsightsRelease) -> list[str]:
-    """Return the names of what differs in two requests and decides what topics are about."""
+    """Return the names of the fields that differ between two requests and affect topics."""
     parameters = differing_fields(old.request.parameters, new.request.parameters)
     fields = [_topic_fields(release.request) for release in (old, new)]
     return [*differing_fields(*fields), *(f"parameters.{name}" for name in parameters)]

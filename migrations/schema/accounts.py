@@ -1,4 +1,4 @@
-"""Accounts and what moves their counters: holds, and entries on holds.
+"""Accounts, holds, and the entries on holds, which move the accounts' counters.
 
 An account is the root of a dataset, a block of its units, an envelope (`scope`) or a window of time (`pacing`). Its
 counters are moved by `entry_moves_account` and by nothing else: an UPDATE is admitted only if it is exactly the effect
@@ -74,7 +74,7 @@ def has_room(counter: str) -> str:
 
 
 def fits(counter: str) -> str:
-    """Hold `h` of request `r` fits account `a`, beside what is reserved for others."""
+    """Return the condition that hold `h` of request `r` fits account `a`, beside reservations for others."""
     others = reserved(counter, "a.parent_id", other=" AND x.id IS DISTINCT FROM r.scope_id")
     return (
         f"a.{counter}_held + a.{counter}_spent + h.{counter} + (CASE a.kind WHEN 'block' THEN {others} ELSE 0 END)"

@@ -59,7 +59,7 @@ def attempts(request: str) -> str:
 
 
 def latest_artifact(request: str) -> str:
-    """Return the digest of what the last attempt has produced."""
+    """Return the digest of the artifact of the last attempt."""
     return f"(SELECT f.digest FROM artifact f WHERE f.request_id = {request} ORDER BY f.attempt DESC LIMIT 1)"
 
 

@@ -17,7 +17,7 @@ class Both(NamedTuple):
 
 
 Sql = str | Both
-"""SQL that both databases read, or what each of them does. `IS DISTINCT FROM` is written `IS NOT` for SQLite."""
+"""SQL that both databases read, or one text for each. `IS DISTINCT FROM` is written `IS NOT` for SQLite."""
 
 
 class Index(NamedTuple):

@@ -53,7 +53,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "invocation": {"event": LONG, "libraries": LONG}, "artifact": {"files": 16 * LONG},
     "evaluation": {"result": 16 * LONG}, "dataset": {"public_metadata": LONG},
 }  # fmt: skip
-"""The most bytes of what people write."""
+"""Maximum number of bytes of texts by people."""
 JSON = {
     "proposal": ("configuration", "choices"), "policy_version": ("body",), "request": ("canonical",),
     "invocation": ("event", "libraries"), "artifact": ("files",), "evaluation": ("result",),

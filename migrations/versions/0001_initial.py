@@ -40,7 +40,7 @@ FUNCTIONS = (*doors.FUNCTIONS, *audit_log.FUNCTIONS, *forms.FUNCTIONS)
 
 
 def upgrade() -> None:
-    """Tables, the first head of the chain, views, functions; then whatever refuses and whatever moves."""
+    """Create tables, the first head of the chain, views and functions; then guards and actions."""
     connection = op.get_bind()
     create_tables(connection, TABLES)
     execute(connection, audit_log.GENESIS)

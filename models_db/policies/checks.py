@@ -59,7 +59,7 @@ class PolicySubject:
 
 @dataclass(frozen=True)
 class BrokenRule:
-    """One rule that a request breaks: what was asked, what is allowed, what to do."""
+    """Rule that a request breaks: the requested and the allowed value, and advice."""
 
     rule: str
     asked: str

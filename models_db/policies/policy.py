@@ -1,4 +1,4 @@
-"""A policy as an admin writes it (`policy.yaml`), validated, and what it demands of one dataset.
+"""Policy as an admin writes it (`policy.yaml`), validated, and its rules for one dataset.
 
 A policy is stored as canonical JSON and named by its digest: in the ledger, in requests, in bundles.
 """
@@ -52,7 +52,7 @@ class _RuleModel(RequestModel):
 
 
 class RequiredApprovals(_RuleModel):
-    """Numbers of different stewards, by what they decide."""
+    """Numbers of different stewards, by decision."""
 
     spend: ApprovalCount = 1
     """Before private data is touched."""
@@ -72,12 +72,12 @@ class ReleaseLimits(_RuleModel):
 
 
 class MetricBound(_RuleModel):
-    """Between what a figure of a metric has to be."""
+    """Bounds on a figure of a metric."""
 
     min: MetricValue | None = None
-    """At least this."""
+    """Smallest allowed value."""
     max: MetricValue | None = None
-    """At most this."""
+    """Largest allowed value."""
 
     @model_validator(mode="after")
     def _requires_a_bound(self) -> "MetricBound":
@@ -204,7 +204,7 @@ class Policy(_RuleModel):
     """Rules for single datasets, by dataset name."""
 
     def rules_for(self, dataset: str) -> EffectiveRules:
-        """Return what this policy demands of releases of `dataset`."""
+        """Return the rules of this policy for releases of `dataset`."""
         dataset_rules, approvals = self.datasets.get(dataset, DatasetRules()), self.approvals
         evaluation = self.evaluation if dataset_rules.evaluation is None else dataset_rules.evaluation
         return EffectiveRules(

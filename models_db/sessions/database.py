@@ -95,7 +95,7 @@ class Database:
 
     @contextmanager
     def write_after_loss(self) -> Iterator[Session]:
-        """A write transaction that begins when one whose commit was not confirmed has ended, to ask what became of it.
+        """Open a write transaction after one with an unconfirmed commit has ended, to read its outcome.
 
         SQLite waits for every writer as it is. A PostgreSQL server may still have to read the COMMIT of a connection
         that was lost, so its own login's earlier writing transactions are waited for.
@@ -123,7 +123,7 @@ class Database:
 
     @contextmanager
     def rehearse(self) -> Iterator[Session]:
-        """A write transaction that is taken back at its end: what the ledger would refuse, it refuses here.
+        """Open a write transaction that is rolled back at its end: the ledger refuses the same as in earnest.
 
         Raises:
             LedgerUnreachable, SchemaOutdated, LedgerForbidden: as `write`.

@@ -1,4 +1,4 @@
-"""Mapped columns only; what the database enforces beyond them is in the migrations."""
+"""Mapped columns only; constraints and guards are in the migrations."""
 
 from models_db.database.base import Base, check_times
 from models_db.tables.accounts import Account, Cap, Entry, Hold, Invocation, ScopeEnd

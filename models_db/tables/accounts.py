@@ -62,7 +62,7 @@ class Account(Base):
 
 
 class ScopeEnd(Base):
-    """An envelope was closed: nothing further is held in it, and what is left of it is free again."""
+    """End of an envelope: nothing further is held in it, and its remaining budget is free again."""
 
     __tablename__ = "scope_end"
     __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)

@@ -45,7 +45,7 @@ class Proposal(Base):
     config_digest: Mapped[Digest | None]
     configuration: Mapped[Body | None]
     choices: Mapped[Body | None]
-    """The parameters of the configuration that almoner chose, each with its reason; what is authorised is without."""
+    """The parameters of the configuration that almoner chose, each with its reason; they are not authorised."""
     publication_id: Mapped[int | None] = mapped_column(Id)
     """Without a foreign key, because requests name proposals and publications come from requests; a guard checks it."""
 

@@ -26,7 +26,7 @@ class Request(Base):
     scope_id: Mapped[int | None] = mapped_column(reference("account"))
     standing_id: Mapped[int | None] = mapped_column(reference("proposal"))
     config_digest: Mapped[Digest | None]
-    """Of what is asked, without nonce and version of the data: what a standing authorisation is for."""
+    """Digest of the request without nonce and version of the data, which a standing authorisation names."""
 
 
 class Transition(Base):
@@ -51,7 +51,7 @@ class Transition(Base):
 
 
 class Approval(Base):
-    """A steward's decision at a gate, bound to the digest of what was shown: a request, an artifact, or a proposal."""
+    """A steward's decision at a gate, bound to the digest of the shown request, artifact or proposal."""
 
     __tablename__ = "approval"
     __table_args__ = (
@@ -126,7 +126,7 @@ class Artifact(Base):
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))
     values_digest: Mapped[Digest | None]
-    """Of what its mechanisms released, where later releases may be made of that."""
+    """Digest of the values that its mechanisms released, if later releases may use them."""
 
 
 class StoredEvaluation(Base):
@@ -189,7 +189,7 @@ class Delivery(Base):
 
 
 class TwinAttack(Base):
-    """A configuration was attacked on public data: the digest of what was found, and with which attacks."""
+    """Attack on a configuration on public data: the attacks, and the digest of the result."""
 
     __tablename__ = "twin_attack"
 

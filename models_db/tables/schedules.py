@@ -53,7 +53,7 @@ class ScheduleChange(Base):
 
 
 class ScheduleSlot(Base):
-    """A moment at which a schedule was due, and what was decided: it became a request, or was skipped for a reason.
+    """Due time of a schedule and its decision: a request, or a reason for skipping it.
 
     The row is written in the transaction that submits the request, so there is no slot of which nobody knows whether
     it has one. Slots of a schedule only go forward.

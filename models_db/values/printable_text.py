@@ -1,4 +1,4 @@
-"""Text from outside, made safe for screens, pages and files whatever it contains."""
+"""Text from outside, made safe for screens, pages and files."""
 
 import json
 import unicodedata
@@ -10,7 +10,7 @@ _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def escape_controls(text: object) -> str:
-    r"""Return `text` without what steers a terminal or a page: control characters are spelt out.
+    r"""Return `text` with control characters spelt out, so that it cannot control a terminal or a page.
 
     >>> escape_controls("plain \x1b[31m red")
     'plain \\x1b[31m red'

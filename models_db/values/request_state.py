@@ -45,7 +45,7 @@ LEGAL_TRANSITIONS: Final = (
 'submitted' when an approval was withdrawn."""
 
 UNRUN_STATES: Final = (_S.SUBMITTED, _S.APPROVED)
-"""No attempt is being made, and none has produced anything: what it costs is still to be spent."""
+"""States without a running or a successful attempt: the price is not yet spent."""
 
 WAITS_AT: Final[Mapping[Gate, tuple[RequestState, ...]]] = {Gate.SPEND: UNRUN_STATES, Gate.PUBLISH: (_S.PRODUCED,)}
 """The states in which a request takes decisions at a gate, the one in which it needs them first."""

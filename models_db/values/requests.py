@@ -240,7 +240,7 @@ def _without_group_fields(metadata: PublicMetadata) -> PublicMetadata:
 
 
 def _parse_cohorts(value: object) -> object:
-    """'newest', or numbers; checked here as a whole, so that what is wrong is said in one sentence."""
+    """Return 'newest', or numbers; checked here as a whole, so that an error is one sentence."""
     if value is None or value == "newest":
         return value
     numbers = list(value) if isinstance(value, list | tuple) else []

@@ -16,7 +16,7 @@ _DIFFERENCE_REASONS = {
 
 
 def without_rotation(body: Mapping[str, Json]) -> dict[str, Json]:
-    """A canonical request without what its turn decides: which of its groups of blocks it reads, if it rotates.
+    """Return a canonical request without the group of blocks that it reads in its turn, if it rotates.
 
     How many groups there are stays, and so do the cohorts and every event; all groups have the same number of blocks.
     To read the first cohort alone is the same request before there was another one and after.

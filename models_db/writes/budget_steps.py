@@ -20,7 +20,7 @@ from models_db.writes.links import BudgetStep, link_step
 
 @dataclass(frozen=True)
 class PlannedHold:
-    """A mechanism to be recorded, and what is to be held for it: account, instalment, rho and delta of each hold."""
+    """Mechanism to record, and its holds: account, instalment, rho and delta of each."""
 
     invocation: Mapping[str, Any]
     holds: Sequence[tuple[int, int, int, int]]
@@ -43,7 +43,7 @@ def reserve(session: Session, actor_id: int, plan: Sequence[PlannedHold]) -> Non
 
 
 def record_entries(session: Session, actor_id: int, entries: Sequence[tuple[int, str]]) -> None:
-    """Record entries, each a hold and what happens to it, and the link.
+    """Record entries, each a hold and its step, and the link.
 
     Raises:
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.

@@ -103,7 +103,7 @@ WHERE c.id = :cohort ORDER BY a.id
 
 @contextmanager
 def translate_refusals(session: Session) -> Iterator[None]:
-    """Turn what the database refuses inside the block into a named error.
+    """Turn refusals of the database inside the block into named errors.
 
     Raises:
         RuleViolated, CapExceeded, AlreadyRecorded, ClockWentBack: what the database said.

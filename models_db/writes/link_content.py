@@ -35,7 +35,7 @@ EXEMPT_COLUMNS = {
     ),
     "unit_mark": "each claim of units has a digest of its marks, and a link commits to that",
 }
-"""Tables whose rows no link names, and what stands in for it."""
+"""Tables whose rows no link names, with the reason."""
 
 LEADING_TABLES = (
     "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_version", "delegation",
@@ -125,7 +125,7 @@ def name_rows(table: str, rows: Mapping[int, str]) -> dict[str, Json]:
 
 
 def link_body(view: Mapping[str, Any], rows: Sequence[Mapping[str, Json]]) -> str:
-    """Return the body of a link: what its view tells, without what is empty, and its rows."""
+    """Return the body of a link: the non-empty columns of its view, and its rows."""
     body: dict[str, Json] = {
         name: as_text(value) for name, value in view.items() if value is not None and name not in _LINK_COLUMNS
     }

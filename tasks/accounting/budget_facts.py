@@ -28,7 +28,7 @@ class BudgetFacts:
 
     @property
     def epsilon_spent(self) -> str:
-        """The epsilon of what is spent; see `epsilon_of`."""
+        """Epsilon of the spent budget; see `epsilon_of`."""
         return self.epsilon_of(self.spent)
 
     def epsilon_of(self, amount: Amount) -> str:

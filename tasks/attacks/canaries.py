@@ -80,7 +80,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class CorpusDocument:
-    """One document of a public corpus: whose it is, what it says, and its label where there are labels."""
+    """Document of a public corpus: its unit, its text, and its label if there are labels."""
 
     unit: str
     text: str

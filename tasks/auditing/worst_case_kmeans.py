@@ -24,7 +24,7 @@ def units_of(present: bool, others: int, trials: int) -> tuple[NDArray[np.float3
 
 
 def observed(rounds: Rounds, paid: KMeansRounds, present: bool, others: int, trials: int) -> Sequence[int]:
-    """Return the sum over all of `paid`'s rounds of what speaks for the unit, one integer a trial.
+    """Return the sum of the evidence for the unit over all of `paid`'s rounds, one integer per trial.
 
     Args:
         rounds: what draws; a broken one can be put in its place.

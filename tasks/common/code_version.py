@@ -14,7 +14,7 @@ LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the source of the five rooms, templates included: exactly this runs what the spend gate approves."""
+    """Return the SHA-256 of the source of the five rooms, templates included, to which a spend approval is bound."""
     root = Path(models_db.__file__).parent.parent
     digest = hashlib.sha256()
     for room in ROOMS:
@@ -25,5 +25,5 @@ def code_digest() -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the libraries that decide what a run computes."""
+    """Return the versions of the libraries that decide the results of a run."""
     return {name: version(name) for name in LIBRARIES}

@@ -150,7 +150,7 @@ def copy_new(source: Path, target: Path, mode: int) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a link or a folder with its content; what is gone already is no mistake."""
+    """Remove a file, a link or a folder with its content; a missing path is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

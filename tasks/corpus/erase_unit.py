@@ -25,7 +25,7 @@ _SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_st
 def content_mark(
     home: ProjectHome, uid: str, overlap_key: bytes, *, has_unit_field: bool, without: str | None = None
 ) -> str:
-    """Return the keyed mark of what a version holds now, made as at its ingest; 64 hexadecimal digits.
+    """Return the keyed mark of a version's present content, made as at its ingest; 64 hexadecimal digits.
 
     Args:
         has_unit_field: whether its units are named by a field; ids that were drawn are not part of the content.
@@ -68,7 +68,7 @@ def erase_unit(home: ProjectHome, uid: str, unit: str) -> None:
 
 
 def remove_beside(home: ProjectHome, uid: str) -> None:
-    """Remove what SQLite, or somebody who opened the file for writing, has left beside a version's store.
+    """Remove files that SQLite, or another writer of the file, has left beside a version's store.
 
     Raises:
         VersionMissing: the home holds no such version.

@@ -53,7 +53,7 @@ class ShardProgress:
     _after: int = SHARDS
 
     def enter(self, lot: Lot) -> None:
-        """Take what is reported from now on as progress within this lot."""
+        """Count reports from now on as progress within this lot."""
         self._first, self._after = lot.first, lot.after
 
     def __call__(self, done: int, total: int) -> None:

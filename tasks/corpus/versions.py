@@ -84,7 +84,7 @@ def remove_version(home: ProjectHome, uid: str) -> None:
 
 
 def sweep_incoming(home: ProjectHome) -> int:
-    """Remove what killed ingests left, and nothing of a live one; how many folders went."""
+    """Remove remains of killed ingests, and nothing of a live one; return the number of removed folders."""
     with _locked(home.require().corpora):
         dead = [folder for folder in home.corpora.glob(".incoming-*") if not _is_live(folder)]
         for folder in dead:
@@ -117,7 +117,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def named_problems() -> Iterator[None]:
-    """Turn what the operating system or SQLite says while writing into StoreNotWritable."""
+    """Turn errors of the operating system or SQLite while writing into StoreNotWritable."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,7 @@ Required = Mapping[str, Mapping[str, MetricBound]]
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """A demand of a policy, and what was measured; `figure` is None where the metric just has to be there."""
+    """Requirement of a policy and the measured value; `figure` is None if the metric only has to be measured."""
 
     metric: str
     figure: str | None
@@ -35,7 +35,7 @@ class BoundCheck:
 
 
 def require_measurable(required: Required) -> None:
-    """Check that what a policy requires can be measured and may be looked at before a publish decision (PRIVACY §7).
+    """Check that required metrics can be measured, and may be seen before a publish decision (PRIVACY §7).
 
     Raises:
         NotMeasurable: a metric or figure does not exist, or the metric is internal.
@@ -51,7 +51,7 @@ def missed(required: Required, measured: Mapping[str, MetricResult]) -> tuple[Bo
 
 
 def bound_checks(required: Required, measured: Mapping[str, MetricResult]) -> Iterator[BoundCheck]:
-    """Every demand of a policy beside what was measured: first the figures, then metrics that have to be there.
+    """Yield every requirement with its measured value: first the figures, then metrics without bounds.
 
     By name: a stored policy has its fields in another order than a written one, and signed words must not depend on it.
     """
@@ -96,7 +96,7 @@ def _admitted(value: Value, bound: MetricBound) -> bool:
 
 
 class NotMeasurable(UsageError):
-    """A policy requires what no gate can look at."""
+    """A policy requires a metric that no gate may show."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(

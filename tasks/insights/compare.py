@@ -421,7 +421,7 @@ def _verdict(test: _Test, *, noise_only: bool) -> Verdict | None:
 
 
 def _shares_of(old: int | None, new: int | None) -> Callable[[SizedTopic, SizedTopic], Shares | None]:
-    """Return what divides the sizes of a pair by two declared numbers of units that differ."""
+    """Return a function that divides the sizes of a pair by two declared numbers of units that differ."""
 
     def shares(before: SizedTopic, after: SizedTopic) -> Shares | None:
         sizes = before.insight.size, after.insight.size

@@ -42,7 +42,7 @@ def replace_one_loss(event: PrivacyEvent) -> Amount:
 
 
 def replace_one_losses(events: Sequence[PrivacyEvent]) -> Amount:
-    """Return the loss of all events together; what a release that extends another rests on counts four times.
+    """Return the loss of all events together; the loss of an extended release counts four times.
 
     Raises:
         ValueError, KeyError: as `replace_one_loss`.

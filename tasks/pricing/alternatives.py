@@ -1,4 +1,4 @@
-"""Complete requests side by side for one dataset and one claim: more texts, better texts, and what lies between.
+"""Alternatives of a plan: complete requests for one dataset and one claim, from more texts to better texts.
 
 Those of one epsilon cost the same rho, and differ in how many units stand behind a text: at the same rho the clip norm
 is proportional to the references B (PRIVACY §4.1), and a population of n units has about n / B texts of B units each.
@@ -44,7 +44,7 @@ MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
 LEAST_SAMPLES = 5
 """Fewest texts that are proposed where a plan names no number."""
 PROBE_SAMPLES = 1_000_000
-"""Texts of the request whose price tells what a reference buys: enough for any number of blocks and labels."""
+"""Texts of the request that prices one reference: enough for any number of blocks and labels."""
 LEAST_EPSILON = Decimal("0.1")
 """Least epsilon that is proposed."""
 MOST_SAMPLES = 1000
@@ -250,7 +250,7 @@ def _topics(terms: PlanTerms) -> Iterator[Alternative]:
 
 @dataclass(frozen=True)
 class _Texts:
-    """The alternatives of texts, by what one reference was found to buy."""
+    """Alternatives of texts, by the clip norm that one reference buys."""
 
     terms: PlanTerms
     mechanism: str
@@ -373,7 +373,7 @@ def _named(quotes: Sequence[Quote], *, wanted: bool) -> tuple[Alternative, ...]:
 
 
 def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared: bool, groups: int = 0) -> list[str]:
-    """Return what a reader has to know beside the figures.
+    """Return notes that a reader needs beside the figures.
 
     Args:
         declared: whether the dataset declares the population; else a release buys a noisy count.
@@ -421,7 +421,7 @@ def _rows_note(texts: Sequence[Alternative]) -> str:
 
 
 class InvalidPlan(UsageError):
-    """A plan that asks for what no plan is made for."""
+    """A plan with terms that no plan supports."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "See docs/planning.md, or write the request yourself (docs/requests.md).")

@@ -228,7 +228,7 @@ def useful_references(
 
 
 def references_for(clip_norm: Decimal, slope: Fraction) -> int:
-    """Return the fewest references that buy a clip norm, given what one reference buys."""
+    """Return the fewest references that buy a clip norm, given the clip norm that one reference buys."""
     return min(max(1, ceil(Fraction(clip_norm) / slope)), 100_000)
 
 
@@ -256,7 +256,7 @@ class LengthNeeded(UsageError):
 
 
 class PopulationNeeded(UsageError):
-    """A request leaves out what only a declared population can decide."""
+    """A request omits a parameter that only a declared population can decide."""
 
     def __init__(self, names: list[str]) -> None:
         which = " and ".join(f"`{name}`" for name in names)

@@ -142,7 +142,7 @@ def _expected(known: Sequence[MeasuredShare], clip_norm: float) -> ExpectedShare
 
 
 def _interpolated(curve: Sequence[MeasuredShare], clip_norm: float) -> tuple[float, float, float] | None:
-    """Return share, low and high between the two nearest clip norms; None outside of what was measured."""
+    """Return share, low and high between the two nearest clip norms; None outside the measured range."""
     below = max((one for one in curve if one.clip_norm <= clip_norm), key=lambda one: one.clip_norm, default=None)
     above = min((one for one in curve if one.clip_norm >= clip_norm), key=lambda one: one.clip_norm, default=None)
     if below is None or above is None:

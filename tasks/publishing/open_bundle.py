@@ -123,5 +123,5 @@ class OpenedBundle:
 
     @property
     def vouched(self) -> Amount:
-        """The loss that the claim rests on: `spent`, and what the release that it extends has paid."""
+        """Loss that the claim rests on: `spent`, and the loss of the release that it extends."""
         return loss_paid_by_parent([replace(event, loss=recompute(event)) for event in self.record.events])

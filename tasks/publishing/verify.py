@@ -1,4 +1,4 @@
-"""Verification of a bundle: offline, without a database, trusting nothing in it but what a signature covers."""
+"""Verification of a bundle: offline, without a database, trusting only signed content."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class VerificationReport:
 
     @property
     def conclusion(self) -> str:
-        """Two or three sentences on what a reader may rely on."""
+        """Return two or three sentences on the facts that a reader may rely on."""
         if not self.holds:
             failed = [check for check in self.checks if not check.ok]
             retracted = [check.detail for check in failed if check.name in ("revocations", "retraction")]

@@ -26,7 +26,7 @@ METRIC_NAMES: Mapping[MetricName, str] = {
 
 
 def configuration_digest(body: Mapping[str, Any]) -> str:
-    """Return the digest of what a rehearsal of a canonical request depends on.
+    """Return the digest of the fields that a rehearsal of a canonical request depends on.
 
     Two requests have the same one if they differ in nothing but the nonce, the code, the policy, the version of the
     data or the numbers of the blocks; a request that was changed has no rehearsal.

@@ -191,7 +191,7 @@ def _require_allowed(clusters: Sequence[Insight], most: int | None, least: int |
 
 
 def _require_support(nodes: Sequence[Insight], rule: SupportRule | None) -> None:
-    """Check that names say what keywords say, keywords of clusters have support, and no level has a name twice.
+    """Check that names agree with keywords, keywords of clusters have support, and no level has a name twice.
 
     A group is named after some of its keywords, and every member lists one of them.
     """

@@ -1,4 +1,4 @@
-"""Result of an attack: a metric's result, so whatever stores, shows or bounds metrics handles attacks too.
+"""Result of an attack: a metric's result, so code that stores, shows or bounds metrics handles attacks, too.
 
 Its exposure is `internal` wherever the attack was judged by governed data: it says who was in it (PRIVACY §7). On a
 public twin everything is public.

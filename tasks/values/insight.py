@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 from models_db.values.canonical_json import Json
 
 SUMMARY, KEYWORDS = "summary", "keywords"
-"""The two fields of every facet schema that later stages know: what is embedded, and what keyword sets start from."""
+"""The two fields of every facet schema that later stages use: for embeddings, and as candidates for keyword sets."""
 
 SIZE_DEVIATION = "standard deviation of a size"
 """The public parameter of a plan that says how much noise the size of a cluster bears, in units; a plain decimal."""

@@ -77,7 +77,7 @@ class Plan:
         return replace(self, blocks=tuple(range(len(self.blocks))))
 
     def require_invoking(self, events: Sequence[PrivacyEvent]) -> None:
-        """Check that these are the mechanisms of the texts: what is drawn is what was planned.
+        """Check that these are the planned mechanisms of the texts.
 
         Raises:
             ValueError: they are others.

@@ -15,4 +15,4 @@ class ReleaseKind(StrEnum):
 
 
 TEXT_KINDS: Final = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS, ReleaseKind.RECORDS)
-"""Kinds of releases that are texts one after another; they differ in what a line of the release says."""
+"""Kinds of releases that are texts one after another; they differ in the fields of a line of the release."""

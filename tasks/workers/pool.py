@@ -194,7 +194,7 @@ class Runner(Protocol):
         """
 
     def close(self) -> None:
-        """End all workers and whatever was started for them."""
+        """End all workers and everything started for them."""
 
 
 class LocalRunner(ABC):

@@ -82,7 +82,7 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
 
 
 def _budget_sentence(budget: BudgetView) -> str:
-    """Return the state of a budget in one sentence, with what it still affords."""
+    """Return the state of a budget in one sentence, with the runs that it still affords."""
     share = budget.share_of_cap(budget.spent)
     affordable = [
         f"{row.ever} more {'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"

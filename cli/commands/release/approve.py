@@ -93,7 +93,7 @@ class ApproveOptions:
         return "reason" if self.override is None else "override"
 
     def require(self, needed: tuple[str, ...], also: tuple[str, ...] = ()) -> None:
-        """Check that what this form of the command needs was typed, and nothing that it would not heed.
+        """Check that the options needed by this form of the command are given, and no option that it would ignore.
 
         Raises:
             OptionMissing, UnexpectedOption.

@@ -84,7 +84,7 @@ def _next_step(dataset: str) -> str:
 
 
 def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
-    """Return the alternatives side by side, what to expect of each, and the notes."""
+    """Return the alternatives side by side, the expected quality of each, and the notes."""
     terms, alternatives = planned.terms, planned.alternatives
     columns = ["", *(f"{number} {one.name}" for number, one in enumerate(alternatives, 1))]
     entries = [_entries(planned, number) for number in range(len(alternatives))]

@@ -100,7 +100,7 @@ def remaining_versions(session: Session, dataset: Dataset) -> Sequence[DatasetVe
 
 
 def manifest_mark(session: Session, version: DatasetVersion) -> str:
-    """Return the keyed mark of what a version that is left holds: as it came in, or as the newest erasure left it."""
+    """Return the keyed mark of a remaining version's content: as ingested, or as the newest erasure left it."""
     query = select(ErasedVersion.manifest_mark).where(ErasedVersion.version_id == version.id)
     return session.scalars(query.order_by(ErasedVersion.id.desc()).limit(1)).one_or_none() or version.manifest_mark
 

@@ -97,7 +97,7 @@ class RoleNotHeld(Refused):
 
 @dataclass(frozen=True)
 class Mandate:
-    """A delegation as the steward who gives it signs it."""
+    """Delegation, as the delegating steward signs it."""
 
     dataset: str
     to: str
@@ -120,7 +120,7 @@ class Mandate:
 
 
 def found_ledger(session: Session, name: str, public_key: str, login: str | None = None) -> Actor:
-    """Make the first principal of a ledger, who has every role, or find whose key this is.
+    """Create the first principal of a ledger, with every role, or return the principal with this key.
 
     Args:
         login: the PostgreSQL role the founder works under; without it, that of this session.

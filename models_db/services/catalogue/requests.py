@@ -54,7 +54,7 @@ _SHOW_ADVICE = "See it with `almoner release show {0}`."
 
 
 class WrongState(Refused):
-    """The request is not where this step begins; the advice says what comes next for one that is where it is."""
+    """The request is not in the state that this step needs; the advice names the next step from its state."""
 
     def __init__(self, request_id: int, state: str, required_state: str, advice: str = "") -> None:
         super().__init__(
@@ -76,7 +76,7 @@ def submit(
     scope: Account | None = None,
     standing: Proposal | None = None,
 ) -> Request:
-    """Record a request; `body` is complete, and its digest is what the spend gate approves.
+    """Record a request; `body` is complete, and the spend gate approves its digest.
 
     Args:
         scope: the envelope it draws on.

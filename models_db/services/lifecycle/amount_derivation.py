@@ -9,7 +9,7 @@ from collections.abc import Callable
 from models_db.tables import Proposal
 
 AmountCheck = Callable[[Proposal], None]
-"""Raises unless a proposal's amounts follow from what it says; accounting is not known here."""
+"""Check that raises unless a proposal's amounts follow from its text; this room does not know accounting."""
 
 
 def require_applicable(proposal: Proposal, applicable: AmountCheck | None) -> None:

@@ -130,7 +130,7 @@ def renew_attempt_lease(session: Session, request_id: int, token: str) -> bool:
 
 
 def resumable_requests(session: Session) -> set[int]:
-    """Return the requests that run, or may be run again before they expire: what they have drawn is kept."""
+    """Return the requests that run, or may be run again before they expire: their draws are kept."""
     unexpired = session.scalars(select(Request).where(Request.expires_at > utc_now())).all()
     states = {request.id: requests.state_of(session, request.id) for request in unexpired}
     waiting = {number for number, state in states.items() if state in UNRUN_STATES}
@@ -150,7 +150,7 @@ def _settle_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, out
 
 
 def fail_attempt(session: Session, actor: Actor, attempt: ledger.Attempt, reason: str) -> None:
-    """End an attempt without an artifact: what was armed is forfeited, the rest is given back; it may be run again.
+    """End an attempt without an artifact: forfeit its armed holds and release the rest; it may be run again.
 
     Raises:
         AttemptClosed: the attempt has ended already.

@@ -37,7 +37,7 @@ class NarrowingAccount:
 
 
 class EnvelopeTooLarge(Refused):
-    """The envelope does not fit what is left of the lifetime budget."""
+    """The envelope exceeds the remaining lifetime budget."""
 
     def __init__(self, dataset: str, name: str, requested: Amount) -> None:
         super().__init__(
@@ -106,7 +106,7 @@ def open_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, c
 
 
 def close_envelope(session: Session, actor: Actor, dataset: Dataset, name: str, reason: str) -> None:
-    """Close an envelope: what is left of it is free again; what it has spent stays spent.
+    """Close an envelope: its remaining budget is free again; its spent budget stays spent.
 
     Raises:
         EnvelopeUnknown: there is none open of that name.

@@ -80,7 +80,7 @@ class Attempt:
 
 
 class BudgetExceeded(Refused):
-    """The account cannot afford what was asked; nothing was changed.
+    """The account cannot afford the requested amount; nothing was changed.
 
     Attributes:
         asked: the loss that was asked for.

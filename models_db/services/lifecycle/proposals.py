@@ -81,7 +81,7 @@ class OwnAuthorisation(Refused):
 
 
 class CapTooLow(Refused):
-    """A cap below what is spent, reserved by runs and kept in envelopes; what is spent never comes back."""
+    """A cap below the amount that is spent, reserved by runs and kept in envelopes; spent budget never comes back."""
 
     def __init__(self, dataset: str, cap: Amount, taken: Amount) -> None:
         super().__init__(
@@ -214,7 +214,7 @@ def _record_proposal(session: Session, actor: Actor, dataset: Dataset, proposal:
 
 
 def require_room(session: Session, dataset: Dataset, cap: Amount) -> None:
-    """Check that a cap leaves room for what is spent, reserved by runs and kept in envelopes.
+    """Check that a cap covers the amount that is spent, reserved by runs and kept in envelopes.
 
     Raises:
         CapTooLow: it does not.
@@ -314,7 +314,7 @@ def _find_publication(session: Session, request_id: int) -> Publication | None:
 
 
 def retracted_artifacts(session: Session) -> tuple[str, ...]:
-    """Return the digests of all artifacts that were called back, sorted: what later bundles carry."""
+    """Return the sorted digests of all retracted artifacts, for later bundles."""
     query = (
         select(Artifact.digest)
         .join(Publication, Publication.artifact_id == Artifact.id)
@@ -385,7 +385,7 @@ def use_authorisation(session: Session, actor: Actor, request: Request, attempt:
 
 
 def require_authorisation_intact(session: Session, request: Request) -> None:
-    """Check that the request's standing authorisation says what was approved, and is for exactly this configuration.
+    """Check that the request's standing authorisation is as approved, and is for exactly this configuration.
 
     Raises:
         ProposalAltered: it does not, or is not.

@@ -105,7 +105,7 @@ def _balance_of_figures(figures: Sequence[int], reserved: Amount) -> Balance:
 
 
 def remaining_of_blocks(session: Session, accounts: Collection[int]) -> dict[int, list[Amount]]:
-    """Return what is left of each block outside open envelopes, in the order of its number; at least 0."""
+    """Return the remaining budget of each block outside open envelopes, in the order of its number; at least 0."""
     query = select(
         Account.parent_id,
         Account.rho_cap - Account.rho_held - Account.rho_spent,

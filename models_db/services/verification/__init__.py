@@ -1,1 +1,1 @@
-"""Comparison of rows with the chain: of the whole ledger, or of what a decision rests on."""
+"""Comparison of rows with the chain: of the whole ledger, or of the evidence of a decision."""

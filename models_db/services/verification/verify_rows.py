@@ -28,7 +28,7 @@ DOCUMENTED_EXCEPTIONS = {
     ("lease", "owner"): "a process, for people to look at",
     ("lease", "expires_at"): "the heartbeat of a run",
 }
-"""Columns that nothing is compared with, and why: a lease is advisory, what fences a late runner is its holds."""
+"""Columns that are not compared, with reasons: a lease is advisory, because holds fence a late runner."""
 
 
 def compare_rows_with_chain(session: Session, progress: Progress | None = None) -> list[str]:
@@ -51,7 +51,7 @@ def compare_rows_with_chain(session: Session, progress: Progress | None = None) 
 
 
 def add_derived_differences(comparison: Comparison, checks: Mapping[str, Callable[[], Iterator[str]]]) -> None:
-    """Add what some checks find; one that fails on an altered value hinders none of the others.
+    """Add the findings of checks; a check that fails on an altered value does not stop the others.
 
     Args:
         checks: by the table that each is about.

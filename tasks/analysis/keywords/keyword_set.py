@@ -280,7 +280,7 @@ def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Ma
 
 
 def expected_keywords(selecting: PrivateSelection | None, population: int | None) -> Mapping[str, str]:
-    """Return what to expect of a selection among so many declared units, before it is paid for; public.
+    """Return the expected keywords of a selection from so many declared units, before it is paid for; public.
 
     In docs/keywords.md's releases a selection that needed more than a tenth of the units released next to nothing.
     """

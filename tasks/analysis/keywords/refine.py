@@ -69,7 +69,7 @@ def by_counts(keywords: Sequence[str], counts: Sequence[int]) -> Refine:
 
 
 def by_model(write: Write) -> Refine:
-    """Keep what a public model chooses, batch by batch, until at most the requested number is left.
+    """Keep the choices of a public model, batch by batch, until at most the requested number is left.
 
     A model that is shown thousands of words keeps those it read last. So it is shown BATCH at a time, in the order of
     the alphabet, and keeps at most half; the kept words are mixed into new batches by taking every n-th one.

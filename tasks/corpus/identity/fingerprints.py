@@ -22,7 +22,7 @@ def source_mark(overlap_key: bytes, source_digest: bytes) -> bytes:
 
 
 class ManifestMark:
-    """The mark of a corpus' ordered content, whatever file format it came in; fed one document at a time.
+    """Mark of a corpus' ordered content, the same for every file format; fed one document at a time.
 
     HMAC-SHA256 over the label "manifest mark" and then unit, document id and text of each document, all
     encoded as in `keys.keyed_hash`. A missing unit or document id counts as "", which no real one is.

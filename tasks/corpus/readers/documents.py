@@ -23,7 +23,7 @@ from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
 from tasks.corpus.readers.sources import Source, name_of
 
 MAX_RECORD_BYTES = 64 * 2**20
-"""A longer line, cell or file is refused, so that memory stays bounded whatever the source holds."""
+"""A longer line, cell or file is refused, so that memory stays bounded for any source."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Jackknife intervals (95 %) of figures that count what occurs at all.
+"""Jackknife intervals (95 %) of figures that count distinct occurrences.
 
 A bootstrap resample repeats texts and so lacks what the others had; leaving a few texts out at a time does less harm.
 The delete-a-group jackknife: Shao and Tu, "The Jackknife and Bootstrap", 1995, section 2.3; Kott, "The Delete-a-Group

@@ -85,7 +85,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class EvaluationInput:
-    """A release, and what it may be compared with.
+    """Release to evaluate, and the data and tools for comparison.
 
     Attributes:
         texts: the released texts.

@@ -35,5 +35,5 @@ def calibrated_labels(scores: Tensor, bias: Tensor) -> Tensor:
 
 
 def calibrated_first_token(probabilities: Tensor, bias: Tensor) -> Tensor:
-    """p - p_cf, float [N, V] and [V] -> [N, V]: what first tokens are chosen by; no probabilities any more."""
+    """Return p - p_cf, the scores of first tokens (no probabilities): float [N, V] and [V] -> [N, V]."""
     return probabilities - bias

@@ -121,7 +121,7 @@ class InContextTest:
     def _shared(
         self, writer: PromptWriter, demonstrations: Sequence[Example], questions: Sequence[Tokens]
     ) -> SharedPrompt:
-        """Return the same demonstrations for all items: the longest question, and its answer, decide what fits."""
+        """Return the same demonstrations for all items; the longest question and its answer decide how many fit."""
         words = [] if self.task.fills_slots else writer.label_words()
         answer = max((len(word) for word in words), default=self.task.answer_tokens)
         possible = min(self.context or self.model.positions, self.model.positions)

@@ -54,6 +54,6 @@ def _longest_runs(subject: EvaluationInput, documents: Documents) -> list[int]:
 
 
 def _matching(texts: Sequence[Sequence[str]]) -> Callable[[Sequence[str]], NDArray[np.int32]]:
-    """Return what a worker does with the documents of a shard."""
+    """Return the function that a worker applies to the documents of a shard."""
     automaton = SuffixAutomaton(texts)
     return lambda documents: automaton.matched(map(words, documents))

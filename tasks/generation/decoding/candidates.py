@@ -57,7 +57,7 @@ class CandidateSet:
         return CandidateSet(subset, self.public[chosen], self.vocabulary)
 
     def sums(self, rows: RowLogits, contribution: Contribution) -> Tensor:
-        """Return exact sums of what each row contributes: -> int64 [L, K]."""
+        """Return exact sums of the rows' contributions: -> int64 [L, K]."""
         total = torch.zeros_like(self.candidates.tokens)
         height = max(1, LOGITS_AT_ONCE // total.shape[1])
         for start in range(0, len(rows.values), height):
@@ -67,5 +67,5 @@ class CandidateSet:
         return total
 
     def sums_over_allowed(self, rows: RowLogits, contribution: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Return `sums` of what depends on a row's logits and on which of them are candidates, bool [N, K]."""
+        """Return `sums` of contributions that depend on a row's logits and on its candidates, bool [N, K]."""
         return self.sums(rows, lambda logits, generation: contribution(logits, self.candidates.allowed[generation]))

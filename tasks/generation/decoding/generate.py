@@ -37,7 +37,7 @@ def decode_some(
     keep: Callable[[Drawn], None],
     progress: Callable[[int], None],
 ) -> list[GeneratedText]:
-    """Draw the texts with these numbers, ascending, each going on from what is drawn of it `earlier`.
+    """Draw the texts with these numbers, ascending, each continued from its `earlier` draws.
 
     Args:
         session: opened for these texts (`decoding.open_session`).

@@ -109,10 +109,10 @@ class Contents:
 
 
 class RunJournal:
-    """Record of what a generation releases and draws. This one keeps nothing; `Journal` is on disk when it returns."""
+    """Interface of a journal of releases and draws. This one stores nothing; `Journal` is on disk when it returns."""
 
     def begin(self, first: int, released: Mapping[str, str]) -> None:
-        """Before the first draw: the first invocation that is armed for draws, and what was released by then."""
+        """Record, before the first draw, the first invocation armed for draws, and the values released so far."""
 
     def step(self, armed: int, drawn: Mapping[int, Sequence[float]]) -> None:
         """Record a step: the armed instalments, and each live generation's token and state of its rule."""

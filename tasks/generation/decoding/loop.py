@@ -313,7 +313,7 @@ class _Loop:
 def _text(
     model: LanguageModel, ids: Sequence[int], complete: bool, facts: Mapping[str, float], separator: str | None
 ) -> GeneratedText:
-    """Return what was drawn as a text, which ends before a separator, also before one without its line feed."""
+    """Return the drawn text, which ends before a separator, also before one without its line feed."""
     text = _decoded(model, ids)
     before = None if separator is None else text_before(separator, f"{text}\n")
     if before is not None:
@@ -327,11 +327,11 @@ def _decoded(model: LanguageModel, ids: Sequence[int]) -> str:
 
 
 Drawn = Mapping[int, Sequence[float]]
-"""For each generation that has drawn its token, and what its rule has to know of it to go on."""
+"""Token and state of the rule for each generation that has drawn."""
 
 
 class DrawReady(Protocol):
-    """Draws texts; whatever could be refused before the first of them has been."""
+    """Draws texts, after all checks that can refuse the run before the first draw."""
 
     def __call__(
         self,

@@ -68,7 +68,7 @@ class ReleaseSteps:
         return result
 
     def _followed(self, sequences: Sequence[int]) -> bool:
-        """Return whether a later mechanism is paid for: then this step was drawn, and what is written down is too old.
+        """Return whether a later mechanism is paid for: then this step was drawn, and the journal is too old.
 
         A mechanism is armed when what all before it have released is on disk. So a journal that does not know the step
         was put back, say from a backup, beside a ledger that was not.

@@ -53,7 +53,7 @@ class Workers(Protocol):
     def ready(
         self, drawing: "DecodingSpec", count: int, earlier: ResumeState, lost: int, model: "LanguageModel"
     ) -> "AbstractContextManager[DrawReady]":
-        """Workers whose devices were asked whatever they are going to be asked, for as long as the block lasts.
+        """Open workers whose devices have passed all checks, for the duration of the block.
 
         Args:
             model: the run's own; a worker must have the same.

@@ -59,7 +59,7 @@ class Writer:
         temperature: ExactDecimal,
         top_k: int = 20,
     ) -> "Writer":
-        """A writer for these schemas. Whatever the model cannot do is refused here, before anything is spent.
+        """Return a writer for these schemas. A schema that the model cannot write is refused here, before any spending.
 
         Args:
             max_new_tokens: tokens of one record, the end included.
@@ -114,7 +114,7 @@ class Writer:
 def answers(
     write: Write, rounds: Sequence[Sequence[str]], schema: Schema, read: Callable[[int, Record], Read | None]
 ) -> list[Read | None]:
-    """Return what `read` makes of the model's answers; answers of no use are requested again in the next round.
+    """Return the model's answers as `read` parses them; unusable answers are requested again in the next round.
 
     Args:
         rounds: prompts about the same matters in the same order, worded differently in each round.

@@ -117,7 +117,7 @@ class AdaPMixedRule:
         return (-2 * torch.log1p(-uniform[0])).sqrt() * torch.cos(2 * math.pi * uniform[1])
 
     def _draw(self, probabilities: Tensor) -> int:
-        """A float inverse CDF, as befits what is not private."""
+        """Draw by an inverse CDF in floats, which is not private."""
         sums = probabilities.cumsum(0)
         place = self.rng.uniform_below(2**53) / 2**53 * float(sums[-1])
         return min(int(torch.searchsorted(sums, place, right=True)), int(probabilities.nonzero()[-1]))

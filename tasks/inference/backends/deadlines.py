@@ -19,7 +19,7 @@ _here = threading.local()
 
 @contextmanager
 def with_deadline(until: float) -> Iterator[None]:
-    """Whatever this thread waits for on `TimedTransport` in the block ends at that time of the monotonic clock."""
+    """End every wait of this thread on `TimedTransport` in the block at that time of the monotonic clock."""
     _here.until = until
     try:
         yield

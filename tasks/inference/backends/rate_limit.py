@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 PATIENCE = 600.0
-"""Seconds that an endpoint may ask for (Retry-After); whoever asks for more is left alone until later."""
+"""Longest pause in seconds that an endpoint may ask for (Retry-After); a longer one ends the attempts."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 """Seconds before a second attempt, and before any later one: each wait is twice the one before."""
@@ -31,7 +31,7 @@ class RateLimit:
         self._next = clock()
 
     def turn(self, tokens: int) -> float:
-        """Seconds until this request, of at most so many tokens, may be sent; that turn is taken."""
+        """Reserve a turn for a request of at most `tokens` tokens; return the seconds until it may be sent."""
         with self._lock:
             now = self._clock()
             mine = max(now, self._next)

@@ -20,7 +20,7 @@ BYTES_BESIDE = 65_536
 """Room for everything in an answer that is not the text."""
 
 _BYTES_OF_A_TOKEN = 4
-"""Bytes of an ordinary token: what a text's tokens are estimated by where the endpoint does not count them."""
+"""Bytes of an ordinary token, for an estimate of a text's tokens if the endpoint does not count them."""
 
 
 @dataclass(frozen=True)

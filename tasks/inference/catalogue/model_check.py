@@ -118,7 +118,7 @@ class ModelCheck(BaseModel):
 
     @property
     def verdict(self) -> str:
-        """Return in words whether the model can be used here, and in what."""
+        """Return as text whether the model can be used here, and in which precisions."""
         if not self.usable:
             return f"not usable: {self.problem}"
         limits = [f"in {' and '.join(self.precisions)} only"] if self.missing else []

@@ -193,7 +193,7 @@ class WrongKind(UsageError):
 
 
 class NoRevision(UsageError):
-    """A hub id without a commit: what it names can change."""
+    """A hub id without a commit, whose files can change."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -34,5 +34,5 @@ class CachedEmbedder:
 
 
 def without_cache(embed: Embedder) -> Embedder:
-    """An embedder that keeps nothing of what it is given: for one private unit after the other."""
+    """Return an embedder that stores no text: for one private unit after the other."""
     return embed.embed if isinstance(embed, CachedEmbedder) else embed

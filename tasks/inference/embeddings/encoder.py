@@ -181,7 +181,7 @@ def _check_files(spec: Model, folder: Path) -> None:
 
 
 def _read(name: str, folder: Path, device: str) -> Any:
-    """Return the library's model, in float32 and eval mode; it reads what is in the folder and nothing else.
+    """Return the library's model, in float32 and eval mode; it reads nothing but the folder.
 
     Raises:
         UnreadableModel.

@@ -63,7 +63,7 @@ class MemoryRanOut(EnvironmentProblem):
 
 
 def memory_budget(device: torch.device) -> int:
-    """Bytes for keys and values: ALMONER_MEMORY, or half of what `device` has free; on a CPU at most LARGEST_DEFAULT.
+    """Return the bytes for keys and values: ALMONER_MEMORY, or half of the free memory; on a CPU up to LARGEST_DEFAULT.
 
     An accelerator's memory is there for models, and its speed grows with the rows of a pass. All of that is public if
     it is measured before any private text is loaded.

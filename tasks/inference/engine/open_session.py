@@ -102,7 +102,7 @@ class SessionOpening:
             self.isolation.candidates(rows, width)
 
     def _take_memory(self, room: SessionSize) -> None:
-        """Take what one generation needs at least: a pass of private rows, a prompt, and the public rows."""
+        """Allocate the minimum for one generation: a pass of private rows, a prompt, and the public rows."""
         model, sizes = self.model, self.sizes
         shapes = [(public_rows_per_chunk(room.places, model.device), sizes.public_columns)]
         if sizes.segment:

@@ -22,7 +22,7 @@ Key = tuple[int, int]
 
 @dataclass(eq=False)
 class RowChunk:
-    """A ring and who is in its slots."""
+    """Ring and the owners of its slots."""
 
     ring: Ring
     owners: list[Key | None]

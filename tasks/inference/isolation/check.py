@@ -47,7 +47,7 @@ class RowsNotIsolated(EnvironmentProblem):
 
 
 class IsolationCheck:
-    """Asks about every shape once; what is known of it holds as long as the model multiplies by the same kernels.
+    """Checks each shape once; the result holds as long as the model multiplies by the same kernels.
 
     Its methods raise RowsNotIsolated if some row came out with other bits.
     """

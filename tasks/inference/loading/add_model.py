@@ -132,7 +132,7 @@ def _digests(name: str, source: Path, adapter: Path, progress: Progress) -> Merg
 
 
 def _require_unchanged(name: str, before: MergedParts, after: MergedParts, made: Path) -> None:
-    """Raise ModelChanged, and remove what was made, if a file changed while it was merged."""
+    """Raise ModelChanged, and remove the result, if a file changed while it was merged."""
     for one, other in ((before.base, after.base), (before.adapter, after.adapter)):
         if one != other:
             shutil.rmtree(made)

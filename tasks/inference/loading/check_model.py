@@ -107,7 +107,7 @@ def state_of(folder: Path) -> dict[str, Json]:
 
 
 def _processor() -> str:
-    """Return a digest of what decides which precisions can be had: a folder of models may be shared by machines."""
+    """Return a digest of the facts that decide the possible precisions: machines may share a folder of models."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         instructions = next((line for line in lines if line.startswith(("flags", "Features"))), "")

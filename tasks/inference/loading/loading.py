@@ -60,7 +60,7 @@ class UnreadableModel(EnvironmentProblem):
 def load(
     name: str, device: str = "auto", precision: Precision = "float32", segment: WeightSegment | None = None
 ) -> LanguageModel:
-    """A pulled model, ready for the engine. Its digest is that of its files, whatever the precision.
+    """Load a pulled model for the engine. Its digest is that of its files, in every precision.
 
     Args:
         name: a name of the registry, or `org/name@<commit>`.
@@ -194,7 +194,7 @@ def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Return a model's tokenizer; whatever transformers and tokenizers raise passes, and nothing of it is private."""
+    """Return a model's tokenizer; errors of transformers and tokenizers pass, because they contain nothing private."""
     with silence_libraries():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 

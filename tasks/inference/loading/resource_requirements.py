@@ -1,4 +1,4 @@
-"""Memory and disk space that a model needs for a request, beside what this machine has free."""
+"""Memory and disk space that a model needs for a request, beside those free on this machine."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ class Requirements:
 
 
 def requirements_of(shape: NetworkShape, device: torch.device, sizes: RowSizes) -> Requirements:
-    """Return what a network of this shape needs on `device` for a request of these sizes."""
+    """Return the memory and disk space of a network of this shape on `device` for a request of these sizes."""
     generation = {precision: shape.generation_bytes(precision, *astuple(sizes)) for precision in PRECISIONS}
     budget = memory_budget(device)
     return Requirements(

@@ -169,7 +169,7 @@ def _numbers(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def require_sizes(name: str, config: Any) -> None:
-    """Check what a configuration must say, before a network is read.
+    """Check the required fields of a configuration, before a network is read.
 
     Raises:
         UnsupportedModel: a size is missing or impossible, layers attend in an unknown way, positions are of an

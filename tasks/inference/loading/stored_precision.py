@@ -47,7 +47,7 @@ def _rounds_constants(config: Any) -> bool:
 
 @contextmanager
 def float32_arithmetic(network: nn.Module) -> Iterator[None]:
-    """Let a network compute in float32 inside, whatever its numbers are stored in; a float32 network stays as it is."""
+    """Let a network compute in float32 inside, in any precision of its weights; a float32 network stays as it is."""
     hooks = [hook for module in network.modules() for hook in _widen(module)]
     try:
         yield

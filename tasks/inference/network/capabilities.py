@@ -131,7 +131,7 @@ def _instructions() -> tuple[str, ...]:
 
 
 def _packs(dtype: torch.dtype) -> bool:
-    """Return whether the packed product of weights of `dtype` gives what it should, with and without a bias."""
+    """Return whether the packed product of weights of `dtype` is correct, with and without a bias."""
     return has_packed_product(CPU) and _works(lambda: all(_product_is_right(dtype, bias) for bias in (True, False)))
 
 

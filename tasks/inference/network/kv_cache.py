@@ -56,7 +56,7 @@ class KeyValueCache:
             mine[slots] = theirs[rows]
 
     def clear(self, slots: Tensor | None = None) -> None:
-        """Zeros, in all rows or in some: what an earlier row left must not reach the next one, NaN above all."""
+        """Set all rows, or those in `slots`, to zero: no value of an earlier row, NaN above all, may reach the next."""
         for mine in self.keys + self.values:
             if slots is None:
                 mine.zero_()

@@ -173,7 +173,7 @@ class LanguageModel:
         return states.float()
 
     def _masks(self, bias: Tensor, cache: Cache) -> Tensor | dict[str, Tensor]:
-        """Return what transformers' layers add to their scores; by their kind, where kinds differ.
+        """Return the masks that transformers' layers add to their scores; one per kind of layer if kinds differ.
 
         Whether a window matters is decided by the number of columns, which is public.
         """

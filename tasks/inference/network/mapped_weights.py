@@ -1,4 +1,4 @@
-"""Memory of weights that lie in a mapped file: what was read of it once need not stay resident.
+"""Memory of weights in a mapped file: pages that were read once need not stay resident.
 
 The system counts the pages of a mapped file as memory of the process until it needs them, and keeps them once for all
 processes. A layer that has made a packed copy of its weights says so, and the peak of loading is that of the copies

@@ -95,7 +95,7 @@ class WeightSegment:
         return sum(layout.nbytes for _, layout in self.entries)
 
     def join(self) -> Share:
-        """Return what takes the weights of one load, in their order: into the segment, or once it is sealed from it."""
+        """Return the share of one load: it writes weights into the segment in order, or reads them once sealed."""
         if self.sealed:
             return _Reader(self).share
         return keep_private if self.number is None else partial(self._write, self.number)

@@ -67,7 +67,7 @@ class PromptSpec:
 
     @classmethod
     def of(cls, prompt: Prompt, labels: Sequence[str] = ()) -> "PromptSpec":
-        """Return the wording that a request asks for: what it writes itself, then its preset's, then the default.
+        """Return the wording of a request: its own, then its preset's, then the default.
 
         Args:
             labels: the labels that the request declares.

@@ -6,7 +6,7 @@ text ends costs nothing and says nothing that its tokens do not say.
 
 
 def text_before(separator: str, text: str) -> str | None:
-    """Return what stands before the first line that is `separator`; None if no line is.
+    """Return the text before the first line that is `separator`; None if no line is.
 
     A line ends with a line feed: the last characters of a text may be the beginning of a longer line.
     """

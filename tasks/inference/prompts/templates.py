@@ -103,7 +103,7 @@ def _require_one_reference(template: Template) -> None:
 
 
 class BadTemplate(UsageError):
-    """A template of `prompt:` that cannot be used. Templates are public, so messages may name what is wrong."""
+    """A template of `prompt:` that cannot be used. Templates are public, so messages may quote them."""
 
     def __init__(self, field: str, reason: str, advice: str) -> None:
         what = "template" if field in PLACES else "field"

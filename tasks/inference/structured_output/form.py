@@ -97,7 +97,7 @@ def _cut(text: str) -> tuple[list[str], list[str]]:
 
 
 class FormInvalid(UsageError):
-    """A form that cannot be used. Forms are public, so the message may name what is wrong."""
+    """A form that cannot be used. Forms are public, so the message may quote them."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(

@@ -101,11 +101,11 @@ class RecordConstraint:
         return mask
 
     def choices(self, drawn: Sequence[int]) -> int:
-        """All of them: what was a choice depends on the draws that were left, which interruptions have changed."""
+        """Return all of them: the number of choices depends on the draws that were left, which interruptions change."""
         return len(drawn)
 
     def _state(self, number: int, drawn: Sequence[int]) -> int:
-        """Return the automaton's state after `drawn`; only what is new is read."""
+        """Return the automaton's state after `drawn`; only new tokens are read."""
         read, state = self._reached.pop(number, (0, self._automaton.start))
         if read > len(drawn):
             read, state = 0, self._automaton.start

@@ -19,7 +19,7 @@ MECHANISM: Final = "post_processing"
 
 @dataclass(frozen=True)
 class PostProcessing:
-    """One run that makes more of what release number `release` of the same dataset had released.
+    """Post-processing of the values that release number `release` of the same dataset had released.
 
     Attributes:
         covered: what the mechanisms cost whose values are used, charged once, with the parent.

@@ -214,7 +214,7 @@ MOST_UNITS = 2**21
 
 
 def satisfies_dp(probabilities: Iterable[float], selection: PartitionSelection) -> bool:
-    """Return whether keeping n units' candidates with these probabilities costs what `selection` is charged."""
+    """Return whether keeping n units' candidates with these probabilities stays within the charge of `selection`."""
     chances = list(probabilities)
     each = float_below(selection.epsilon / selection.contributions)
     growth = math.exp(each) * (1 - 2.0**-51)  # at most e^a, whatever exp rounds to

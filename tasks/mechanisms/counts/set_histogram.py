@@ -81,7 +81,7 @@ class SetHistogram:
 
     @property
     def epsilon(self) -> Fraction:
-        """k/b, what Laplace noise costs in pure differential privacy."""
+        """Return k/b, the pure differential privacy loss of Laplace noise."""
         return self.contributions / self.scale
 
     def loss(self) -> Amount:

@@ -30,7 +30,7 @@ DEFAULT: Kind = "table"
 
 
 class TokenMechanism(Protocol):
-    """One kind of token draw: its public parameters, what a draw costs, and the draw."""
+    """Interface of a token draw: its public parameters, the loss of a draw, and the draw."""
 
     @property
     def clip_steps(self) -> int:

@@ -76,7 +76,7 @@ class SparseVector:
 
     @property
     def epsilon(self) -> Fraction:
-        """2/b = 2/(s sigma): what one run costs in pure differential privacy."""
+        """Return 2/b = 2/(s sigma), the pure differential privacy loss of one run."""
         return 2 / self.noise
 
     @property
@@ -177,7 +177,7 @@ class _Samplers:
 
 @lru_cache(maxsize=64)
 def _confirmed_samplers(tests: SparseVector) -> _Samplers:
-    """The two discrete Laplace measurements of a run, once OpenDP agrees on what the two shifts of the proof cost.
+    """Return the two discrete Laplace measurements of a run, after OpenDP confirms the loss of the proof's two shifts.
 
     Raises:
         SamplerDisagrees: it charges more.

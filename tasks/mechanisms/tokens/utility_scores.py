@@ -158,7 +158,7 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def _finite_or_absent(logits: Tensor) -> Tensor:
-    """-inf for whatever is not finite."""
+    """Return the logits with -inf for every value that is not finite."""
     return logits.nan_to_num(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
 
 

@@ -88,7 +88,7 @@ class GridPoints:
 
 
 def _rounded(vectors: Reals) -> Reals:
-    """Public vectors as integers in float64; what is not finite is zero."""
+    """Return public vectors as integers in float64; values that are not finite become zero."""
     finite = np.where(np.isfinite(vectors), vectors, 0.0)
     lengths = np.sqrt((finite**2).sum(axis=1, keepdims=True))
     within = finite * np.minimum(1.0, _LONGEST / np.maximum(lengths, 1e-300))

@@ -91,7 +91,7 @@ class KdeSketches:
 
     @property
     def sigma(self) -> Fraction:
-        """The noise's scale on every number of a sum, and on what a phrase scores, before the division by n."""
+        """Scale of the noise on every number of a sum, and on a phrase's score, before the division by n."""
         return self.vectors.sigma
 
     def loss(self) -> Amount:

@@ -164,7 +164,7 @@ def _relative(parameters: KeyphraseParameters, stages: Stages) -> str:
 
 
 def _trade(parameters: KeyphraseParameters, amount: Amount) -> Mapping[str, str]:
-    """Return what the chosen split buys, and what half and twice the vocabulary's share would buy."""
+    """Return the effect of the chosen split, and of half and twice the vocabulary's share."""
     if not parameters.vocabulary.charged:
         return {}
     factors = {

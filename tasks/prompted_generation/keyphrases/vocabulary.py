@@ -70,7 +70,7 @@ class Vocabulary:
         return {"vocabulary": f"the {settings.size} most frequent of {words}", "votes for phrases": votes}
 
     def expected(self, population: int | None) -> Mapping[str, str]:
-        """Return what to expect of a selected vocabulary among so many declared units; nothing of others."""
+        """Return the expected size of a selected vocabulary for so many declared units; empty for other methods."""
         return expected_keywords(self.selecting.selecting, population) if self.selecting is not None else {}
 
     @property

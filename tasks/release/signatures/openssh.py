@@ -26,7 +26,7 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 class NotOpenSSH(ValueError):
-    """A key that almoner cannot use; the text says what is wrong with it, and quotes nothing of it."""
+    """A key that almoner cannot use; the text names the problem, and quotes nothing of the key."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def public_key_of_line(line: str) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """Return what `ssh-keygen -l` shows: SHA-256 of the key as SSH sends it."""
+    """Return the fingerprint as `ssh-keygen -l` shows it: SHA-256 of the key as SSH sends it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode().rstrip("=")
 
 

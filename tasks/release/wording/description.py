@@ -81,7 +81,7 @@ def collection(record: ReleaseRecord) -> str:
 
 
 def preprocessing(record: ReleaseRecord) -> str:
-    """Return what happens to a unit's documents before the model reads them."""
+    """Return the description of the processing of a unit's documents before the model reads them."""
     if reads_nothing(record):
         return "None: no private text was read."
     if record.kind == ReleaseKind.INSIGHTS:
@@ -108,7 +108,7 @@ def personal(record: ReleaseRecord) -> str:
 
 
 def impact(record: ReleaseRecord) -> str:
-    """Return what the claim means for the units of the corpus."""
+    """Return the meaning of the claim for the units of the corpus."""
     if record.claim is None:
         return NO_CLAIM
     if reads_nothing(record):
@@ -177,7 +177,7 @@ def contribution(record: ReleaseRecord) -> str:
 
 
 def post_processing(record: ReleaseRecord) -> str:
-    """Return what happens after the mechanism."""
+    """Return the description of the processing after the mechanism."""
     return insight_text.POST_PROCESSING if record.kind == ReleaseKind.INSIGHTS else POST_PROCESSING
 
 
@@ -194,7 +194,7 @@ def _read_where(record: ReleaseRecord) -> str:
 
 
 def justification(record: ReleaseRecord) -> str:
-    """Return why these figures were chosen, and who approved them."""
+    """Return the reasons for these figures, and their approvers."""
     stated = ", ".join(f"{name} {value}" for name, value in sorted(record.facts.items())) or "none"
     return (
         "Epsilon and delta were requested, and approved by stewards, before private text was read. Parameters of the"
@@ -218,7 +218,7 @@ def reads_nothing(record: ReleaseRecord) -> bool:
 
 
 def written(record: ReleaseRecord, format_name: Callable[[str], str] = str) -> str:
-    """Return the sentence on what made the release, without a full stop; `format_name` formats the names."""
+    """Return the sentence on the origin of the release, without a full stop; `format_name` formats the names."""
     sentence = _WRITTEN
     if record.kind == ReleaseKind.INSIGHTS:
         sentence = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED

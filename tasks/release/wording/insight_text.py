@@ -126,7 +126,7 @@ def clusters_asked(record: ReleaseRecord) -> int | None:
 
 
 def keyword_notes(insight: Insight, deviation: Decimal | None) -> tuple[str, ...]:
-    """Return what is to be said of each keyword: `41 of 165 (±2.8), the program's own`; empty where nothing is.
+    """Return the note on each keyword: `41 of 165 (±2.8), the program's own`; empty where nothing is.
 
     Args:
         deviation: standard deviation of the noise in a keyword's count in one cluster; None where it is not known.
