@@ -176,7 +176,7 @@ _WORD_LIST = re.compile(rf"\(ARRAY\[({_QUOTED_WORD}(?:, {_QUOTED_WORD})*)\]\)::t
 def _normalise_word_list(wording: str) -> str:
     """Return the same list of words, whether the server read it as it was written or from a dump of itself.
 
-    `kind IN ('a', 'b')` is told as an array that is cast to text; read from a dump, as an array of words that are.
+    PostgreSQL shows `kind IN ('a', 'b')` as an array cast to text; after a dump, as an array of words cast to text.
     """
     return _WORD_LIST.sub(lambda match: "ARRAY[" + _WORD_CAST.sub(r"(\1)::text", match[1]) + "]", wording)
 

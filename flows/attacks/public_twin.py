@@ -1,8 +1,9 @@
 """Attacks on a public twin: the same configuration on a public corpus whose members are known (PRIVACY §7).
 
-What a steward may see before deciding. The request is made again from a copy of the public corpus, with canaries; and
-beside it what the attacks find where nothing protects: the non-private reference made from the same copy, and the copy
-itself. An attack that finds nothing there cannot win, and its failure against the request says nothing.
+A steward may see the results before deciding. The request is made again from a copy of the public corpus, with
+canaries; beside it stand the results of the attacks without protection: the non-private reference made from the same
+copy, and the copy itself. An attack that finds nothing there cannot win, and its failure against the request says
+nothing.
 
 Nothing of governed data is read, nothing is charged, and every result is public.
 """

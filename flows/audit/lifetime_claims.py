@@ -1,7 +1,7 @@
 """Lifetime claims and standing authorisations, each compared with its own text before it is used.
 
-What `models_db.services.catalogue.datasets` returns is what rows say; flows that rest on a claim read it here. A
-decision that rests on amounts that do not follow from what people read can only be a rejection.
+`models_db.services.catalogue.datasets` returns the rows as they are; flows that rest on a claim read it here. If the
+amounts do not follow from the text that people read, the only possible decision is a rejection.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Backup file: a tar archive with its members in order, and last a manifest with the digest of each.
 
-The digests lie beside the data that they are of, in a file that holds the home's keys: they tell nothing more to who
-has it, and they are written nowhere else (docs/decisions/0004).
+The digests lie beside their data, in a file that holds the home's keys: they reveal nothing more to an owner of the
+file, and they are written nowhere else (docs/decisions/0004).
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Restoration of a backup into an empty home: checked before anything gets the home's name, and recorded.
 
-That nothing was spent after a backup cannot be proved, only refuted: by a bundle, a signed head, or what the old home
-has seen. So whoever restores says why nothing is missing, and that is a link of the chain (docs/decisions/0056).
+The absence of spending after a backup cannot be proved, only refuted: by a bundle, a signed head, or the head that the
+old home has seen. So a restoration needs a stated reason, which is a link of the chain (docs/decisions/0056).
 """
 
 import os

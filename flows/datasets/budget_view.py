@@ -1,7 +1,7 @@
 """View of a dataset's budget (claim, changes, envelopes, pacing windows), and the opening of envelopes.
 
-What is left without an envelope, in an envelope and in the current window are three figures; a release must fit those
-that concern it.
+The remaining budgets outside envelopes, in an envelope and in the current window are three figures; a release must fit
+those that concern it.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Policy in force, and its checks at every step.
 
-A check returns nothing or raises: whoever calls it cannot overlook its answer. The database enforces approvals, limits
+A check returns nothing or raises, so that no caller can overlook its answer. The database enforces approvals, limits
 and pacing once more.
 """
 

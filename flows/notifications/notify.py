@@ -1,7 +1,7 @@
 """Notices: read from the audit chain, and sent through channels that each remember their position in it.
 
-The chain is the outbox. What is told in it is never lost, and a channel's place in it moves on when a notice has
-arrived; so each arrives at least once, whatever dies, and its number tells a second one apart. No run waits for one.
+The chain is the outbox. No link is ever lost, and a channel's position advances when a notice has arrived. So each
+arrives at least once after any crash, and its number identifies duplicates. No run waits for a notice.
 """
 
 import fcntl

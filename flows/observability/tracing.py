@@ -1,7 +1,7 @@
 """Traces of flows for operators: off unless ALMONER_TRACES names a collector.
 
-A flow is one trace, sent when it has ended, whatever the end; each of its stages is one span. What a span says is on
-a closed list (`ALLOWED_ATTRIBUTES`), and how long a stage took is told in few steps: stages read private data, and time
+A flow is one trace, sent when it has ended in any way; each of its stages is one span. The attributes of a span are on
+a closed list (`ALLOWED_ATTRIBUTES`), and durations are rounded to few steps: stages read private data, and time
 is outside the promise (PRIVACY §1, docs/observability.md). Nothing is registered globally: Prefect would use it for its
 own.
 """

@@ -1,7 +1,7 @@
 """Rehearsal of a request on a public twin: its texts at the same noise, beside both references.
 
-What a requester may look at before asking, and a steward before deciding. Priced are public facts of the request's
-dataset; read is the public one alone; nothing is charged, and every figure is public.
+A requester may look at it before asking, and a steward before deciding. The price comes from public facts of the
+request's dataset; only the public dataset is read; nothing is charged, and every figure is public.
 """
 
 from collections.abc import Callable, Mapping
@@ -204,7 +204,7 @@ def rehearse_request(
 def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehearsed:
     """Return the request with its canonical body, and the public facts of the twin.
 
-    The twin is looked at first: whoever names a governed dataset learns nothing else.
+    The twin is checked first, so that an error about a governed dataset reveals nothing else.
     """
     facts = _public_facts(workspace, options.on)
     if isinstance(options.request, int):

@@ -56,7 +56,7 @@ def recorded_rehearsals(session: Session, body: Mapping[str, Any]) -> tuple[Reco
 def parsed_results(session: Session, configuration: str) -> list[tuple[Rehearsal, RehearsalResult]]:
     """Return the rehearsals of a configuration, by its digest, the newest first.
 
-    A row that is not a rehearsal of it is left out: whoever may write one cannot hide the others with it.
+    A row that is not a rehearsal of it is left out, so that a malformed row cannot hide the others.
     """
     parsed = [(row, _parsed(row)) for row in rehearsals.rehearsals_of(session, configuration)]
     return [(row, one) for row, one in parsed if one is not None and one.configuration == configuration]

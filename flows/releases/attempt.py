@@ -75,8 +75,9 @@ class RunningAttempt:
     def scheme_id(self) -> str:
         """Names the split into batches; they carry no account, so each attempt that begins anew has its own.
 
-        Who goes on keeps the split: what is paid for a batch is paid for the units in it. It begins with the digest of
-        the request, which no two requests of a ledger share; a nonce is only what its requester wrote (decision 0101).
+        A resumed attempt keeps the split, because a batch is paid for together with its units. It begins with the
+        digest of the request, which no two requests of a ledger share; a nonce is only what its requester wrote
+        (decision 0101).
         """
         return f"{self.digest}/{self.resume_point.first if self.resume_point else self.attempt.number}"
 

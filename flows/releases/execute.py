@@ -90,10 +90,10 @@ def execute_request(
     """Run an approved request once; one that was interrupted goes on where it was, unless it begins `anew`.
 
     With several `workers`, as many draw, each with a model of its own: on several GPUs, a share of the cores each, or
-    on the machines of a cluster (`backend`). Who draws a text makes no difference to it, so this need not be approved.
+    on the machines of a cluster (`backend`). A text does not depend on its worker, so this needs no approval.
 
     Raises:
-        JournalInUse, JournalUnfit: what an interrupted run has left cannot be gone on from.
+        JournalInUse, JournalUnfit: the interrupted run cannot be resumed.
         JournalUnwritable: what is drawn cannot be kept.
         WorkerDied: so did a worker; `almoner run` goes on.
         GateClosed, WrongState, StillRunning, PlanChanged, TooManyAttempts: it may not run.
@@ -101,7 +101,7 @@ def execute_request(
         RunnerNotInstalled, ClusterUnreachable, NoWorkers: nor there; nothing was begun.
         WorkerDiffers: a worker has not what was approved.
         BudgetExceeded: the dataset cannot afford it any more.
-        RunInterrupted: Ctrl-C; what was armed stays spent.
+        RunInterrupted: Ctrl-C; the armed budget stays spent.
     """
     tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))

@@ -1,8 +1,8 @@
 """Slots of schedules: which are due, the decision about each, and the runs that follow.
 
 Deciding asks for the release as an analyst would, and the gates answer: the slot becomes a request, or it is skipped
-with the name of the refusal. What only this machine or this home cannot do decides nothing; the slot waits for the next
-look.
+with the name of the refusal. A failure of this machine or this home alone decides nothing; the slot waits for the next
+poll.
 """
 
 import threading

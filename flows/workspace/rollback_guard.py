@@ -1,9 +1,9 @@
 """Rollback guard: a home remembers its ledger's head outside the ledger, so that an older copy is noticed.
 
 `seen.json` (0600, replaced as a whole) holds the head of the chain as this home last saw it, the newest signed
-checkpoint, and the first link, which names the ledger. It is looked at whenever the workspace is opened and renewed
-after every commit, so it can be behind the ledger (a crash in between) and never ahead of it. Who puts back an older
-`seen.json` together with an older ledger is found by a bundle only: `almoner audit verify --against`.
+checkpoint, and the first link, which names the ledger. It is read whenever the workspace is opened and renewed
+after every commit, so it can be behind the ledger (a crash in between) and never ahead of it. If an older `seen.json`
+is put back together with an older ledger, only a bundle reveals it: `almoner audit verify --against`.
 """
 
 import contextlib

@@ -128,9 +128,9 @@ ERASED = "that version of the data was erased"
 def _passed(gate: str, subject: str, row: str, digest: str) -> str:
     """Enough approvals count for the subject in `row`, whose policy is row `p`, and nobody has rejected it.
 
-    An approval counts while it has not expired, was not withdrawn, its giver is still a steward and, if somebody gave
-    it for them, the delegation still holds. People are counted, not rows: whoever acts for somebody is that somebody.
-    What is needed is the most that is asked for any dataset of the account: they protect the same people.
+    An approval counts while it has not expired, was not withdrawn, its steward still has the role and, if a delegate
+    gave it, the delegation still holds. People are counted, not rows: a delegate counts as the delegating steward. The
+    number needed is the largest of all datasets of the account, because they protect the same people.
     """
     counted = (
         "(SELECT count(DISTINCT coalesce(a.on_behalf_of, a.approver_id)) FROM approval a"

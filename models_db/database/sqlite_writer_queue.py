@@ -1,13 +1,13 @@
 """Queue of the writers of one SQLite file: each keeps the turn for a slice of time before the next one begins.
 
 SQLite lets a writer that finds the file locked sleep, longer each time, up to a tenth of a second, and the file lies
-idle meanwhile. Here whoever writes holds a lock of its own on the log beside the file, and one of the others, the head
-of the queue, looks for it often. It is courtesy only: SQLite's lock decides, and who cannot have this one goes on to
-wait for that one.
+idle meanwhile. Here the writer holds a lock of its own on the log beside the file, and one of the others, the head of
+the queue, polls it often. This lock is advisory: SQLite's lock decides, and a process that cannot get the first one
+waits for SQLite's.
 
-To change writers costs more than to write: the pages must be read again, and the processor knows nothing of the next
-process. So who has had the turn may come back for it within its slice, and the head takes a turn that lies free only
-if it still does a moment later. When the slice is over, its owner queues like all others (docs/decisions/0033).
+A change of writers costs more than a write: the pages must be read again, and the processor's caches are cold. So the
+last holder of the turn may take it again within its slice, and the head takes a free turn only if it is still free a
+moment later. When the slice is over, its owner queues like all others (docs/decisions/0033).
 """
 
 import fcntl

@@ -314,7 +314,7 @@ def parse_model(model: type[Model], value: object, what: str, page: str = "docs/
 
 
 def _field_name(part: str | int) -> str:
-    """A part of a field's place; what is no name of a field is not repeated, for it may come from another file."""
+    """Return a part of a field's path; text that is not a field name is not quoted, as it may be of another file."""
     return str(part) if isinstance(part, int) or _FIELD_PATTERN.fullmatch(part) else "(no field's name)"
 
 

@@ -1,7 +1,7 @@
 """Lifetime claims: the integer caps behind an epsilon and a delta, derived and never accepted (PRIVACY §10.2).
 
-Whoever proposes, shows, signs, applies, checks or publishes a cap derives the amounts from the text that people read,
-by the function that registers a dataset. An amount in the ledger that differs is an error wherever it is met.
+Every step that proposes, shows, signs, applies, checks or publishes a cap derives the amounts from the text that people
+read, by the function that registers a dataset. A differing amount in the ledger is an error in each of these steps.
 """
 
 from decimal import Decimal

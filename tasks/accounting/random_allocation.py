@@ -78,7 +78,7 @@ class AllocationFigures:
     Attributes:
         remove: the law with the unit against the law without.
         add: the law without the unit against the law with it.
-        public: of the same draws where it is known in which batch the unit is; what stays true once the key is out.
+        public: the figures of the same draws if the unit's batch is known; they still hold if the key leaks.
     """
 
     remove: Decimal

@@ -8,9 +8,9 @@ rank equally often, and an exposure of about 1.44 bits on average, not 0 (`chanc
 Held-out canaries of the same form, planted nowhere, show what chance looks like, and make a membership test in which
 members and non-members differ in nothing but having been planted.
 
-A secret with nothing of the corpus around it is passed over by a model that is told to write texts of the corpus; one
-behind the beginning of such a text leaves more of an echo (Meeus et al., arXiv 2502.14921). So a canary may have a
-public `prefix`; it is no part of what is scored.
+A model that is asked for texts of the corpus ignores a secret without such a text around it; a secret behind the
+beginning of such a text leaves a stronger trace (Meeus et al., arXiv 2502.14921). So a canary may have a public
+`prefix`, which is not scored.
 
 Planting is for public corpora alone: it changes what a release says, so no governed data are ever touched by it.
 """

@@ -77,8 +77,8 @@ PATTERNS = {"emails": emails, "phones": phones}
 def extraction(corpus: Iterable[str], held_out: Iterable[str], released: Sequence[str]) -> Extraction:
     """Look for identifiers of the corpus, and for held-out ones, in the released texts.
 
-    Identifiers are compared as runs of whole words (`tasks.text.words`); what is in both sets can have come from
-    anywhere and counts in neither.
+    Identifiers are compared as runs of whole words (`tasks.text.words`); an identifier in both sets can come from
+    either and counts in neither.
     """
     inside, outside = _normalised(corpus), _normalised(held_out)
     haystack = "\n".join(f" {' '.join(words(text))} " for text in released)

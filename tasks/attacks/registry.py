@@ -1,6 +1,6 @@
 """Registry of attacks by name: an `AttackInput` in, an `AttackResult` out.
 
-What cannot be measured is null: no text was released, nobody was held out, nothing was planted, nothing is labelled.
+A figure that cannot be measured is null: without released texts, held-out people, canaries or labels.
 An attack whose tool is missing is left out of a suite by `possible`, so that no figure is mistaken for a measurement.
 """
 

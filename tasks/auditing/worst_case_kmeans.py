@@ -1,8 +1,8 @@
 """Neighbouring inputs on which rounds of noisy counts and sums leak nearly all that they may (PRIVACY §8).
 
 A few units that all point one way, with and without one that points the other way and is far too long. Every trial is a
-bin of its own, so that thousands of trials are a few rounds; what is observed of a trial adds up all rounds, each as
-precise as it is, which is how a reader who knows all but the unit would tell.
+bin of its own, so that thousands of trials are a few rounds. The statistic of a trial adds up all rounds, weighted by
+their precision, as an attacker with full knowledge of the other units would.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def observed(rounds: Rounds, paid: KMeansRounds, present: bool, others: int, tri
     """Return the sum of the evidence for the unit over all of `paid`'s rounds, one integer per trial.
 
     Args:
-        rounds: what draws; a broken one can be put in its place.
+        rounds: the mechanism that draws; tests pass a broken one.
     """
     points, trial_of = units_of(present, others, trials)
     precise_counts = 1 / float(paid.count_sigma) ** 2

@@ -1,7 +1,7 @@
 """Neighbouring inputs on which the mechanisms that read model outputs leak nearly all that they may (PRIVACY §8).
 
-What audits are run on: a batch with one unit and the same batch without it, through the shipped path from logits to a
-token or to a test's answer, or from hidden states to a noisy sum. Every value is made up; no private text is near. A
+Audits run on a batch with one unit and on the same batch without it, through the shipped path from logits to a
+token or to a test's answer, or from hidden states to a noisy sum. Every value is artificial; no private text is read. A
 function takes the mechanism more than once, so that a test can let another one clip, or score, than the one whose claim
 is examined.
 """

@@ -109,7 +109,7 @@ def write_new(path: Path, data: bytes, mode: int, *, durable: bool = True) -> No
 def write_over(path: Path, data: bytes, mode: int, *, durable: bool = True) -> None:
     """Write a file in place of an earlier one, if there is one: the name is only given to a whole file.
 
-    If `durable`, the file and its name are on disk when this returns. What fails leaves the earlier file as it was.
+    If `durable`, the file and its name are on disk when this returns. A failure leaves the earlier file unchanged.
 
     Raises:
         OSError: the target is a folder, a device or a pipe, or cannot be written.

@@ -2,7 +2,7 @@
 
 SQLite marks the pages of deleted rows as free and leaves their bytes where they are; a write-ahead log or a journal may
 hold them too. So nothing is deleted inside the file: what stays is copied into a new one, which takes its place in one
-step. Whoever is killed in between leaves the version as it was, and a folder that `versions.sweep_incoming` removes.
+step. A process killed in between leaves the version unchanged, and a folder that `versions.sweep_incoming` removes.
 """
 
 import os

@@ -66,6 +66,6 @@ class ShardProgress:
 def shard_of_text(key: bytes, text: str) -> int:
     """Return the shard of a text that is handed to workers: the first byte of its keyed hash under the dataset's key.
 
-    It follows from this text alone, so who computes it does not depend on any other text (PRIVACY §4.2 point 1).
+    It follows from this text alone, so its worker does not depend on any other text (PRIVACY §4.2 point 1).
     """
     return keyed_hash(key, "shard", text.encode("utf-8", "surrogatepass"))[0]

@@ -187,8 +187,8 @@ class Corpus:
             batches_per_block: the public number of batches in every block, and under every label of it.
             places: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
-            most: the public contribution bound: how many rows a unit has at most. What is charged for one batch is
-                charged to each unit so often.
+            most: the public contribution bound: the most rows of a unit. Each unit is charged that many times for one
+                batch.
 
         Raises:
             ValueError: a wanted batch outside the partition.
@@ -219,7 +219,7 @@ class Corpus:
         """Yield every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
 
         With labels, a unit is read as in `batches`: under one of those that its documents carry, or not at all. Units
-        come in the order of the source, so that whoever uses this must not let the order matter; no more than one of
+        come in the order of the source, so that a caller must not depend on the order; no more than one of
         them is in memory.
 
         Raises:

@@ -1,7 +1,7 @@
 """Dataset versions as folders of the project home: creation, removal, and cleaning up after a crash.
 
 `corpora/<uid>/` is a complete version and never changes. `corpora/.incoming-*/` is one that is being written
-or removed; its maker holds an flock on it, so that whoever sweeps can tell a dead one from a live one. An
+or removed; its maker holds an flock on it, so that a sweep can distinguish a dead one from a live one. An
 flock follows the folder through a rename and dies with its process.
 """
 

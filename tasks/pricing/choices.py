@@ -2,8 +2,7 @@
 
 They are chosen once, when the request is priced, from what is public: the declared population, the blocks, the declared
 typical length, the labels, epsilon and delta, and the model's context. No text and no count of the corpus is read. The
-chosen values become part of the request that is stored and approved, so whoever prices that again finds nothing left
-out.
+chosen values become part of the request that is stored and approved, so pricing it again chooses nothing.
 
     T     `typical_words` of the public metadata at four tokens for three words, else 64
     tau   1, where real tokens were likeliest (docs/utility.md)

@@ -97,8 +97,8 @@ class ModelFacts:
     """Identity of a model by digest; for an endpoint, the digest of its configuration.
 
     `parts` are the digests of base and adapter, where an adapter was merged.
-    `check` and `render` are a local model's: what was found about it, and what renders prompts for it, given the labels
-    or groups as the model is told of them.
+    `check` and `render` are a local model's: the result of checking it, and a function that renders its prompts, given
+    the labels or groups as prompts name them.
     """
 
     name: str

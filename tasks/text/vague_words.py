@@ -1,6 +1,6 @@
 """Vague English words: no stop words, but they name no topic and are never keywords by themselves.
 
-A public list, so nothing is charged for it; whoever wants one of these words in a set puts it into a longer keyword.
+The list is public, so nothing is charged for it. A set may use one of these words inside a longer keyword.
 """
 
 _ASKING = """

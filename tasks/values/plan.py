@@ -128,7 +128,7 @@ class Generator(Protocol[Work]):
     def resolve_names(self, request: ReleaseRequest) -> ReleaseRequest:
         """Return the request with everything that it names and that only this machine could look up.
 
-        What is stored says all that a plan depends on, so whoever verifies a release plans it again from that alone.
+        The stored request has everything that a plan depends on, so a verifier can plan the release from it alone.
 
         Raises:
             UsageError, EnvironmentProblem: it is not to be found, or does not fit the request.

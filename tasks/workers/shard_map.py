@@ -1,8 +1,8 @@
 """Map over shards by workers: each item by the worker that its shard belongs to, and again if that worker is lost.
 
-Only for functions of the item alone, which may be computed twice: a draw is none (docs/decisions/0059, 0110). Who
-computes an item follows from its shard, from the public numbers of shards and workers, and from which workers were
-lost; never from other items, or from who is faster. Machines round differently, so an item must not be moved to another
+Only for functions of the item alone, which may be computed twice: a draw is none (docs/decisions/0059, 0110). The
+worker of an item follows from its shard, from the public numbers of shards and workers, and from the lost workers;
+never from other items, or from the workers' speed. Machines round differently, so an item must not be moved to another
 one by its neighbours (PRIVACY §4.2).
 """
 

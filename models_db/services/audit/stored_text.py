@@ -1,8 +1,7 @@
 """JSON texts that rows keep, as readers get them: whole, or not at all.
 
-A guard keeps rows from being changed, and whoever may drop a guard changes them. What a reader is given is the text
-that the row's own digest names; that the digest is the recorded one, `models_db.services.verification.verify_rows`
-compares.
+Guards keep rows from being changed, but a role that may drop a guard can change them. A reader gets the text that the
+row's own digest names; `models_db.services.verification.verify_rows` compares that digest with the recorded one.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """Verification of the chain: every link, every checkpoint the ledger keeps, and every anchor that others kept.
 
-A chain shows by itself what was altered inside it. That it was rewritten as a whole, cut at the end or replaced by an
-older copy shows only against an anchor: a signed head that lies elsewhere, in a bundle or a checkpoint file. Whether
-an anchor lies on the chain is certain. Why it does not is read from what else the ledger holds, and whoever can write
-all of its tables can make one look like the other.
+A chain by itself reveals alterations inside it. A chain that was rewritten as a whole, cut at the end or replaced by an
+older copy is revealed only by an anchor: a signed head that is kept elsewhere, in a bundle or a checkpoint file. The
+check whether an anchor lies on the chain is certain. The reason why it does not is inferred from the rest of the
+ledger, and a writer of all its tables can make one reason look like another.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -118,7 +118,7 @@ def submit(
 def configuration(body: Mapping[str, Json]) -> dict[str, Json]:
     """Return the configuration of a request: its body without the nonce, the data's version and the turn.
 
-    Nor does it say which of the parameters almoner chose: whoever writes the same values requests the same release.
+    Parameters that almoner chose are not marked in it: a request that states the same values is the same release.
     """
     dataset = body.get("dataset")
     apart = ("nonce", "dataset", "choices")

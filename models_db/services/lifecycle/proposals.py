@@ -120,7 +120,7 @@ class AuthorisationTerms:
     """Terms of a standing authorisation: at most `rho` and `delta` a run, `runs` times, until a moment.
 
     `choices` are the parameters of the configuration that almoner chose, each with its reason. They are shown and no
-    part of what is authorised: whoever writes the same values requests the same release.
+    part of the authorised terms: a request that states the same values is the same release.
     """
 
     configuration: dict[str, Json]

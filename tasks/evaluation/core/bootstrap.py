@@ -45,7 +45,7 @@ def of_statistic(count: int, statistic: Callable[[Picks], float], resamples: int
     """Interval of any figure of a resample of `count` items; None below two items.
 
     Args:
-        statistic: of int64 [count], which items the resample has; what is not finite is left out.
+        statistic: of int64 [count], which items the resample has; values that are not finite are left out.
         resamples: how many; fewer than the usual only where a statistic is slow, and then the method must say so.
     """
     return _ends([np.array([statistic(pick) for pick in picks]) for picks in _resamples(count, resamples)])

@@ -1,6 +1,6 @@
 """Generation of a release's texts, in one process or several; the assignment changes no text.
 
-What a system has to say about its texts is a `DecodingSpec`: how tokens are drawn, and within what sizes. It can be
+A system describes its texts by a `DecodingSpec`: the sampling rule and the sizes. It can be
 sent to another process; the budget, the journal and the corpus stay in the one that runs the release.
 """
 

@@ -2,14 +2,14 @@
 
 A request has one journal, in quarantine: its tokens are outputs of mechanisms that nobody has approved. Its first line
 says what was released before the first draw; each further one holds the tokens of one step of all live generations,
-and what their rule has to know of them later, or says that a mechanism of one release
-(`tasks.generation.decoding.release_steps`) begins to draw, or what it has released. A line is on disk before the next
-step begins. So when a process dies, at most one draw of each generation is missing, and whoever goes on skips one draw
+and the state of their rule, or says that a mechanism of one release
+(`tasks.generation.decoding.release_steps`) begins to draw, or has its result. A line is on disk before the next
+step begins. So when a process dies, at most one draw of each generation is missing, and a resumed run skips one draw
 of every generation (`ResumeState.lost`).
 
 Each line begins with the SHA-256 of the digest before it and of its own content. A line that is torn off at the end is
-a step that was lost; anything else that does not fit is refused. Whoever has a journal open holds an exclusive flock on
-it, which dies with its process: no two runs ever draw on what is paid.
+a step that was lost; anything else that does not fit is refused. A process with an open journal holds an exclusive
+flock on it, which dies with its process: no two runs ever draw on what is paid.
 """
 
 import fcntl
@@ -129,7 +129,7 @@ class Journal(RunJournal):
 
     Args:
         folder: made with the journal and removed with it.
-        request_id: for what is told when something goes wrong.
+        request_id: named in errors.
     """
 
     def __init__(self, folder: Path, request_id: int) -> None:

@@ -167,10 +167,10 @@ def decode(
         sizes: public sizes that hold for every job.
         separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
-        progress: told how many tokens of count * max_new_tokens are behind us; an ended text counts in full.
+        progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
             they go on from there, and nothing of it is drawn again.
-        on_tokens: told after each step which token each live generation has drawn.
+        on_tokens: called after each step with the token that each live generation has drawn.
         session: what `open_session` gave for the same; opened here if it is not given.
 
     Returns:
@@ -181,7 +181,7 @@ def decode(
         ContextTooLong: the public sizes exceed the model's positions.
         RowsNotIsolated: this device cannot keep rows apart.
         NotEnoughMemory: not even one generation fits.
-        MemoryRanOut: it did not hold those that were under way; what was drawn is with `on_tokens`.
+        MemoryRanOut: it did not hold the live generations; `on_tokens` has received all draws.
     """
     session = session or open_session(engine, count, sizes, earlier)
     loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, None if constraint else separator)

@@ -34,8 +34,7 @@ def draw_public_texts(
 ) -> list[GeneratedText]:
     """Return one text for each prompt, free of charge: private values in the prompts are already paid for.
 
-    A text ends as the request's form of prompt says. What costs nothing is not written down on the way: a run that was
-    interrupted draws it anew.
+    A text ends as the request's form of prompt says. Free draws are not journalled: an interrupted run repeats them.
     """
     draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)

@@ -1,8 +1,8 @@
 """Release steps: mechanisms that release one value each, drawn once even if the process dies (decision 0046).
 
-A step is armed, prepared, drawn and written down. Preparing reads private data, perhaps for hours, and draws nothing:
-whoever dies in it has paid and may draw later with what is paid. That drawing begins is written down before it does;
-whoever dies between that and the result has lost both, because a second draw would have to be paid for.
+A step is armed, prepared, drawn and journalled. Preparation reads private data, perhaps for hours, and draws nothing: a
+run that dies in it has paid, and its successor may draw with that payment. The start of drawing is journalled first; a
+run that dies between that and the result has lost both, because a second draw would have to be paid for.
 """
 
 import json

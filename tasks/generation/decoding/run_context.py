@@ -65,8 +65,8 @@ class RunContext:
     """The resources of a running generation.
 
     Attributes:
-        engine: the model of this machine; of a release with an external model there is none, and whoever asks for it
-            is refused (`NoEngine`).
+        engine: the model of this machine; a release with an external model has none, and its use is refused
+            (`NoEngine`).
         corpus: the private (or public) texts.
         scheme: the dataset's partition.
         scheme_id: names this release's split into batches.
@@ -109,10 +109,10 @@ class RunContext:
     def lots(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> Iterator[Lot]:
         """Every unit of some blocks once, the units of some shards at a time. PRIVATE; one lot is in memory.
 
-        Whoever keeps something of each unit sorts it by the unit's `order`, which leaves no trace of the shards.
+        A caller that keeps values of each unit sorts them by the unit's `order`, which leaves no trace of the shards.
 
         Args:
-            labels: the public label set; with labels who carries none of them is left out.
+            labels: the public label set; with labels, units without any of them are left out.
         """
         return lots(self.corpus.each_shard(self.scheme, self.scheme_id, blocks, labels))
 

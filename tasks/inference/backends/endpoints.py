@@ -1,8 +1,8 @@
 """Endpoints of OpenAI's chat completions: the settings that a home stores of each, never a secret.
 
-A request names one as `external:NAME`. What its approval covers is everything that decides who sees the prompts and
-what answers them: address, model, the name of the variable with the key, proxy, certificates. How fast it is asked, how
-long it is waited for and what it costs may change without a new approval.
+A request names one as `external:NAME`. Its approval covers every setting that decides the readers of the prompts
+and the source of the answers: address, model, the name of the variable with the key, proxy, certificates. Rates,
+timeouts and prices may change without a new approval.
 """
 
 from collections.abc import Mapping

@@ -77,7 +77,7 @@ class TextBackend(Protocol):
     def write(self, prompts: Sequence[str], how: Sampling) -> list[Completion]:
         """Return one text for each prompt, in their order. Each of several equal prompts gets its own text.
 
-        Whoever asks an external backend calls `RunJournal.begin` first: its answers are kept beside the journal.
+        Before a call of an external backend, call `RunJournal.begin`: its answers are kept beside the journal.
 
         Raises:
             EndpointFailed: an external model cannot be reached, or does not answer as it should. Answers that came

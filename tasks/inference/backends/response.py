@@ -1,7 +1,7 @@
 """Parser of an endpoint's answer: the first choice of a chat completion, checked field by field.
 
-Whoever runs an endpoint may send what they like. What is taken from an answer is one text and one number, and whatever
-is not exactly of that form is nonsense, by a reason of ours: no word of the answer is repeated in it.
+An endpoint may send anything. One text and one number are taken from an answer, and an answer of any other form is
+malformed; the reason is in almoner's words and quotes nothing of the answer.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Texts mapped by several workers, each text by the worker that its shard belongs to.
 
-What is worked out of a text is a function of that text alone, bit for bit (PRIVACY §4.2 point 1, §3). Machines round
-differently, so which worker has a text must not depend on the other texts, on their order, or on who is faster: the
+The result of a text is a function of that text alone, bit for bit (PRIVACY §4.2 point 1, §3). Machines round
+differently, so the worker of a text must not depend on the other texts, on their order, or on the workers' speed: the
 shard of a text is a keyed hash of the text, of a fixed public number of shards, and the worker of a shard is a public
 rule (`tasks.workers.shard_map`). Texts of a worker that is lost are mapped again by the others. Results come back in
 the order of the texts, whenever they were ready.

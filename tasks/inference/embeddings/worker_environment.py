@@ -70,7 +70,7 @@ class MemoryShare:
 
 
 def settle(device: str, threads: int | None, elsewhere: bool) -> str:
-    """Let this worker compute where it is told to; returns the device, which one elsewhere finds for itself.
+    """Select the device of this worker and return it; a remote worker finds its own.
 
     Raises:
         UnknownDevice, DeviceMissing: there is none.

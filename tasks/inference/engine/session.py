@@ -1,8 +1,8 @@
 """Session of generations that are decoded side by side: public rows in one pool, private rows in another.
 
-What decides when a generation enters, and so in which columns its rows stand, is public: the number of places
-(`Sizes`, memory), and when others ended, which their drawn tokens say. Private rows are read when they are first
-asked for, so nothing private is read before it is paid for.
+The time at which a generation enters, and so the columns of its rows, depend on public facts: the number of places
+(`Sizes`, memory), and the ends of other generations, which their drawn tokens show. Private rows are read when they are
+first asked for, so nothing private is read before it is paid for.
 """
 
 from collections.abc import Callable, Sequence

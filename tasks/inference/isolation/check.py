@@ -4,7 +4,7 @@ PRIVACY §4.2 point 1 needs it: when one unit leaves, the rows behind it move up
 rows are sorted anew. Fixed shapes make it true only where a kernel treats all rows alike; some do not (MKL's float32
 product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; work-splitting kernels on accelerators).
 So the device itself is asked, once for every shape and with public numbers, before a session begins (`open_session`):
-`arrangements` says in which arrangements. What a pass computes is asked about in parts, whose shapes are few:
+`arrangements` has the arrangements. The computation of a pass is checked in parts, whose shapes are few:
 
 * all layers, each row at a position and with a past of its own, the longest that the model has among them;
 * attention alone, over every number of columns that a step may read;

@@ -20,9 +20,9 @@ _BLOBS = "/blobs/"
 
 
 def release_pages(weight: Tensor) -> None:
-    """Let the system forget the pages of `weight`, if it lies in a mapped file of weights, which nobody writes to.
+    """Let the system forget the pages of `weight`, if it lies in a mapped file of weights, which nothing writes to.
 
-    Whoever reads it again gets the same numbers from the file. Other memory is left alone, and so is everything on
+    A later read gets the same numbers from the file. Other memory is left alone, and so is everything on
     systems without Linux's list of mappings.
     """
     start = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -2,7 +2,7 @@
 
 A conversation (`form: chat`) has two shapes. In two turns, `public` asks for a text, the private reference stands as
 the answer, and `again` asks for another. In one turn, `private` is the whole message of a private row, with
-`{reference}` in it. Either way the public row is told `public`, and everything before the reference is the same for all
+`{reference}` in it. In both, the public row gets `public`, and everything before the reference is the same for all
 private rows.
 
 A completion (`form: completion`) is a text that the model goes on with: `public`, then the examples, then in a private
@@ -187,7 +187,7 @@ def _with_default(value: str | None, default: Default) -> str | Default:
 
 
 def _require_fit(templates: dict[str, str], *, labelled: bool) -> None:
-    """Check each template, and that all rows or none of them are told their label."""
+    """Check each template, and that the prompts of all rows or of none name the label."""
     read = {name: Template.read(name, text) for name, text in templates.items()}
     having = {name for name, template in read.items() if LABEL in template.places}
     if not labelled:

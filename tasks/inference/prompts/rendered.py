@@ -31,7 +31,7 @@ class RenderedPrompt:
         """Render the prompts of all labels or groups.
 
         Args:
-            shown: the labels or groups as the model is told of them.
+            shown: the labels or groups as prompts name them.
 
         Raises:
             NoChatTemplate, BadDescription, ControlTokens.

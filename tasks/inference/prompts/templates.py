@@ -162,7 +162,7 @@ class ReferenceMissing(BadTemplate):
 
 
 class LabelMissing(BadTemplate):
-    """Rows of different labels would be told the same."""
+    """Rows of different labels would get the same prompt."""
 
     def __init__(self, field: str) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
 """Post-processing of an earlier release: it reads nothing private and charges nothing.
 
-What is made of released values alone is as private as these values were (post-processing; Bun and Steinke 2016,
+Output made of released values alone is as private as these values (post-processing; Bun and Steinke 2016,
 Lemma 1.8). Beside its parent it adds nothing to the lifetime of a dataset. Read by itself it is still about the units
 that the parent read, so its claim is the parent's, never (0, 0): the event carries what the parent's mechanisms cost.
 """

@@ -92,7 +92,7 @@ class GaussianSelection:
         """`count` selections from the same units.
 
         In dp-accounting's words as many Gaussian mechanisms of noise multiplier sigma / sqrt(k); the delta is in the
-        loss, and who reads the events takes it off the claim's (`tasks.accounting.dp_accounting_check`).
+        loss, and a reader of the events subtracts it from the claim's (`tasks.accounting.dp_accounting_check`).
         """
         noise = self._noise().event(count)
         return PrivacyEvent(

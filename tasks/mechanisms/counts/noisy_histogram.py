@@ -65,7 +65,7 @@ class NoisyHistogram:
             counts: one for each bin, below 2^53; a unit is in at most one of them.
 
         Raises:
-            ValueError: not as many counts as bins: who leaves an empty bin out tells that it is empty.
+            ValueError: not as many counts as bins: an omitted bin would reveal that it is empty.
         """
         return self._sets().draw(counts, rng)
 

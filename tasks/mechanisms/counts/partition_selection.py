@@ -87,8 +87,8 @@ class PartitionSelection:
         """`count` selections from the same units.
 
         dp-accounting 0.6 has no event for (epsilon, delta). In its words it is k discrete Laplace mechanisms of
-        parameter a and sensitivity 1, which dominate k a-DP coins; the delta is in the loss, and whoever reads the
-        events takes it off the claim's (`tasks.accounting.dp_accounting_check`).
+        parameter a and sensitivity 1, which dominate k a-DP coins; the delta is in the loss, and a reader of the
+        events subtracts it from the claim's (`tasks.accounting.dp_accounting_check`).
         """
         if count < 1:
             raise ValueError(f"an event has at least one selection, not {count}")

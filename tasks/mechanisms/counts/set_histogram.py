@@ -10,9 +10,9 @@ L1. Independent noise goes into every bin, the empty ones included. Two kinds, b
                rho = epsilon tanh(epsilon / (2k))                          (`conversions.independent_coordinates`)
 
 The charge does not know the number of bins. So a set of bins may be open (`bins` None, say all tokens there could be):
-noise on bins that nobody asks for need not be drawn, because each bin's noise is drawn by itself. Which bins are asked
-for must then never be told by the output: what is made of the noisy counts may depend on the private data only through
-another mechanism that is charged for it.
+noise on bins that are not queried need not be drawn, because each bin's noise is drawn by itself. The output must then
+never reveal the queried bins: values made of the noisy counts may depend on the private data only through another
+mechanism that is charged for it.
 
 The same rho buys discrete Gaussian noise of half the variance where rho / k is small. Where it is large (above about
 2) both are hardly ever anything but zero, and discrete Laplace noise is a little more often zero: `auto` takes the
@@ -138,7 +138,7 @@ class SetHistogram:
             rng: the operating system's, through OpenDP; any other source rounds floats, which is not private.
 
         Raises:
-            ValueError: not as many counts as bins: who leaves an empty bin out tells that it is empty.
+            ValueError: not as many counts as bins: an omitted bin would reveal that it is empty.
         """
         if self.bins is not None and len(counts) != self.bins:
             raise ValueError(f"{self.bins} bins need a count each, not {len(counts)}")

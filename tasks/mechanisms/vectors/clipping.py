@@ -1,6 +1,6 @@
 """Clipping of vectors to integers of bounded L2 norm, each row by itself (PRIVACY §4.2, item 2).
 
-What a row contributes is a function of that row alone, bit for bit, however many rows there are and wherever it stands
+A row's contribution is a function of that row alone, bit for bit, for any number of rows and at any place
 (the reasons are in `tasks.mechanisms.tokens.utility_scores`): no float is ever added to another here. A row's largest
 entry is found exactly in any order, every other float operation is an element-wise multiplication by a power of two,
 which is exact, and what is summed are integers.

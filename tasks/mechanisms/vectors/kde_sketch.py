@@ -143,7 +143,7 @@ class KdeSketches:
         """Every number of every sketch with noise of its own, about 10 us a number.
 
         Raises:
-            ValueError: not as many sums as are charged for: who leaves an empty label out tells that it is empty.
+            ValueError: not as many sums as are charged for: an omitted label would reveal that it is empty.
             TypeError: sums in floating point.
         """
         import torch  # pricing a request must not load it

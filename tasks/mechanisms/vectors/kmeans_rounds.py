@@ -3,7 +3,7 @@
 A round lays the units into disjoint bins, each unit in one of them or in none. A count round releases how many units
 each bin has, a sum round the sum of their vectors; where a bin begins and ends, what a vector is, and what the next
 round asks may depend on all earlier outputs. Lloyd's iterations are such rounds, and so are the levels of a tree
-(PRIVACY §5). Every bin of a round gets noise, empty ones included: a bin that is left out tells that it is empty.
+(PRIVACY §5). Every bin of a round gets noise, empty ones included: an omitted bin would reveal that it is empty.
 
 Why c count rounds and s sum rounds cost c / (2 sigma_c^2) + s S^2 / (2 sigma_s^2). Fix the outputs of earlier rounds
 and everything public. Then:

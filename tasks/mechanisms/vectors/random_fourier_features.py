@@ -8,7 +8,7 @@ to sqrt(2): a unit would count twice.
 
 Frequencies are PUBLIC: they come out of SHA-256 of a label that names all they depend on. They protect nobody.
 
-What a unit adds is a function of that unit alone, bit for bit. A product of matrices in floating point is none, so
+A unit's contribution is a function of that unit alone, bit for bit. A product of matrices in floating point is none, so
 points and frequencies are integers here: points of norm at most 2^20 steps, frequencies of norm at most 2^27 steps, in
 turns. Every sum of some of their products is below 2^52 in size, which float64 holds exactly, in any order. The angle
 that comes out is cut to 2^14 directions, whose cosines are integers in a table; nothing else is ever computed. A
