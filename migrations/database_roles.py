@@ -176,8 +176,10 @@ def _grant_schema_usage(connection: Connection, there: list[str]) -> RoleChanges
 
 
 def _set_session_timeouts(connection: Connection) -> RoleChanges:
-    """No session of this database waits for a lock, or idles inside a transaction, for ever; unless it says otherwise,
-    which PostgreSQL lets every session do (docs/decisions/0070)."""
+    """Limit the time that sessions of this database wait for locks or idle inside transactions.
+
+    PostgreSQL lets every session change its own limits (docs/decisions/0070).
+    """
     database = connection.scalar(text("SELECT current_database()"))
     owned = bool(connection.scalar(text(_OWNS_DATABASE)))
     there = connection.scalar(text(_DATABASE_SETTINGS)) or []

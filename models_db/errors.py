@@ -64,6 +64,6 @@ class UsageError(AlmonerError):
 
 
 class EnvironmentProblem(AlmonerError):
-    """Something that this machine or project home lacks."""
+    """Missing or faulty part of this machine or project home."""
 
     exit_code = 3

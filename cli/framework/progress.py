@@ -22,7 +22,7 @@ from cli.framework.command import CommandContext
 from tasks.common import progress
 
 SECONDS_BETWEEN_LINES = 60.0
-"""Without a terminal: rare enough for the journal of a service, frequent enough to show that work goes on."""
+"""Interval without a terminal: rare enough for a service's journal, frequent enough to show progress."""
 
 
 @contextmanager

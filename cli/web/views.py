@@ -210,14 +210,14 @@ class InvalidParameter(UsageError):
 
 
 class RequestStateUnknown(UsageError):
-    """There is no such state of requests."""
+    """No state of requests of that name."""
 
     def __init__(self) -> None:
         super().__init__("There is no such state of a request.", f"There are: {', '.join(REQUEST_STATES)}.")
 
 
 class ReportVersionUnknown(UsageError):
-    """There is no such version of a report."""
+    """No version of a report of that name."""
 
     def __init__(self) -> None:
         super().__init__("There is no such version of a report.", "There are: steward, public, internal.")

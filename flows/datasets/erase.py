@@ -348,7 +348,7 @@ class UnitsNotNamed(Refused):
 
 
 class DatasetVersionUnknown(UsageError):
-    """There is no version of that number."""
+    """No version of that number."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(

@@ -158,7 +158,7 @@ class ChannelExists(UsageError):
 
 
 class ChannelUnknown(UsageError):
-    """There is no channel of that name."""
+    """No channel of that name."""
 
     def __init__(self, name: str, names: list[str]) -> None:
         advice = f"Known: {', '.join(names)}." if names else "Add one with `almoner notify add`."

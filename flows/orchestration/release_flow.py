@@ -35,7 +35,7 @@ from tasks.generation.decoding.journal import JournalInUse
 
 RETRIES: Final = 4
 SECONDS_BEFORE_RETRY: Final = 10
-"""Of the first of the retries; each further one waits twice as long as the one before."""
+"""Seconds before the first retry; each further one waits twice as long as the one before."""
 PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
 NEXT_COMMAND: Final = {
     ReleaseStep.AWAIT_SPEND_GATE: "It waits at the spend gate: `almoner approve {number} --gate spend`.",

@@ -36,7 +36,7 @@ from tasks.common.progress import tell
 
 PAGE: Final = 200
 MOST_NUMBER: Final = 10**18
-"""No request has a larger number; a server may name any."""
+"""Upper bound on the number of a request; a server may name any."""
 MOST_STARTS: Final = 20
 """Maximum number of starts of a flow run whose process dies; after that a person must act."""
 DELAY: Final = timedelta(seconds=30)

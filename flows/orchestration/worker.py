@@ -109,7 +109,7 @@ class ReleaseWorker(BaseWorker[ReleaseJobConfiguration, ReleaseVariables, Releas
         return ReleaseWorkerResult(identifier=str(process.pid), status_code=-1 if status is None else status)
 
     def _process_environment(self) -> dict[str, str]:
-        """This machine's environment with this worker's settings; nothing of it comes from the server."""
+        """Return this machine's environment with this worker's settings; nothing of it comes from the server."""
         prefect = get_current_settings().to_environment_variables(exclude_unset=True)
         return {**os.environ, **prefect, **self.settings.environment}
 

@@ -1,4 +1,4 @@
-"""One attempt of an approved request: start, payment step by step, and an orderly end after any failure.
+"""Attempt of an approved request: start, payment step by step, and an orderly end after any failure.
 
 The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
 and model; unless that gives exactly the approved plan, the run is refused.
@@ -323,7 +323,7 @@ def require_genuine(session: Session, request: Request) -> None:
 
 @contextmanager
 def close_attempt_on_error(run: RunningAttempt) -> Iterator[None]:
-    """If the block does not finish, the attempt is closed in the ledger and the reason is a name, never a text."""
+    """Close the attempt in the ledger if the block fails; the recorded reason is a name, never a text."""
     try:
         yield
     except ledger.AttemptClosed:

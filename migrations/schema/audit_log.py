@@ -171,7 +171,7 @@ FOLLOWING = (
 )  # fmt: skip
 RANKS = {**dict.fromkeys(LEADING, 1), **{table: number for number, table in enumerate(FOLLOWING, 2)}}
 BLOCK_RANK = len(RANKS) + 2
-"""Of an account that is a block: it is opened with its root, or with a cohort. Envelopes, windows of time, and the
+"""Rank of an account that is a block: it is opened with its root, or with a cohort. Envelopes, pacing windows, and the
 steps that begin and end a run without an artifact have links of their own always."""
 _RANK_OF_KIND = "".join(f" WHEN '{table}' THEN {rank}" for table, rank in RANKS.items())
 UNTOLD = """

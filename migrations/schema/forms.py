@@ -29,7 +29,7 @@ PLAIN_NAME = Both(
     ),
     postgresql=f"(NEW.name COLLATE \"C\" ~ '^[a-z0-9][a-z0-9_.-]{{0,{LONGEST_NAME - 1}}}$')",
 )
-"""As in `models_db.values.names`."""
+"""Form of a plain name, as in `models_db.values.names`."""
 _PRINTABLE = f"(length(NEW.name) > 0 AND length(NEW.name) <= {LONGEST_NAME} AND NEW.name = trim(NEW.name)"
 PRINTABLE_NAME = Both(
     sqlite=(f"{_PRINTABLE} AND NEW.name NOT GLOB ('*[' || char({_CODES}) || ']*') AND instr(NEW.name, char(0)) = 0)"),

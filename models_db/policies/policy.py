@@ -55,9 +55,9 @@ class RequiredApprovals(_RuleModel):
     """Numbers of different stewards, by decision."""
 
     spend: ApprovalCount = 1
-    """Before private data is touched."""
+    """Stewards for the spend gate, before private data is read."""
     publish: ApprovalCount = 1
-    """Before anything leaves."""
+    """Stewards for the publish gate, before a release leaves the home."""
     proposal: ApprovalCount = 2
     """Cap changes, standing authorisations, retractions: a cap is not raised by one person unasked."""
 
@@ -123,9 +123,9 @@ class DatasetApprovals(_RuleModel):
     """Numbers of stewards that must approve for one dataset; omitted fields take the general rule."""
 
     spend: ApprovalCount | None = None
-    """Before private data is touched."""
+    """Stewards for the spend gate, before private data is read."""
     publish: ApprovalCount | None = None
-    """Before anything leaves."""
+    """Stewards for the publish gate, before a release leaves the home."""
     proposal: ApprovalCount | None = None
     """Cap changes, standing authorisations, retractions."""
 

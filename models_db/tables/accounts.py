@@ -87,7 +87,7 @@ class Cap(Base):
     created_at: Mapped[Moment]
     rho: Mapped[Units | None]
     delta_fail: Mapped[Units | None]
-    """The same in units; None where stewards had changed it before this was kept."""
+    """`rho` and `delta_fail`: the amounts of the claim, in units of the ledger."""
 
 
 class Invocation(Base):

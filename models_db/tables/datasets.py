@@ -78,7 +78,7 @@ class Cohort(Base):
 
 
 class Erasure(Base):
-    """Something of a dataset was erased for good: one unit, one version, or everything that was taken in.
+    """Permanent erasure of a part of a dataset: one unit, one version, or everything ingested.
 
     The row is written before anything is deleted, with what will be left of each version (`ErasedVersion`).
     """
@@ -137,7 +137,7 @@ class UnitMark(Base):
     account_id: Mapped[int] = mapped_column(reference("account"))
     cohort: Mapped[int] = mapped_column(server_default="1")
     claim: Mapped[int] = mapped_column(Id, server_default="0")
-    """Of those units that were new: the claim by which they came."""
+    """Claim by which the unit came, if it was new."""
 
 
 class UnitClaim(Base):

@@ -108,7 +108,7 @@ class PolicyVersion(Base):
     """The most one release may cost, as integers of the ledger; None: no bound but the account's."""
     pacing_period: Mapped[Line | None]
     pacing_permille: Mapped[int | None]
-    """Of its lifetime budget, how much a dataset may reserve in one window."""
+    """Share of its lifetime budget that a dataset may reserve in one window, in permille."""
     attempts: Mapped[int | None]
     """Maximum number of runs of one request; like the next columns, None only if the policy's text does not set it."""
     approval_days: Mapped[int | None]

@@ -47,7 +47,7 @@ class Proposal(Base):
     choices: Mapped[Body | None]
     """The parameters of the configuration that almoner chose, each with its reason; they are not authorised."""
     publication_id: Mapped[int | None] = mapped_column(Id)
-    """Without a foreign key, because requests name proposals and publications come from requests; a guard checks it."""
+    """No foreign key, because requests name proposals and publications come from requests; a guard checks it."""
 
 
 class AppliedProposal(Base):

@@ -79,7 +79,7 @@ class Approval(Base):
     proposal_id: Mapped[int | None] = mapped_column(reference("proposal"))
     on_behalf_of: Mapped[int | None] = mapped_column(reference("principal"))
     attestation: Mapped[Body | None]
-    """At the publish gate, the approver's signature of the release's in-toto statement."""
+    """The approver's signature of the release's in-toto statement, at the publish gate."""
     brought_by: Mapped[int | None] = mapped_column(reference("principal"))
     """Principal that recorded the decision, if not the approver; on PostgreSQL always set."""
 

@@ -27,7 +27,7 @@ class Schedule(Base):
     zone: Mapped[Line]
     """The IANA name of the time zone in which the rule is meant."""
     starts_at: Mapped[Moment]
-    """Nothing is due before; intervals count from here."""
+    """Start of the schedule: no slot is due before it, and intervals count from it."""
     reason: Mapped[Body]
     created_at: Mapped[Moment]
     created_by: Mapped[int] = mapped_column(reference("principal"))

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Gate(StrEnum):
-    """Before private data is touched, before anything leaves, and on proposals."""
+    """Gates before private data is read, before a release leaves the home, and for proposals."""
 
     SPEND = "spend"
     PUBLISH = "publish"

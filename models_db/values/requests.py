@@ -70,7 +70,7 @@ ExactDecimal = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(allow_i
 
 
 class RequestModel(BaseModel):
-    """Something a person wrote: unknown fields are mistakes, and nothing changes afterwards.
+    """Base of models of files that people write: unknown fields are errors, and values are frozen.
 
     What is stored, and hashed or signed, has one form: a field that is empty by default (null, an empty list or
     object) is left out while it is; every other field is written out, its default too. So two values have the same

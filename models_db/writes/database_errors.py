@@ -42,7 +42,7 @@ class RuleViolated(Refused):
 
 
 class AlreadyRecorded(Refused):
-    """The same fact is in the ledger already; nothing was changed."""
+    """The ledger already has the same fact; nothing was changed."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -52,7 +52,7 @@ TABLE_RANKS = {
     **dict.fromkeys(LEADING_TABLES, 1),
     **{table: number for number, table in enumerate(FOLLOWING_TABLES, 2)},
 }
-"""Of the rows that one transaction records, those of the lowest rank have a link each; see `migrations.schema`."""
+"""Ranks of tables: the rows of lowest rank in a transaction have a link each; see `migrations.schema`."""
 BLOCK_RANK = len(TABLE_RANKS) + 2
 
 _BOOLEAN_TEXTS = {0: '"false"', 1: '"true"'}

@@ -36,7 +36,7 @@ from tasks.accounting.rounding import Exact, Interval, decimal_above, enclose, e
 from tasks.accounting.zcdp import EPSILON_PLACES, InvalidTarget, epsilon_of
 
 LARGEST_ORDER = 256
-"""No higher order is tried: each costs its square in time, and every order gives a valid figure."""
+"""Highest order that is tried: the time grows with the square of the order, and every order gives a valid figure."""
 FIRST_ORDERS = 16
 """So many orders are computed first; twice as many as long as the highest is the best."""
 

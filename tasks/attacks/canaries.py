@@ -41,7 +41,7 @@ WORDS = (
 ALTERNATIVES = 1000
 
 TextScores = Callable[[Sequence[str]], Sequence[float]]
-"""One finite score for each text, higher for "was planted"."""
+"""Function that gives one finite score per text, higher for "was planted"."""
 
 
 @dataclass(frozen=True)

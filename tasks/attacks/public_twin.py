@@ -17,7 +17,7 @@ FEWEST = 2
 """Members, and non-members: fewer would leave nothing to compare."""
 
 MOST_NONMEMBERS = 1000
-"""As many as the TPR at FPR 0.1 % needs, unless there are more members."""
+"""Maximum number of non-members, enough for the TPR at FPR 0.1 %, unless there are more members."""
 
 CANARIES, COPIES = 20, 3
 

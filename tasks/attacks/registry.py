@@ -229,7 +229,7 @@ def _judged(scene: AttackInput, scores: Callable[[list[str]], list[float]]) -> S
 
 
 def _nothing(members: int, nonmembers: int) -> Separation:
-    """Without a release there is nothing to measure, however many were asked about."""
+    """Return a separation without figures, for a run without a release."""
     return Separation(members, nonmembers, None, None, separation([], []).rates)
 
 

@@ -66,7 +66,7 @@ def worst_case_tokens(
 
 
 def distance(public: list[float], rows: list[list[float]], references: int) -> int:
-    """From logits of two tokens to a distance, in units of 1/(s M); an absent row adds nothing."""
+    """Return the distance of logits of two tokens, in units of 1/(s M); an absent row adds nothing."""
     present = torch.tensor(rows or [EVEN])
     every = torch.ones_like(present, dtype=torch.bool)
     sums = distributions(present, every).sum(0, keepdim=True) * bool(rows)

@@ -5,7 +5,7 @@ from typing import Any
 from models_db.values.bounded_json import InvalidJson, parse_json
 
 MOST_BYTES = 16 << 20
-"""Of one text that is to be an object."""
+"""Maximum number of bytes of the text of one object."""
 
 
 def parsed(raw: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class TaskFailed(EnvironmentProblem):
-    """Something unforeseen went wrong while private text was at hand; the details stay inside."""
+    """An unforeseen error near private text; its details are not shown."""
 
     def __init__(self, task: str, kind: str, place: str) -> None:
         super().__init__(

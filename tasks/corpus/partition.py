@@ -100,7 +100,7 @@ class PartitionScheme:
 
 @dataclass(frozen=True)
 class SomeBlocks(PartitionScheme):
-    """Some of a dataset's blocks as a partition of their own, numbered from 0: all that some releases read.
+    """Partition of a subset of a dataset's blocks, numbered from 0, for releases that read only these.
 
     Whether a unit is in one of them depends on its own id, the key and public numbers alone, as before. A unit of any
     other block is in none: it has no row, no batch and no part in a count.

@@ -69,7 +69,7 @@ Place: TypeAlias = tuple[int, int, int]
 """(block, number of the label, batch within the block); without labels the number is 0."""
 
 UnitOrder: TypeAlias = tuple[int, int, bytes]
-"""See `PlacedUnit`."""
+"""Order of a unit; see `PlacedUnit`."""
 
 
 @dataclass(frozen=True, slots=True)

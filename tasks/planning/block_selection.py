@@ -18,7 +18,7 @@ from tasks.values.plan import Plan, PlanInputs
 
 @dataclass(frozen=True)
 class Reading:
-    """Some cohorts of a dataset, and the turn that a request takes over their blocks.
+    """Cohorts that a request reads, and its turn over their blocks.
 
     Attributes:
         each: the number of blocks of every cohort.

@@ -22,7 +22,7 @@ _SHOWN = Context(prec=4, rounding=ROUND_CEILING, Emax=10**7, Emin=-(10**7))
 
 
 class ReplaceOne(Strict):
-    """The same release under the replace-one relation; `rho` is null where the loss is not pure zCDP."""
+    """Claim of the same release under the replace-one relation; `rho` is null if the loss is not pure zCDP."""
 
     epsilon: Figure
     delta: Figure

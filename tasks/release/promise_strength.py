@@ -22,9 +22,9 @@ PEOPLE_FACTOR: Final = 100
 ALWAYS_RIGHT: Final = Decimal("99.99")
 """Above this percentage a bound on right guesses excludes nothing that matters."""
 CERTAIN_EPSILON: Final = Decimal(100)
-"""From this epsilon on, the bound on right guesses is 100 % to 40 digits."""
+"""Least epsilon with a bound on correct guesses of 100 % to 40 digits."""
 VACUOUS_DELTA: Final = Decimal("0.01")
-"""From this delta on, a pair of epsilon and delta says nothing of use."""
+"""Least delta at which a pair of epsilon and delta is meaningless."""
 
 _TWO_DIGITS_UP = Context(prec=2, rounding=ROUND_CEILING)
 _ONE_DIGIT_DOWN = Context(prec=1, rounding=ROUND_FLOOR)

@@ -19,7 +19,7 @@ FORMAT: Final = "almoner-report/1"
 
 Version: TypeAlias = Literal["steward", "public", "internal"]
 Exposure: TypeAlias = Literal["public", "charged", "ledger", "internal"]
-"""As of metrics (`tasks.values.metric_result`), and `ledger`: balances, decisions and warnings, for stewards."""
+"""Exposure as of metrics (`tasks.values.metric_result`), and `ledger`: balances, decisions, warnings, for stewards."""
 
 ONCE: Final = ("release", "claim", "no_claim", "budget", "lengths", "map", "twin", "gate")
 LISTED: Final = (

@@ -34,7 +34,7 @@ class Entity:
 
 
 class Tagger(Protocol):
-    """Something public that finds entities."""
+    """Public model that finds entities."""
 
     @property
     def name(self) -> str:

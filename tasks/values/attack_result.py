@@ -9,4 +9,4 @@ from typing import TypeAlias
 from tasks.values.metric_result import MetricResult
 
 AttackResult: TypeAlias = MetricResult
-"""One attack on one release: name, exposure, figures with 95 % intervals, source, method, line."""
+"""Result of an attack on a release: name, exposure, figures with 95 % intervals, source, method, line."""

@@ -85,7 +85,7 @@ def restore(
 
 
 class RestoreReasonMissing(UsageError):
-    """There is no reason why the restored ledger is the newest."""
+    """A restoration without a reason why the ledger is the newest."""
 
     def __init__(self) -> None:
         super().__init__(

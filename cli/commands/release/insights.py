@@ -160,7 +160,7 @@ def _cut(text: str) -> str:
 
 
 class ReleasesUnclear(UsageError):
-    """Not two releases, or releases beside --last."""
+    """Other than two releases, or releases together with --last."""
 
     def __init__(self) -> None:
         super().__init__(

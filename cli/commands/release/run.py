@@ -65,7 +65,7 @@ def run_command(
 def _execute(
     context: CommandContext, request_id: int, device: str, anew: bool, workers: int, runner: tuple[str, str | None]
 ) -> "RunOutcome":
-    """As the flow `execute`, but a run that may not begin is refused before libraries of models are loaded for it."""
+    """Execute as the flow `execute` does, but refuse a run that may not begin before model libraries are loaded."""
     tracing.set_request(request_id)
     workspace = open_workspace(context.home)
     _require_startable(workspace, request_id)

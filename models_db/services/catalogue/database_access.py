@@ -210,8 +210,7 @@ def _check_groups(session: Session) -> Finding:
 
 
 def _check_tables(session: Session) -> Finding:
-    """No role but the owner's and superusers may change a table, a column or a numbering; everybody may not even
-    read."""
+    """Find roles, besides owner and superusers, that may change a table, column or sequence, and reads by PUBLIC."""
     changes = "INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
     maintains = int(session.scalar(text("SHOW server_version_num")) or 0) >= MAINTAIN_SINCE
     rows = _query_rows(session, _MAY_WRITE, ledger=list(LEDGER_TABLES), changes=changes + ",MAINTAIN" * maintains)

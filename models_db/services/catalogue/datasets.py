@@ -112,7 +112,7 @@ class NothingIngested(Refused):
 
 
 class UnitsOverlap(Refused):
-    """Some of the people are in a dataset with another budget."""
+    """Units of the dataset are in a dataset with another budget."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -56,7 +56,7 @@ class PrincipalNotFound(UsageError):
 
 
 class RoleUnknown(UsageError):
-    """Not one of the roles."""
+    """No role of that name."""
 
     def __init__(self, role: str) -> None:
         super().__init__(f"There is no role {role!r}.", f"Roles: {', '.join(ROLES)}.", {"roles": list(ROLES)})

@@ -24,7 +24,7 @@ from models_db.writes.database_errors import AlreadyRecorded, RuleViolated
 from models_db.writes.insert import insert_row
 
 SHORTEST_WINDOW: dict[Period, timedelta] = {"week": timedelta(days=7), "month": timedelta(days=28)}
-"""No window is shorter."""
+"""Length of the shortest window of each period."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class IndexKeywordAssigner:
         keyword_points: "Points",
         most: int,
     ) -> list[tuple[int, ...]]:
-        """As `KeywordAssigner`. A point that is not finite is close to nothing: its unit's keywords have to occur.
+        """Implement `KeywordAssigner`. A point that is not finite is close to no keyword: only occurrence counts.
 
         Raises:
             ValueError: shapes that do not match, more than 8,192 coordinates, or `most` below 1.

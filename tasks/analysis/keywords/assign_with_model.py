@@ -36,7 +36,7 @@ OTHERWISE = "none of these"
 """Alternative answer of the grammar. The prompt does not offer it: a small model would nearly always take it."""
 
 CONTRAST = 1.0
-"""See `complete_constrained`: without it a small model takes the first keywords of the list, for any text."""
+"""Weight of the contrast in `complete_constrained`; without it a small model takes the first keywords of the list."""
 MAX_TEXT_TOKENS = 128
 """Tokens of a summary that the model reads."""
 MAX_NEW_TOKENS = 64

@@ -28,7 +28,7 @@ from tasks.text.keyword_normalisation import normalise_keyword, roots
 
 FORMAT: Final = "almoner keywords 1"
 LIKE: Final = 0.8
-"""From this cosine on two candidates count as the same, and the one of more worth is kept."""
+"""Least cosine of two candidates that count as the same; the one of higher value is kept."""
 CONSIDERED: Final = 5
 """Candidates that are embedded and kept in reserve, as a multiple of the size of the set."""
 

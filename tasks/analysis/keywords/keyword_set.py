@@ -47,7 +47,7 @@ EXPECTED = "keywords to expect"
 SOME_KEYWORDS = "those that"
 """Beginning of that fact where a selection is of use."""
 MOST_SHARE = 10
-"""One part in so many of the declared units, above which a keyword is hardly ever released."""
+"""Divisor of the declared units: a keyword that needs more than this part of them is hardly ever released."""
 _INSTEAD = "take public words, a larger share of rho, or fewer candidates per unit"
 _MOST_READ = 50
 """Most extracted keywords of a unit that are considered."""

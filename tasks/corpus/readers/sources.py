@@ -115,7 +115,7 @@ def _path_order(entry: "os.DirEntry[str]") -> bytes:
 
 
 class SourceMissing(UsageError):
-    """Nothing at the given path."""
+    """No file or folder at the given path."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(

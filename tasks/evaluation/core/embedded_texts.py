@@ -53,7 +53,7 @@ class ReleaseAndCorpus:
 
 @dataclass(frozen=True)
 class MatchedTexts:
-    """As many texts as documents.
+    """Embeddings of equal numbers of texts and documents.
 
     Attributes:
         released: [n, d].

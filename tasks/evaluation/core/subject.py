@@ -32,7 +32,7 @@ class ReleasedText(Protocol):
 
 
 Scorer: TypeAlias = Callable[[Sequence[str]], Sequence[tuple[float, int]]]
-"""For each text: the sum of its tokens' log-probabilities (nats), and how many tokens that sum covers."""
+"""Function that returns for each text the sum of its tokens' log-probabilities (nats), and their number."""
 
 Documents: TypeAlias = Callable[[], Iterable[str]]
 """Opens a new pass over private documents."""

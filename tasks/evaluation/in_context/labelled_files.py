@@ -9,7 +9,7 @@ from tasks.evaluation.in_context.demonstrations import Example, require_labels
 from tasks.evaluation.in_context.task_definitions import Task
 
 MOST_BYTES = 16 << 20
-"""Of one line."""
+"""Maximum number of bytes of one line."""
 
 
 class NoExample(UsageError):

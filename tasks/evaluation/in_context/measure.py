@@ -22,7 +22,7 @@ ZERO_SHOT, ZERO_SHOT_NAMED = "zero_shot", "zero_shot_named"
 
 
 class NoTestItems(UsageError):
-    """Nothing to test on."""
+    """There are no test items."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(

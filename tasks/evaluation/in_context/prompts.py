@@ -32,7 +32,7 @@ Tokens = tuple[int, ...]
 
 
 class PromptTooLong(UsageError):
-    """Not even the prompt without demonstrations fits into the model's context."""
+    """The prompt does not fit into the model's context even without demonstrations."""
 
     def __init__(self, needed: int, possible: int) -> None:
         super().__init__(

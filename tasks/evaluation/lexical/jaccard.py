@@ -109,7 +109,7 @@ class Sides:
         return range(len(getattr(self, side)))
 
     def jaccard(self, chosen: Chosen, a: int | None = None, b: int | None = None) -> float | None:
-        """Of everything, or without group `a` of the first or `b` of the second side; None where nothing is chosen."""
+        """Return the similarity, without group `a` of side one or `b` of side two; None if nothing is chosen."""
         one, other = chosen(_without(self.a, a)), chosen(_without(self.b, b))
         either = int((one | other).sum())
         return float((one & other).sum() / either) if either else None

@@ -68,7 +68,7 @@ class LengthGap:
 
     @classmethod
     def between(cls, released: NDArray[np.int64], corpus: NDArray[np.int64]) -> "LengthGap":
-        """Of two samples of lengths, neither empty."""
+        """Return the gap between two non-empty samples of lengths."""
         support, places = np.unique(np.concatenate([released, corpus]), return_inverse=True)
         return cls(support.astype(np.float64), places[: len(released)], places[len(released) :])
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.inference.engine.shapes import Sizes
 
 COUNT_SHARE = 500
-"""One part in this many of a release's rho buys the noisy count."""
+"""Divisor of a release's rho: this part buys the noisy count."""
 
 
 class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):

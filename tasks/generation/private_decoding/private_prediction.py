@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tasks.generation.decoding.loop import BudgetMeter, ResumableSamplingRule
 
 USUAL_PART = 4
-"""One token in so many was private in the InvisibleInk authors' runs (their Appendix D.5); r follows from it."""
+"""Tokens per private token in the InvisibleInk authors' runs (their Appendix D.5); r follows from it."""
 
 
 class PrivatePredictionParameters(PrivateDecodingParameters):

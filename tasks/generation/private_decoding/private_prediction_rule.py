@@ -97,7 +97,7 @@ class PrivatePredictionRule:
         self._resumed.add(number)
 
     def _let_go_of_used_up(self, step: Step) -> None:
-        """Of generations that have come back, those without a run left need no private rows."""
+        """Drop the private rows of resumed generations that have no run left."""
         for index, number in enumerate(step.numbers):
             if number in self._resumed and not self._goes_on(number):
                 step.drop_private_rows(index)

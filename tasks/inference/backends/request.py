@@ -1,4 +1,4 @@
-"""One request to an endpoint and its outcome. No exception from here holds a key or an answer.
+"""Request to an endpoint and its outcome. No exception from here holds a key or an answer.
 
 TLS is verified; nothing of the environment is used (no proxy, no certificates, no .netrc, no SSLKEYLOGFILE); redirects
 are not followed; cookies are neither kept nor sent; an answer is read up to a size and not unpacked, and a request ends

@@ -49,7 +49,7 @@ SETTINGS = (
 """Files beside the weights that decide what a model computes, reads and is shown."""
 
 DIGEST_FORMAT = 3
-"""Of the record of a digest; a record in another format is made anew."""
+"""Format of the record of a digest; a record in another format is made anew."""
 
 
 class ModelChanged(EnvironmentProblem):

@@ -219,7 +219,7 @@ FAMILIES: Final = (
     "Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi, Granite, OLMo, SmolLM3, Cohere, GLM, GPT-2, Falcon, gpt-oss and "
     "some twenty more"
 )
-"""In words, for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
+"""Supported families, as text for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
 
 
 class UnsupportedModel(UsageError):

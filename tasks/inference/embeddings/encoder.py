@@ -105,7 +105,7 @@ class TextEmbedder:
         return [len(flags) for flags in self._marks(texts)]
 
     def pieces(self, texts: Sequence[str]) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-        """For each text its word pieces: rows float32 [t, hidden size] of length 1, and which are no marks, bool [t].
+        """Return the word pieces of each text: rows float32 [t, hidden size] of length 1; bool [t], false for marks.
 
         Raises:
             NoPieces: the embedder is not `shaped`.

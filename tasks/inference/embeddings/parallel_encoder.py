@@ -42,7 +42,7 @@ class SpreadEmbedder:
         return self.embed(texts)
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
-        """As the embedder's."""
+        """Return the same pieces as the embedder."""
         return self.embed.pieces(texts)
 
     def points_elsewhere(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:

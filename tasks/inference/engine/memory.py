@@ -23,7 +23,7 @@ class BadMemory(UsageError):
 
 
 class NotEnoughMemory(EnvironmentProblem):
-    """Not even one generation fits."""
+    """The memory does not hold one generation."""
 
     def __init__(self, device: str) -> None:
         super().__init__(

@@ -64,7 +64,7 @@ _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "opt": ("OPT", "ForCausalLM Model Decoder DecoderLayer Attention LearnedPositionalEmbedding"),
     "falcon": ("Falcon", f"{_BUILT} Linear"),
 }
-"""For each family of transformers the prefix of its classes, and those that were read."""
+"""Prefix of the classes of each family of transformers, and the reviewed classes."""
 
 _TORCH: Final = {
     "linear": "Linear Identity",

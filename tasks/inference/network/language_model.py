@@ -96,7 +96,7 @@ class LanguageModel:
         return self.long_positions if self.long_tables else self.positions
 
     def for_length(self, tokens: int) -> Self:
-        """This model for rows of at most so many tokens, a public number: it decides by which table all are read."""
+        """Return this model for rows of at most `tokens` tokens, a public number that decides the table of angles."""
         if tokens <= self.positions or not self.long_tables:
             return self
         decoder = with_tables(self.decoder, self.long_tables)
@@ -113,7 +113,7 @@ class LanguageModel:
         return True
 
     def with_soft_tokens(self, table: Tensor) -> Self:
-        """This model, in which the token ids V..V+S-1 stand for the rows of `table` wherever a prompt has them.
+        """Return this model with the token ids V..V+S-1 standing for the rows of `table` in prompts.
 
         They are read and never written: logits stay [V], and a reference with one of them is a null row. Row number
         t takes the place of a token's embedding (`embed`), rounded to its type; so one that equals a token's

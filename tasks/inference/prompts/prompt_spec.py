@@ -37,7 +37,7 @@ ONLY_IN_CHAT: Final = ("preset", "system", "private", "again", "date")
 ONLY_IN_COMPLETION: Final = ("examples", "separator")
 
 DEFAULT_DATE: Final = "2026-01-01"
-"""Of prompts that name no day: fixed, so that a request's prompt is the same whenever it runs."""
+"""Date of prompts that name no day: fixed, so that a request's prompt is the same at any time."""
 
 
 @dataclass(frozen=True)

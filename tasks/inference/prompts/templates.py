@@ -113,7 +113,7 @@ class BadTemplate(UsageError):
 
 
 class TemplateEmpty(BadTemplate):
-    """Nothing but white space."""
+    """A template of white space only."""
 
     def __init__(self, field: str) -> None:
         super().__init__(field, "is empty", "Write it, or leave it out for the default wording.")

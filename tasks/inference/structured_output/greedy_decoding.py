@@ -20,7 +20,7 @@ from tasks.inference.structured_output.schema_constraint import TokenLimitTooSma
 from tasks.inference.structured_output.token_bytes import NoEnd, TokenTexts, name_of
 
 PLAUSIBLE = 0.05
-"""See `Grammar.best`."""
+"""Least probability of a plausible token, relative to the likeliest; see `Grammar.best`."""
 
 
 @dataclass(frozen=True, eq=False)

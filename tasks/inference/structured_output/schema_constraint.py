@@ -166,7 +166,7 @@ def constraint_for(
 
 
 class TokenLimitTooSmall(UsageError):
-    """Not even a short record fits into the token limit."""
+    """The token limit is too small for a short record."""
 
     def __init__(self, needed: int, limit: int) -> None:
         impossible = needed > NEVER

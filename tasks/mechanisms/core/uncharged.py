@@ -9,7 +9,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.dp_events import MODULE
 
 UNPROTECTED = frozenset({"non_private", "adapmixed", "simple_clio"})
-"""They read the data without a guarantee: of a release that used one nothing is claimed."""
+"""Mechanisms that read the data without a guarantee: a release that used one has no claim."""
 
 NAMES = ("public_only", *sorted(UNPROTECTED))
 

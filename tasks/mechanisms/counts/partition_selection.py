@@ -210,7 +210,7 @@ def _probabilities(selection: PartitionSelection) -> tuple[float, ...]:
 
 
 MOST_UNITS = 2**21
-"""No selection in range needs so many units to keep a candidate for certain."""
+"""Upper bound on the units that keep a candidate with certainty, for every selection in range."""
 
 
 def satisfies_dp(probabilities: Iterable[float], selection: PartitionSelection) -> bool:

@@ -139,7 +139,7 @@ class SparseVector:
         return public + int(_confirmed_samplers(self).threshold(0))
 
     def below(self, distance: int, noisy_threshold: int, rng: RandomSource) -> bool:
-        """One test of the run: whether `distance` (in units of 1/(s M)) is below its threshold, with fresh noise."""
+        """Return whether `distance` (in units of 1/(s M)) is below the run's threshold, with fresh noise: one test."""
         if rng.kind != "os":
             return distance + rounded_laplace(float(self.test_scale), rng) < noisy_threshold
         return distance + int(_confirmed_samplers(self).test(0)) < noisy_threshold

@@ -53,7 +53,7 @@ Sums = NDArray[np.int64]
 """int64 [positions, labels, 2D], in steps."""
 
 Chunk = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""Some units: the number of each one's label, int64 [m], and its vectors, float32 [m, positions, 2D]."""
+"""Chunk of units: the numbers of their labels, int64 [m], and their vectors, float32 [m, positions, 2D]."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ MOST_TOGETHER = 32
 """Phrases of which a sum can be taken: its norm stays below 2^25 steps."""
 
 _COARSE = 2**4
-"""In such steps, squares of sums over MOST_TOGETHER phrases and 2^16 frequencies add up to less than 2^63."""
+"""Coarse step: in it, squares of sums over MOST_TOGETHER phrases and 2^16 frequencies add up to below 2^63."""
 
 _TURN_BITS = 20
 _LONGEST = 2**27

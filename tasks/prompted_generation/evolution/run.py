@@ -26,7 +26,7 @@ from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
 
 Candidates = list[list[Completion]]
-"""For each label its candidates, in their public order."""
+"""Candidates of each label, in their public order."""
 
 CLEAR = 3
 """Standard deviations of its noise from which a count is considered clear of noise."""

@@ -78,7 +78,7 @@ class VocabularySettings(RequestModel):
 
     @property
     def selected(self) -> KeywordSettings:
-        """The same settings, as those of a keyword set."""
+        """Return the same settings in the form of a keyword set's."""
         return KeywordSettings(
             method="model", size=self.size, per_unit=self.per_unit, counting_share=self.counting_share
         )
