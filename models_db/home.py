@@ -129,7 +129,7 @@ class ProjectHome:
         return self
 
     def path_inside(self, *parts: str) -> Path:
-        """A path below this home.
+        """Return a path below this home.
 
         Raises:
             PathEscape: the parts lead out of it (`..`, an absolute part, a link).

@@ -57,7 +57,7 @@ def serve_pool(
 
 
 def _new_name() -> str:
-    """A name that no earlier worker had: runs of a worker that is gone are recognised by its name."""
+    """Return a name that no earlier worker had: runs of a worker that is gone are recognised by its name."""
     return f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
 

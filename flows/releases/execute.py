@@ -265,5 +265,5 @@ def external_backend(run: RunningAttempt) -> HttpBackend | None:
 
 
 def load_run_scorer(run: RunningAttempt, device: str) -> LanguageModel | None:
-    """The model of metrics where an external one writes the texts; None where none needs it, or it is not pulled."""
+    """Return the metrics' model if an external one writes the texts; None if no metric needs it or it is not pulled."""
     return load_scorer(device) if any("model" in metric.needs for metric in run.quote.metrics) else None

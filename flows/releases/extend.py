@@ -143,7 +143,7 @@ def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
 
 
 def find_parent(workspace: Workspace, number: int) -> ParentRelease:
-    """A release that can be extended.
+    """Return a release that can be extended.
 
     Raises:
         RequestUnknown: there is no such request.

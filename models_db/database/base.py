@@ -52,7 +52,7 @@ def check_times(metadata: MetaData) -> None:
 
 
 def reference(table: str) -> ForeignKey:
-    """A foreign key on `table.id`."""
+    """Return a foreign key on `table.id`."""
     return ForeignKey(f"{table}.id")
 
 

@@ -30,7 +30,7 @@ def encode_canonical(value: Json) -> bytes:
 
 
 def digest(value: Json) -> str:
-    """SHA-256 of the canonical encoding, as 64 hexadecimal digits."""
+    """Return the SHA-256 of the canonical encoding, as 64 hexadecimal digits."""
     return hashlib.sha256(encode_canonical(value)).hexdigest()
 
 

@@ -60,7 +60,7 @@ _LINK_COLUMNS = ("row_id", "link_kind", "link_actor", "link_dataset", "link_requ
 
 
 def row_content(table: str, row: Mapping[str, Any]) -> str:
-    """A row of a table as the digest of its link covers it, from its columns as the database has them."""
+    """Return a row of a table as the digest of its link covers it, from its columns as the database has them."""
     left_out = DERIVED_COLUMNS.get(table, ())
     types = _column_types(table)
     empty = ("rho_cap", "delta_cap") if table == "account" and row["kind"] in CAPPED_BY_PROPOSAL else ()
@@ -82,7 +82,7 @@ def _column_types(table: str) -> Mapping[str, type]:
 
 
 def _spell_value(value: Any, column: type | None) -> str:
-    """A value as text; one of another type than its column's, which SQLite keeps, as no text is spelled."""
+    """Return a value as text; one of another type than its column's, which SQLite keeps, as no text is spelled."""
     if value is None:
         return "null"
     if isinstance(value, str):

@@ -36,6 +36,6 @@ class BudgetFacts:
         return lifetime_epsilon(amount, self.claim.delta_conversion)
 
     def share_of_cap(self, amount: Amount) -> Decimal:
-        """An amount as a share of the cap: of rho or of the failure probability, whichever is more."""
+        """Return an amount as a share of the cap: of rho or of the failure probability, whichever is more."""
         parts = ((amount.rho, self.cap.rho), (amount.delta, self.cap.delta))
         return max(Decimal(part) / whole if whole else Decimal(0) for part, whole in parts)

@@ -57,7 +57,7 @@ def independent_coordinates(epsilon: Exact, coordinates: int) -> Amount:
 
 
 def bounded_range(eta: Exact) -> Amount:
-    """A mechanism of bounded range eta, such as the exponential mechanism: eta^2 / 8.
+    """Return the charge of a mechanism of bounded range eta, such as the exponential mechanism: eta^2 / 8.
 
     Cesar and Rogers, "Bounding, Concentrating, and Truncating", arXiv 2004.07223. A score that moves either
     way by at most s and is drawn with exp(score / tau) has eta = 2 s / tau.

@@ -59,7 +59,7 @@ class PlanReport:
 
 
 def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
-    """Both figures for `events`, run one after the other on the same units, at `delta`.
+    """Return both figures for `events`, run one after the other on the same units, at `delta`.
 
     Raises:
         InvalidTarget: the failure probabilities of the events use up all of delta.

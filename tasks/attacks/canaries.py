@@ -149,7 +149,7 @@ def exposures(canaries: Sequence[Canary], alternatives: Sequence[Canary], score:
 
 
 def chance(alternatives: int) -> float:
-    """The mean exposure of a secret that the score knows nothing about: its rank is 1 .. alternatives + 1 alike."""
+    """Return the mean exposure of a secret under an uninformative score: rank uniform in 1 .. alternatives + 1."""
     ranks = np.arange(1, alternatives + 2)
     return float(math.log2(alternatives + 1) - np.log2(ranks).mean())
 

@@ -38,7 +38,7 @@ class Attack:
 
 
 def membership_embedding(scene: AttackInput) -> AttackResult:
-    """Membership by similarity of embeddings (URANIA, appendix F)."""
+    """Measure membership by similarity of embeddings (URANIA, appendix F)."""
     embed, texts = scene.embed, scene.texts
     if embed is None:
         raise ValueError("this attack needs an embedder")
@@ -48,7 +48,7 @@ def membership_embedding(scene: AttackInput) -> AttackResult:
 
 
 def membership_likelihood(scene: AttackInput) -> AttackResult:
-    """Membership by likelihood: under the release's own language, against a public model."""
+    """Measure membership by likelihood: under the release's own language, against a public model."""
     score, texts = scene.score, scene.texts
     if score is None:
         raise ValueError("this attack needs a public model")
@@ -58,7 +58,7 @@ def membership_likelihood(scene: AttackInput) -> AttackResult:
 
 
 def membership_overlap(scene: AttackInput) -> AttackResult:
-    """Membership by copies: the share of a text's four-word runs that were released."""
+    """Measure membership by copies: the share of a text's four-word runs that were released."""
     texts = scene.texts
     result = _judged(scene, lambda candidates: overlap_scores(texts, candidates))
     how = "the share of a text's four-word runs that stand in a released text"

@@ -27,7 +27,7 @@ def containment(text: str, reference: Set[Shingle], size: int = SIZE) -> float:
 
 
 def joined(texts: Iterable[str], size: int = SIZE) -> frozenset[Shingle]:
-    """All runs of all texts."""
+    """Return all runs of all texts."""
     return frozenset(run for text in texts for run in shingles(text, size))
 
 

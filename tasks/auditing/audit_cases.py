@@ -74,7 +74,7 @@ def case_of(mechanism: str) -> AuditCase:
 
 
 def under_zcdp(event: PrivacyEvent, neighbours: str, statistic: str, sample: Statistic) -> AuditCase:
-    """A case whose claim is the epsilon at DELTA of the rho that the event's parameters cost."""
+    """Return a case whose claim is the epsilon at DELTA of the rho that the event's parameters cost."""
     claim = exact(epsilon_of(registry.recompute(event).rho, DELTA))
     return AuditCase(event, claim, exact(DELTA), neighbours, statistic, sample)
 

@@ -133,7 +133,7 @@ def _ordered(
 
 
 def _events(first: NDArray[np.float64], second: NDArray[np.float64]) -> Iterator[DistinguishingEvent]:
-    """Both tails and the atoms, at every value seen, or at quantiles where there are many."""
+    """Yield both tails and the atoms, at every value seen, or at quantiles where there are many."""
     ordered = np.sort(np.concatenate([first, second]))
     values = np.unique(ordered)
     if len(values) > THRESHOLDS:

@@ -43,7 +43,7 @@ def worst_case_scores(
     public: Tensor = PUBLIC,
     push: Tensor = PUSH,
 ) -> Tensor:
-    """The scores of a batch of `others` quiet units, and of the one in question where it is present: int64 [1, K].
+    """Return the scores of a batch of `others` quiet units, and of the audited one if present: int64 [1, K].
 
     Args:
         public, push: float32 [1, K]; the unit's logits are their sum.
@@ -95,7 +95,7 @@ def run_length(tests: SparseVector, near: int, far: int, rng: RandomSource, *, n
 
 
 def worst_case_sums(clipping: NoisyMean, others: int, present: bool) -> Tensor:
-    """The sum of `others` units that point away from LONG, and of the one in question where it is there: int64 [1, 4].
+    """Return the sum of `others` units that point away from LONG, and of the audited one if present: int64 [1, 4].
 
     Their vectors are far beyond any clip norm near 1.
     """

@@ -13,22 +13,22 @@ def format_small(value: str) -> str:
 
 
 def round_up(epsilon: str) -> str:
-    """An epsilon to four places, never less than it is."""
+    """Return an epsilon to four places, never less than it is."""
     return figure(Decimal(epsilon).quantize(Decimal("0.0001"), ROUND_CEILING))
 
 
 def round_down(epsilon: Decimal) -> str:
-    """An epsilon to three places, never more than it is."""
+    """Return an epsilon to three places, never more than it is."""
     return figure(epsilon.quantize(Decimal("0.001"), ROUND_FLOOR))
 
 
 def format_share(share: Decimal, rounding: str = ROUND_CEILING) -> str:
-    """A share as `25.5 %`, to one place."""
+    """Return a share as `25.5 %`, to one place."""
     return f"{(share * 100).quantize(Decimal('0.1'), rounding)} %"
 
 
 def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
-    """A share in percent, to one place."""
+    """Return a share in percent, to one place."""
     share = Decimal(part) * 100 / whole if whole else Decimal(0)
     return figure(share.quantize(Decimal("0.1"), rounding))
 

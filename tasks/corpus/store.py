@@ -145,7 +145,7 @@ class Corpus:
             yield from connection.execute("SELECT text, label FROM documents WHERE label IS NOT NULL ORDER BY number")
 
     def label_field(self) -> str | None:
-        """The source's field that labels were taken from; None where none were kept. Public: somebody declared it.
+        """Return the source's field of the labels; None without labels. It is public, because it was declared.
 
         Whether a record had one, which there are and how many, is private.
 

@@ -59,7 +59,7 @@ class Metric:
 
     @classmethod
     def charged(cls, name: str, estimate: Estimate, needs: frozenset[Need] = frozenset()) -> "Metric":
-        """A metric that costs something; computed without its mechanism all its figures are null."""
+        """Return a charged metric; without its mechanism all its figures are null."""
         return cls(
             name, "charged", lambda subject: estimate.result(subject, EstimateRequest(0, ()), None), needs, estimate
         )

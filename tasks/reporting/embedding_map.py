@@ -37,7 +37,7 @@ def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
 def _signs(
     directions: np.ndarray[tuple[int, int], np.dtype[np.float64]],
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """float64 [2, 1]: a direction and its opposite are one, so the largest entry of each is made positive."""
+    """Return float64 [2, 1]: a direction and its opposite are one, so the largest entry of each is made positive."""
     largest = np.abs(directions).argmax(axis=1)
     signs: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.sign(directions[np.arange(len(directions)), largest])[
         :, None

@@ -19,7 +19,7 @@ class Embedder(Protocol):
         """Identity that is recorded beside a figure: the model and its revision."""
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, d], one finite row for each text, also for an empty one."""
+        """Return float32 [n, d], one finite row for each text, also for an empty one."""
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
         """Return the word pieces of each text, in its own context."""

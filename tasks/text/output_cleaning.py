@@ -33,7 +33,7 @@ def plain_text(text: str) -> str:
 
 
 def whole_words(text: str, limit: int) -> str:
-    """A line that was written up to a limit, without the word that the limit may have cut."""
+    """Return a line that was written up to a limit, without the word that the limit may have cut."""
     return text if len(text) < limit else _ended(text.split()[:-1]) or text
 
 

@@ -18,7 +18,7 @@ Phrase = tuple[str, ...]
 
 
 def key_phrases(text: str) -> list[str]:
-    """The best phrases, the best first: a third as many as the text has different words that are no stop words."""
+    """Return the best phrases, the best first: a third as many as the text has distinct content words."""
     scores = phrase_scores(text)
     best = sorted(scores, key=lambda phrase: (-scores[phrase], phrase))
     different = {word for phrase in scores for word in phrase}

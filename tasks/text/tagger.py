@@ -102,7 +102,7 @@ def require_tagger() -> Path:
 
 
 def files_digest(folder: Path) -> str:
-    """SHA-256 over the relative names and the contents of all files in `folder`."""
+    """Return the SHA-256 over the relative names and the contents of all files in `folder`."""
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -118,7 +118,7 @@ def _folder() -> Path:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces of bounded length, cut between words where it can be; nothing that is no text."""
+    """Yield a text in pieces of bounded length, cut between words where it can be; nothing that is no text."""
     rest = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
     while rest.strip():
         end = _PIECE if len(rest) > _PIECE else len(rest)

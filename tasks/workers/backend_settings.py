@@ -134,7 +134,7 @@ def _lock_local_ray() -> None:
 
 @cache
 def _local_token() -> str:
-    """The token of this process' clusters: Ray keeps the first that it reads, also for later clusters."""
+    """Return the token of this process' clusters: Ray keeps the first that it reads, also for later clusters."""
     return secrets.token_hex(32)
 
 

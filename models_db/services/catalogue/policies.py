@@ -109,7 +109,7 @@ class ApprovalRules:
         return any(map(bool, self._values(policy_id, account_id, "bars_viewers")))
 
     def _values(self, policy_id: int, account_id: int, column: str) -> Iterator[Any]:
-        """A rule for each dataset of the account: its own, or else that of the policy."""
+        """Yield a rule for each dataset of the account: its own, or else that of the policy."""
         for name in self.sharing[account_id]:
             dataset_value = getattr(self.rules.get((policy_id, name)), column, None)
             yield getattr(self.policies[policy_id], column) if dataset_value is None else dataset_value

@@ -96,7 +96,7 @@ def record_metrics(
 
 
 def _invocation_ids(session: Session, artifact: Artifact) -> dict[int, int]:
-    """Ids of the invocations of the attempt that produced an artifact, by their sequence numbers."""
+    """Return the ids of the invocations of the attempt that produced an artifact, by their sequence numbers."""
     query = select(Invocation.sequence, Invocation.id).where(
         Invocation.request_id == artifact.request_id, Invocation.attempt == artifact.attempt
     )

@@ -66,7 +66,7 @@ class Decidable:
         artifact: Artifact | None,
         runners: Collection[tuple[int, int]],
     ) -> "Decidable":
-        """A request at its spend or publish gate; `runners` as `runners_by_request` returns them."""
+        """Return a request at its spend or publish gate; `runners` as `runners_by_request` returns them."""
         subject = request.digest if gate is Gate.SPEND or artifact is None else artifact.digest
         ran = {person for number, person in runners if number == request.id}
         return cls(gate, request.id, subject, dataset.id, dataset.account_id, request.policy_id, state,
@@ -74,7 +74,7 @@ class Decidable:
 
     @classmethod
     def of_proposal(cls, proposal: Proposal, state: str, dataset: Dataset) -> "Decidable":
-        """A proposal at its gate."""
+        """Return a proposal at its gate."""
         revocable = (proposal.kind, state) == ("standing", "carried")
         return cls(Gate.PROPOSAL, proposal.id, proposal.digest, dataset.id, dataset.account_id, proposal.policy_id,
                    state, frozenset({proposal.proposer_id}), revocable)  # fmt: skip
@@ -163,7 +163,7 @@ class GateStatus:
         return self.rules.required_approvals(subject.policy_id, subject.account_id, subject.gate)
 
     def counting(self, subject: Decidable) -> list[Approval]:
-        """The decisions that count: rejections, and approvals that are unexpired, not withdrawn, by a steward still."""
+        """Return the decisions that count: rejections, and unexpired, standing approvals by present stewards."""
         return [
             decision
             for decision in self.decisions

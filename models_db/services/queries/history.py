@@ -100,7 +100,7 @@ class ReleasedMetrics:
 
 
 def released_metrics(session: Session, dataset_id: int) -> Iterator[ReleasedMetrics]:
-    """The requests of a dataset that have results, oldest first; see `artifact_of` and `evaluations` of artifacts."""
+    """Yield the requests of a dataset that have results, oldest first; see `artifact_of` and `evaluations`."""
     later = aliased(Artifact)
     newest = select(func.max(later.attempt)).where(later.request_id == Request.id).scalar_subquery()
     query = (

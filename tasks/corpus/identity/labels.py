@@ -19,7 +19,7 @@ MOST_LABELS = 1000
 
 
 def normalise_label(value: object) -> str | None:
-    """The one spelling of a label: NFC, trimmed of white space; 7 and "7" are one label. None where there is none.
+    """Return the normal form of a label: NFC, without outer white space; 7 and "7" are one label. None if empty.
 
     Raises:
         ValueError: no string or integer (a boolean is neither), too long, or half of a surrogate pair. The value is

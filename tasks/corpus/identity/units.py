@@ -31,7 +31,7 @@ def normalise_unit(value: object) -> str:
 
 
 def random_unit() -> str:
-    """A fresh 128-bit id for a record without a unit field: never reused, independent of place and content.
+    """Return a fresh 128-bit id for a record without a unit field: never reused, independent of place and content.
 
     An index would renumber everybody when one record leaves; a content hash would merge equal records.
     """

@@ -45,7 +45,7 @@ def source_state(path: Source) -> SourceState:
 
 
 def source_digest(path: Source) -> bytes:
-    """SHA-256 of the source: of a file's bytes; in a folder, of each text file's path and digest.
+    """Return the SHA-256 of the source: of a file's bytes; in a folder, of each text file's path and digest.
 
     Private: it goes nowhere but into `fingerprints.source_mark`.
 
@@ -97,7 +97,7 @@ def name_of(source: Source) -> str:
 
 
 def size_of(source: Source) -> int:
-    """Bytes of a source that is one file."""
+    """Return the bytes of a source that is one file."""
     return source.size if isinstance(source, StoredSource) else source.stat().st_size
 
 

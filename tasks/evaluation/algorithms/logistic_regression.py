@@ -67,7 +67,7 @@ def fit(points: Points, classes: Classes, count: int, target: Points | None = No
 
 
 def macro_f1(true: Classes, predicted: Classes, count: int) -> float:
-    """Mean over `count` classes of F1; a class that is neither there nor told has 0."""
+    """Return the mean F1 over `count` classes; a class that is neither present nor predicted has 0."""
     table = np.bincount(true * count + predicted, minlength=count * count).reshape(count, count)
     sums = table.sum(0) + table.sum(1)
     return float((2 * np.diag(table) / np.maximum(sums, 1)).mean())

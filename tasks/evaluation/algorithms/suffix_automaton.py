@@ -38,7 +38,7 @@ class SuffixAutomaton:
         return self.longest(self.matched(documents))
 
     def matched(self, documents: Iterable[Sequence[str]]) -> NDArray[np.int32]:
-        """The longest run of a document that ends in each state, int32 [states].
+        """Return the longest run of a document that ends in each state, int32 [states].
 
         Of documents in several parts it is the maximum of those of the parts: equal texts make equal states.
         """

@@ -71,7 +71,7 @@ class Map:
         return cls(centres, float(np.quantile(_distances(others, centres).min(1), WITHIN)), embed)
 
     def place(self, text: str) -> int:
-        """The number of a text's nearest centre, or of the bin "nowhere near" behind them. One text at a time."""
+        """Return the number of a text's nearest centre, or of the last bin, "nowhere near". One text at a time."""
         distances = _distances(points(self.embed, [text]), self.centres)[0]
         nearest = int(distances.argmin())
         # A hair's breadth, because the text that is the farthest may have been read in other company before.

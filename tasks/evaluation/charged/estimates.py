@@ -73,7 +73,7 @@ class NoisyHistogramEstimate:
     def figure(
         self, of: Figure, within: Interval = _ANYTHING, alike: NDArray[np.float64] | None = None
     ) -> tuple[float, Interval]:
-        """A figure of the counts, and its interval under the noise.
+        """Return a figure of the counts, and its interval under the noise.
 
         Noise does not only spread a figure, it moves it: it puts units into bins that have none, and sets apart what is
         equal. So it is simulated on counts that may be the true ones, and what it does to their figure is taken off
@@ -100,7 +100,7 @@ class NoisyHistogramEstimate:
         return value, (max(min(ends), within[0]), min(max(ends), within[1]))
 
     def total_variation(self, released: NDArray[np.int64]) -> tuple[float, Interval]:
-        """Half the sum of absolute differences between the shares of these counts and of released ones, as `figure`.
+        """Return half the sum of absolute differences of the shares of these counts and of released ones, as `figure`.
 
         Args:
             released: int64 [bins], of released texts.
@@ -183,7 +183,7 @@ def shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def histogram_of(places: Sequence[int | None], bins: int) -> NDArray[np.int64]:
-    """int64 [bins] of released texts."""
+    """Return int64 [bins] of released texts."""
     return np.bincount([place for place in places if place is not None], minlength=bins).astype(np.int64)
 
 

@@ -42,7 +42,7 @@ class LengthEstimate:
     def result(
         self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
     ) -> MetricResult:
-        """Mean words of a private unit and of a released text, and the distance between both histograms."""
+        """Return the mean words of a private unit and of a released text, and the distance between both histograms."""
         lengths = [len(words(text.text)) for text in subject.texts]
         mean: dict[str, Value] = figure("mean_words", None, None, 1)
         distance: dict[str, Value] = figure("total_variation", None, None)

@@ -21,13 +21,13 @@ _AT_ONCE = 2_000_000  # indices that exist at one time
 
 
 def of_mean(values: ArrayLike) -> Interval | None:
-    """Interval of the mean of `values`, real [n]; None below two."""
+    """Return the interval of the mean of `values`, real [n]; None below two."""
     array = np.asarray(values, np.float64)
     return _ends([array[picks].mean(1) for picks in _resamples(len(array))])
 
 
 def of_ratio(above: ArrayLike, below: ArrayLike) -> Interval | None:
-    """Interval of sum(above) / sum(below), real [n] each and below >= 0; None below two items.
+    """Return the interval of sum(above) / sum(below), real [n] each and below >= 0; None below two items.
 
     Resamples in which `below` sums to zero have no ratio and are left out.
     """
@@ -42,7 +42,7 @@ def of_ratio(above: ArrayLike, below: ArrayLike) -> Interval | None:
 
 
 def of_statistic(count: int, statistic: Callable[[Picks], float], resamples: int = RESAMPLES) -> Interval | None:
-    """Interval of any figure of a resample of `count` items; None below two items.
+    """Return the interval of any figure of a resample of `count` items; None below two items.
 
     Args:
         statistic: of int64 [count], which items the resample has; values that are not finite are left out.
@@ -54,7 +54,7 @@ def of_statistic(count: int, statistic: Callable[[Picks], float], resamples: int
 def of_two(
     first: int, second: int, statistic: Callable[[Picks, Picks], float], resamples: int = RESAMPLES
 ) -> Interval | None:
-    """Interval of a figure of two independent samples, both resampled; None where either has fewer than two items.
+    """Return the interval of a figure of two independent samples, both resampled; None below two items in either.
 
     Args:
         statistic: of int64 [first] and int64 [second], which items of each the resample has.
@@ -92,7 +92,7 @@ def _of_pairs(
 
 
 def _resamples(count: int, resamples: int = RESAMPLES) -> Iterator[NDArray[np.int64]]:
-    """All resamples, some rows at a time: int64 [some, count]; none at all below two items."""
+    """Yield all resamples, some rows at a time: int64 [some, count]; none at all below two items."""
     if count < 2:
         return
     generator = np.random.default_rng(0)

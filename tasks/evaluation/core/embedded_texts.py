@@ -67,7 +67,7 @@ class MatchedTexts:
 
 
 def sides(subject: EvaluationInput) -> ReleaseAndCorpus | None:
-    """Both sides of a subject; None, before anything is embedded, where one of them is empty.
+    """Return both sides of a subject; None, before anything is embedded, where one of them is empty.
 
     Raises:
         ValueError: the subject lacks the documents or the embedder.
@@ -106,13 +106,13 @@ def points(embed: Embedder, texts: Sequence[str]) -> Points:
 
 
 def figure(name: str, value: float | None, interval: Interval | None, places: int = 4) -> dict[str, Value]:
-    """A figure and the ends of its interval, under their names."""
+    """Return a figure and the ends of its interval, under their names."""
     low, high = interval or (None, None)
     return {name: rounded(value, places), f"{name}_low": rounded(low, places), f"{name}_high": rounded(high, places)}
 
 
 def blocks(rows: Points, others: Points, most: int = 4_000_000) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Cosines of `rows` with all `others`, some rows at a time: (which rows, float64 [some, m])."""
+    """Yield the cosines of `rows` with all `others`, some rows at a time: (which rows, float64 [some, m])."""
     step = max(1, most // max(1, len(others)))
     for start in range(0, len(rows), step):
         some = slice(start, min(start + step, len(rows)))

@@ -87,7 +87,7 @@ class InContextResult:
         return self.constant / self.tested
 
     def mean(self, calibrated: bool = True) -> float:
-        """Mean accuracy over the seeds."""
+        """Return the mean accuracy over the seeds."""
         return sum(self._accuracies(calibrated)) / len(self.runs)
 
     def interval(self, calibrated: bool = True) -> Interval:

@@ -74,7 +74,7 @@ def similarity(
 
 
 def present(weights: Weights) -> NDArray[np.bool_]:
-    """Every feature that occurs."""
+    """Return every feature that occurs."""
     return weights > 0
 
 

@@ -101,7 +101,7 @@ class Closest:
 
 
 def _figures(name: str, scores: NDArray[np.float64]) -> dict[str, Value]:
-    """Mean, its interval and the largest, of four places each."""
+    """Return mean, its interval and the largest, of four places each."""
     low, high = bootstrap.of_mean(scores) or (None, None)
     return {
         name: rounded(float(scores.mean()), 4) if len(scores) else None,

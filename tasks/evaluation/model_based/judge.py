@@ -81,7 +81,7 @@ _NO_TRIAL: dict[str, Value] = {
 
 
 def judge(subject: EvaluationInput) -> MetricResult:
-    """The mean rating from 1 to 5 that a public model gives the texts; null where it cannot judge, or without texts."""
+    """Return a public model's mean rating of the texts, 1 to 5; null if it cannot judge, or without texts."""
     texts = sample((text.text for text in subject.texts if text.text.strip()), JUDGED)
     rater = _judge(subject) if texts else None
     trial = rating_trial(rater) if rater else None

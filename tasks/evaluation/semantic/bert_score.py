@@ -34,7 +34,7 @@ def bert_score(subject: EvaluationInput) -> MetricResult:
 
 
 def _scores(inputs: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
-    """float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
+    """Return float64 [n, 3]: precision, recall and F1 of each text with its nearest document."""
     which, _ = nearest(inputs)
     scores = []
     for start in range(0, len(inputs.texts), _PAIRS_AT_ONCE):

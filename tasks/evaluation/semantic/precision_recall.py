@@ -58,7 +58,7 @@ def _measured(matched: MatchedTexts) -> dict[str, Value]:
 
 
 def radii(own: Distances, nearest: int) -> Distances:
-    """float64 [n]: how far each point's `nearest`-th neighbour on its own side is, itself not counted."""
+    """Return float64 [n]: how far each point's `nearest`-th neighbour on its own side is, itself not counted."""
     return np.asarray(np.partition(own, nearest, axis=1)[:, nearest], np.float64)
 
 

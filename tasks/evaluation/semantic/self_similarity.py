@@ -14,7 +14,7 @@ ALIKE = 0.95
 
 
 def self_similarity(subject: EvaluationInput) -> MetricResult:
-    """Mean cosine of two different texts, and the share with a near-duplicate. Public: it reads released texts alone.
+    """Measure the mean cosine of two different texts, and the share with a near-duplicate. Public: released texts only.
 
     Null below two texts.
     """
@@ -58,7 +58,7 @@ def _mean(rows: Points, some: bootstrap.Picks) -> float:
 
 
 def _closest(rows: Points) -> Points:
-    """float64 [n]: each text's highest cosine with another text."""
+    """Return float64 [n]: each text's highest cosine with another text."""
     closest = np.empty(len(rows))
     for some, block in blocks(rows, rows):
         block[np.arange(len(block)), np.arange(some.start, some.stop)] = -1.0

@@ -30,7 +30,7 @@ class LiveSubset:
         return len(self.chosen) == self.live
 
     def of(self, every: Tensor) -> Tensor:
-        """[L, ...] -> the chosen ones' part."""
+        """Return the chosen generations' part of a tensor [L, ...]."""
         return every if self.all_chosen else every[list(self.chosen)]
 
     def all_of(self, candidates: Tensor | None) -> Tensor | None:

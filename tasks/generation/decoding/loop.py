@@ -95,7 +95,7 @@ class Constraint(Protocol):
     """Constraint on the next token: a function of a public grammar and of the tokens already released."""
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
-        """bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
+        """Return bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
 
     def choices(self, drawn: Sequence[int]) -> int:
         """Return how many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
@@ -340,7 +340,7 @@ class DrawReady(Protocol):
         keep: Callable[[Drawn], None],
         progress: Callable[[int], None],
     ) -> list[GeneratedText]:
-        """All texts, in the order of their jobs; arguments as `decode_some`."""
+        """Return all texts, in the order of their jobs; arguments as `decode_some`."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class RunContext:
             self.journal.begin(len(plan.invocations), {})
 
     def lots(self, blocks: Sequence[int], labels: Sequence[str] = ()) -> Iterator[Lot]:
-        """Every unit of some blocks once, the units of some shards at a time. PRIVATE; one lot is in memory.
+        """Return every unit of some blocks once, the units of some shards at a time. PRIVATE; one lot is in memory.
 
         A caller that keeps values of each unit sorts them by the unit's `order`, which leaves no trace of the shards.
 

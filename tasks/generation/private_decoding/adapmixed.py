@@ -98,7 +98,7 @@ class AdaPMixed(PrivateDecodingSystem[AdaPMixedParameters]):
         )
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
-        """The largest data-dependent loss of a text, and how many of a text's tokens were mixtures on average."""
+        """Return the largest data-dependent loss of a text, and the mean number of mixtures per text."""
         loss = max((text.facts["renyi_loss"] for text in texts), default=0.0)
         mixed = sum(text.facts["private_tokens"] for text in texts) / max(1, len(texts))
         return {LOSS_FIGURE: f"{loss:.4f}", "private_tokens_per_text": f"{mixed:.2f}"}

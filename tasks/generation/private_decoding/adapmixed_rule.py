@@ -96,7 +96,7 @@ class AdaPMixedRule:
         return float(divergence(self.order, noisy / noisy.sum(), public)) > self.threshold
 
     def _mixed(self, public: Tensor, rows: Tensor) -> Tensor:
-        """Each row with its largest weight inside the ball: [N, K] -> [N, K]."""
+        """Return each row with its largest weight inside the ball: [N, K] -> [N, K]."""
         inside, outside = torch.zeros_like(rows[:, :1]), torch.ones_like(rows[:, :1])
         for _ in range(BISECTIONS):
             middle = (inside + outside) / 2
@@ -105,7 +105,7 @@ class AdaPMixedRule:
         return inside * rows + (1 - inside) * public
 
     def _loss(self, mean: Tensor, mixed: Tensor, public: Tensor) -> float:
-        """The largest divergence from the mean without one row; alone, a row is compared with the public model."""
+        """Return the largest divergence from the mean without one row; a single row is compared with the public one."""
         others = len(mixed) - 1
         without = (mean * len(mixed) - mixed) / others if others else public[None]
         return float(symmetric(self.order, without.clamp_min(_TINY), mean).max())

@@ -127,7 +127,7 @@ class PrivatePredictionRule:
     def _private_tokens(
         self, step: Step, choice: CandidateSet, rows: RowLogits, private: Sequence[int]
     ) -> dict[int, int]:
-        """A private token for each of `private`; the next run of each gets a fresh threshold."""
+        """Return a private token for each of `private`; the next run of each gets a fresh threshold."""
         if not private:
             return {}
         scores = choice.sums_over_allowed(rows, partial(clip_recentred, self.draw))

@@ -28,7 +28,7 @@ def with_deadline(until: float) -> Iterator[None]:
 
 
 def _remaining_seconds(timeout: float | None, over: type[Exception]) -> float | None:
-    """Seconds that may be waited; where there are none, `over` is raised."""
+    """Return the remaining seconds; raise `over` if there are none."""
     until: float | None = getattr(_here, "until", None)
     if until is None:
         return timeout

@@ -45,12 +45,12 @@ class RateLimit:
 
 
 def wait_after(attempt: int) -> float:
-    """Seconds to wait after the attempt of this number, from 0."""
+    """Return the seconds to wait after the attempt of this number, from 0."""
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 20))
 
 
 def retry_after(header: str | None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float | None:
-    """Seconds that an endpoint asks for, by a number or by a date (RFC 9110, 10.2.3); None where it says neither."""
+    """Return the seconds that an endpoint asks for, as a number or a date (RFC 9110, 10.2.3); None for neither."""
     if header is None:
         return None
     text = header.strip()

@@ -31,7 +31,7 @@ class MalformedResponse:
 
 
 def largest(how: Sampling) -> int:
-    """Bytes of an answer that are read; a longer one is none."""
+    """Return the maximum number of bytes of an answer; a longer one is malformed."""
     return BYTES_BESIDE + BYTES_PER_TOKEN * how.max_new_tokens
 
 

@@ -46,7 +46,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def devices_for(name: str, count: int) -> list[torch.device]:
-    """A device for each of `count` processes: `auto` and `cuda` deal out all accelerators, other names mean one device.
+    """Return a device per process: `auto` and `cuda` distribute all accelerators, other names mean one device.
 
     Raises:
         UnknownDevice, DeviceMissing: as `choose_device`.

@@ -260,7 +260,7 @@ def find(name: str, kind: Kind | None = "causal_lm") -> Model:
 
 
 def list_models() -> list[ListedModel]:
-    """Every model of the registry, installed or not, every hub model that was pulled, and every one from a folder."""
+    """Return all models of the registry, installed or not, all pulled hub models, and all models from folders."""
     return [*map(_listed, REGISTRY), *_pulled_from_hub(), *map(_listed_local, local_models())]
 
 

@@ -22,7 +22,7 @@ class CachedEmbedder:
         return self.embed.name
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, d]; equal texts have equal rows, bit for bit."""
+        """Return float32 [n, d]; equal texts have equal rows, bit for bit."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._rows]
         if missing:
             self._rows.update(zip(missing, self.embed(missing), strict=True))

@@ -79,7 +79,7 @@ class TextEmbedder:
         return not wrapped and tokenizer.padding_side == "right"
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, width], rows of length 1; an empty text has that of its two marks.
+        """Return float32 [n, width], rows of length 1; an empty text has that of its two marks.
 
         Where a tokenizer puts no marks, a text without any piece has a row of zeros.
         """
@@ -150,7 +150,7 @@ class TextEmbedder:
 def load_embedder(
     name: str = EMBEDDER, device: str = "auto", progress: Progress = lambda done, of: None
 ) -> TextEmbedder:
-    """A pulled embedder: the registry's, or any of sentence-transformers on the hub at a pinned commit.
+    """Return a pulled embedder: the registry's, or any of sentence-transformers on the hub at a pinned commit.
 
     It is read from local safetensors, without network, and no code of a model is run.
 

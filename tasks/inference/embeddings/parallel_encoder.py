@@ -38,7 +38,7 @@ class SpreadEmbedder:
         return self.embed.name
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 [n, width]."""
+        """Return float32 [n, width]."""
         return self.embed(texts)
 
     def pieces(self, texts: Sequence[str]) -> Sequence[Pieces]:
@@ -46,7 +46,7 @@ class SpreadEmbedder:
         return self.embed.pieces(texts)
 
     def points_elsewhere(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
-        """float32 [n, width], rows of length 1: asked for by `points_of`."""
+        """Return float32 [n, width], rows of length 1: asked for by `points_of`."""
         rows = self.spread(texts, progress)
         return np.stack(rows) if rows else np.zeros((0, self.embed([]).shape[1]), np.float32)
 

@@ -112,7 +112,7 @@ def _public_text(number: int, length: int) -> str:
 
 
 def _of_length_one(rows: Points) -> Points:
-    """Rows of length 1; one that has no direction takes that of the first, the empty text's."""
+    """Return the rows of length 1; one that has no direction takes that of the first, the empty text's."""
     # numpy adds the numbers of a row in an order of their own; BLAS may go by where a row lies in memory.
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt((rows.astype(np.float64) ** 2).sum(1))

@@ -41,7 +41,7 @@ class Engine:
         self._chunk_rows = chunk_rows
 
     def session(self, sizes: Sizes, places: int, drawn: Iterable[int] = (), interruptions: int = 0) -> Session:
-        """A session without any generation yet, on a device that was asked about all it may do (`opening`).
+        """Return a session without any generation yet, on a device that was asked about all it may do (`opening`).
 
         Args:
             sizes: public sizes that hold for every generation that will enter.

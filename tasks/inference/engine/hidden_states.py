@@ -112,7 +112,7 @@ def _in_windows(
 
 @torch.inference_mode()
 def _read(reader: PrivateReader, groups: dict[int, Generation]) -> dict[Key, Tensor] | None:
-    """Every row's state, or None if memory did not suffice."""
+    """Return every row's state, or None if memory did not suffice."""
     states = _LastStates()
     try:
         reader.read(groups, states)
@@ -124,7 +124,7 @@ def _read(reader: PrivateReader, groups: dict[int, Generation]) -> dict[Key, Ten
 
 
 def _smaller(engine: Engine, reader: PrivateReader, groups: int) -> int:
-    """Half as many groups, and freed memory."""
+    """Free memory and return half as many groups."""
     if groups == 1:
         raise NotEnoughMemory(str(engine.model.device))
     reader.forget()

@@ -90,7 +90,7 @@ def asked_memory() -> int | None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be had on `device` now; LARGEST_DEFAULT twice where the system does not tell.
+    """Return the bytes that can be had on `device` now; LARGEST_DEFAULT twice where the system does not tell.
 
     On an accelerator, what torch has reserved for this process and does not use is free as well.
     """

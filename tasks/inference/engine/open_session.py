@@ -115,7 +115,7 @@ class SessionOpening:
 
 
 def _tries(model: LanguageModel, rows: int) -> Iterator[int]:
-    """Rows of a pass to try, the fastest first. The model has other kernels after the first of them."""
+    """Yield the rows of a pass to try, the fastest first. The model has other kernels after the first of them."""
     height, chunks = prefill_shape(model.device)[0], [rows]
     while chunks[-1] > height:
         chunks.append(smaller_chunk(chunks[-1], model.device))

@@ -41,7 +41,7 @@ class Generation:
 
     @staticmethod
     def cut(references: Sequence[Sequence[int]], sizes: Sizes, vocabulary: int) -> list[tuple[int, ...]]:
-        """Each row's first `reference_tokens` tokens; none where one of them is no token that a text may have."""
+        """Return each row's first `reference_tokens` tokens; none for a row with a token that a text may not have."""
         kept = [tuple(reference[: sizes.reference_tokens]) for reference in references]
         return [row if all(0 <= token < vocabulary for token in row) else () for row in kept]
 

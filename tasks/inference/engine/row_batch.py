@@ -22,7 +22,7 @@ _PREFILL = {"cpu": (4, 32), "cuda": (16, 128)}
 
 
 def prefill_shape(device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a prefill pass on `device`; every chunk is a multiple of these rows."""
+    """Return the rows and columns of a prefill pass on `device`; every chunk is a multiple of these rows."""
     return _PREFILL.get(device.type, _PREFILL["cpu"])
 
 
@@ -137,13 +137,13 @@ class RowBatch:
 
 
 def blocks(columns: int, width: int) -> list[slice]:
-    """All columns, cut from the right into blocks of `width`; only the first may be narrower."""
+    """Return all columns, cut from the right into blocks of `width`; only the first may be narrower."""
     edges = [0, *range(columns % width or width, columns + 1, width)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 def _causal(bias: Tensor, start: int, stop: int) -> Tensor:
-    """[R, S] -> [R, 1, Q, S] for queries in columns start..stop-1: the real columns up to the query, and itself.
+    """Map [R, S] -> [R, 1, Q, S] for queries in columns start..stop-1: the real columns up to the query, and itself.
 
     Padding sees itself so that no softmax is empty; nothing real ever sees padding.
     """

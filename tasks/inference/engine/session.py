@@ -154,11 +154,11 @@ class Session:
 
     @torch.inference_mode()
     def public_logits(self) -> Tensor:
-        """float32 [L, V]."""
+        """Return float32 [L, V]."""
         return self._of_public(self._model.logits)
 
     def public_hidden(self) -> Tensor:
-        """float32 [L, D], the last hidden states of the public rows, after the final norm."""
+        """Return float32 [L, D], the last hidden states of the public rows, after the final norm."""
         return self._of_public(lambda hidden: hidden).clone()
 
     @torch.inference_mode()
@@ -260,7 +260,7 @@ class Session:
         return torch.cat(values)[self._tensor([places[key] for key in keys])]
 
     def _scores(self, chunk: RowChunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
-        """[slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
+        """Return [slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
 
         Products of public shapes; a product per generation would have as many rows as the generation has units.
         """

@@ -134,7 +134,7 @@ def _rows_worth(device: torch.device) -> int:
 
 
 def smaller_chunk(rows: int, device: torch.device) -> int:
-    """Half as many rows per pass, but still a multiple of a prefill pass's rows and at least those."""
+    """Return half as many rows per pass, but still a multiple of a prefill pass's rows and at least those."""
     height = prefill_shape(device)[0]
     return max(height, rows // 2 // height * height)
 

@@ -177,6 +177,6 @@ class IsolationCheck:
         return pasts
 
     def _numbers(self, shape: Iterable[int]) -> Tensor:
-        """float32, the same for the same shape."""
+        """Return float32, the same for the same shape."""
         chance = torch.Generator().manual_seed(7)  # public, as `arrangements` says
         return (torch.rand(tuple(shape), generator=chance) * 4 - 2).to(self._model.device)

@@ -234,7 +234,7 @@ def _stop_tokens(network: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def _engine_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:
-    """The engine's logits after every token of the prompts: those of one table of angles are read side by side."""
+    """Return the engine's logits after every token of the prompts; those of one table of angles share a batch."""
     logits: dict[int, Tensor] = {}
     for long in (False, True):
         alike = [index for index, prompt in enumerate(prompts) if (len(prompt) > model.positions) == long]
@@ -245,7 +245,7 @@ def _engine_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tenso
 
 
 def _padded_logits(model: LanguageModel, prompts: list[list[int]]) -> list[Tensor]:
-    """The engine's logits after every token of the prompts, read side by side, the last token in a step of its own."""
+    """Return the engine's logits after every token of the prompts in one batch, the last token in its own step."""
     longest = max(map(len, prompts))
     batch = RowBatch(model, len(prompts), longest)
     before = batch.read_all([prompt[:-1] for prompt in prompts], longest - 1)

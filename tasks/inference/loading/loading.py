@@ -167,7 +167,7 @@ def _first_line(error: Exception) -> str:
 
 
 def read_network(name: str, folder: Path, kind: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
-    """A network of one of transformers' kinds, in `dtype`, and its tokenizer.
+    """Return a network of one of transformers' kinds, in `dtype`, and its tokenizer.
 
     Raises:
         UnreadableModel: also where weights are missing, which transformers would draw at random.

@@ -74,7 +74,7 @@ def grouped_attention(
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """float32 [R, heads, Q, S] -> the same: weights of the columns, beside a sink for each head if there are sinks.
+    """Return the weights of the columns, beside a sink per head if there are sinks: float32 [R, heads, Q, S] -> same.
 
     exp(s_j) / (sum_i exp(s_i) + exp(sink)) = softmax(s)_j sigmoid(logsumexp(s) - sink).
     """
@@ -86,7 +86,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
 
 
 def within_window(mask: Tensor, window: int, newest: int) -> Tensor:
-    """The mask of layers that see the last `window` tokens of a row, the query's own among them.
+    """Return the mask of layers that see the last `window` tokens of a row, the query's own among them.
 
     A key's distance is the number of columns between it and the query that the query sees, so padding does not count
     and a ring may have wrapped. It is a function of one row's mask alone.

@@ -34,7 +34,7 @@ def parts(candidates: int) -> list[slice]:
 
 
 def logits_of(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
-    """float32 [R, D] and int64 [N] -> float32 [R, N]."""
+    """Map float32 [R, D] and int64 [N] -> float32 [R, N]."""
     filled = torch.nn.functional.pad(tokens, (0, -len(tokens) % STEP))
     scores = [model.logits_of(hidden, filled[part]) for part in parts(len(tokens))]
     return torch.cat(scores, dim=1)[:, : len(tokens)]

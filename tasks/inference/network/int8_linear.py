@@ -35,7 +35,7 @@ _ROWS_HINT = 32
 
 
 def quantised_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row rounded to integers -127..127 of its own scale.
+    """Return each row rounded to integers -127..127 of its own scale.
 
     A row with a NaN or an infinity gets a scale that is not finite, so that its results are not finite either.
 
@@ -52,7 +52,7 @@ def quantised_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantised_channels(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Each output channel rounded to integers of its own scale: float32 [N, K] -> int8 [N, K], float32 [N]."""
+    """Return each output channel rounded to integers of its own scale: float32 [N, K] -> int8 [N, K], float32 [N]."""
     scale = weight.abs().amax(1).clamp_min_(_TINY) / _LARGEST
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 

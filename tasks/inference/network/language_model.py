@@ -186,7 +186,7 @@ class LanguageModel:
         return {"full_attention": bias, "sliding_attention": windowed} if self.layer_kinds else windowed
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [..., D] -> float32 [..., V]."""
+        """Map float32 [..., D] -> float32 [..., V]."""
         if self.packed_head is not None:
             return self._final(self.packed_head(hidden))
         return self._final(nn.functional.linear(hidden, self.head_weight, self.head_bias))

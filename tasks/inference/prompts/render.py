@@ -118,7 +118,7 @@ def private_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None =
 
 
 def public_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = None) -> PromptPieces:
-    """The prompt of a public row, without a reference; the suffix opens the answer. Otherwise as `private_prompt`.
+    """Return the prompt of a public row, without a reference; the suffix opens the answer. See `private_prompt`.
 
     Some templates (Mistral, Llama 2) have nothing that opens an answer: it follows the question. Then the suffix is
     empty, if a conversation with an answer shows that the answer stands there.
@@ -205,7 +205,7 @@ def is_cut(tokenizer: Any, text: str, max_reference_tokens: int) -> bool:
 
 
 def control_tokens(tokenizer: Any) -> frozenset[int]:
-    """Ids of the tokens that structure a conversation and are never text."""
+    """Return the ids of the tokens that structure a conversation and are never text."""
     added: dict[int, Any] = tokenizer.added_tokens_decoder
     marked = {token for token, what in added.items() if what.special}
     return frozenset(marked | set(tokenizer.all_special_ids))
@@ -214,7 +214,7 @@ def control_tokens(tokenizer: Any) -> frozenset[int]:
 def _render(
     tokenizer: Any, spec: PromptSpec, system: str, turns: Sequence[tuple[str, str]], answer: bool = True
 ) -> str:
-    """The conversation as the model's template writes it; models without a system role get it in the first turn."""
+    """Return the conversation in the model's template; without a system role, its text is in the first turn."""
     if not getattr(tokenizer, "chat_template", None):
         raise NoChatTemplate(_name(tokenizer), "it has no chat template")
     role, content = turns[0]

@@ -106,7 +106,7 @@ class FormConstraint:
         return self._place(drawn).used
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
-        """bool [V] on the CPU: the tokens that may follow `drawn`; at least one. Where it is one, nothing is chosen.
+        """Return bool [V] on the CPU: the tokens that may follow `drawn`, at least one; a single one is no choice.
 
         Args:
             number: of the generation; all of them follow the same form.

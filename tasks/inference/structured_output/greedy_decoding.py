@@ -58,7 +58,7 @@ class Grammar:
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any], model: LanguageModel, max_new_tokens: int) -> "Grammar":
-        """The grammar of a JSON schema; errors as `of`, and SchemaInvalid, SchemaNotSupported, SchemaTooLarge."""
+        """Return the grammar of a JSON schema; errors as `of`, SchemaInvalid, SchemaNotSupported, SchemaTooLarge."""
         return cls.of(Automaton.of(grammar_schema(schema)), model, max_new_tokens)
 
     def best(
@@ -89,7 +89,7 @@ class Grammar:
         return int(tokens[scores.argmax()])
 
     def _plausible(self, answer: "Answer", logits: NDArray[np.float32], few: Sequence[int]) -> NDArray[np.int64]:
-        """All plausible tokens; those among `few` if none can be missing there."""
+        """Return all plausible tokens; those among `few` if none can be missing there."""
         tokens: list[int] = []
         least = -np.inf
         for token in sorted(few, key=lambda token: -logits[token]):
@@ -125,7 +125,7 @@ class Grammar:
         return self.automaton.after(state, self.tokens.text(token)) if self.tokens.lengths[token] else DEAD
 
     def _allowed(self, answer: "Answer") -> NDArray[np.int64]:
-        """All allowed tokens, ascending; there is one (docs/decisions/0021)."""
+        """Return all allowed tokens, ascending; there is one (docs/decisions/0021)."""
         after = self.needed[self.tokens.states_after(self.automaton, answer.state)]
         allowed = after + 2 <= self.max_new_tokens - len(answer.drawn)
         allowed[list(self.stops)] = self.automaton.final[answer.state]

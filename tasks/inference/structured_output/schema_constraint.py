@@ -83,7 +83,7 @@ class RecordConstraint:
         return int(self._needed[self._automaton.start]) + 1
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
-        """bool [V] on the CPU: the tokens that generation `number` may draw after `drawn`; at least one.
+        """Return bool [V] on the CPU: the tokens that generation `number` may draw after `drawn`; at least one.
 
         Args:
             drawn: the tokens drawn so far, in order, without an end. A longer one than at the last call continues it;

@@ -60,7 +60,7 @@ class TokenTexts:
         return self.letters[token, : self.lengths[token]].tobytes()
 
     def states_after(self, automaton: Automaton, state: int) -> NDArray[np.int32]:
-        """int32 [V]: the state that each token leads to; DEAD for the forbidden ones."""
+        """Return int32 [V]: the state that each token leads to; DEAD for the forbidden ones."""
         flat = automaton.following.reshape(-1)
         reached = np.full(len(self.lengths), DEAD, dtype=np.int32)
         states = np.array([state], dtype=np.int32)
@@ -135,7 +135,7 @@ def _byte_level(word: str) -> bytes:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """The letters that byte-level tokenizers write bytes with (GPT-2): printable Latin-1 as itself, the rest above."""
+    """Return the letters of bytes in byte-level tokenizers (GPT-2): printable Latin-1 as itself, the rest above."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(rest)}

@@ -37,7 +37,7 @@ class HashStream:
         return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), np.float64)
 
     def chosen(self, weights: NDArray[np.float64]) -> int:
-        """A place, with probability in proportion to its weight; the sum of the weights is positive."""
+        """Return a place, with probability in proportion to its weight; the sum of the weights is positive."""
         reached = np.cumsum(weights)
         place = int(np.searchsorted(reached, self.uniforms(1)[0] * reached[-1], side="right"))
         return min(place, len(weights) - 1)

@@ -41,7 +41,7 @@ class OperatingSystemRandom:
         return secrets.token_bytes(count)
 
     def uniform_below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), by rejection."""
+        """Return a uniform integer in [0, bound), by rejection."""
         return _uniform_below(bound, self.random_bytes)
 
 
@@ -71,7 +71,7 @@ OS_RANDOM = OperatingSystemRandom()
 
 
 def uniform_below_each(bounds: Sequence[int], source: RandomSource) -> list[int]:
-    """A uniform integer in [0, bound) for each bound, by rejection; one reading of bytes serves all still open.
+    """Return a uniform integer in [0, bound) for each bound, by rejection; one reading of bytes serves all still open.
 
     Raises:
         ValueError: a bound is not positive.

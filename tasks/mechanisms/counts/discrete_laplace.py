@@ -37,6 +37,6 @@ def laplace_variance(scale: float) -> float:
 
 
 def rounded_laplace(scale: float, rng: RandomSource) -> int:
-    """The test mode's sampler, for a repeatable pipeline: an inverse CDF in rounded floats, NOT PRIVATE."""
+    """Return the test mode's sampler, for a repeatable pipeline: an inverse CDF in rounded floats, NOT PRIVATE."""
     place = (rng.uniform_below(2**53) + 0.5) / 2**53 - 0.5
     return round(-math.copysign(scale, place) * math.log1p(-2 * abs(place)))

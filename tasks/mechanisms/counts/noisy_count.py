@@ -147,7 +147,7 @@ def gaussian_variance(sigma: float) -> float:
 
 
 def rounded_normal(sigma: float, rng: RandomSource) -> int:
-    """The test mode's sampler, for a repeatable pipeline: Box-Muller in floats, NOT PRIVATE."""
+    """Return the test mode's sampler, for a repeatable pipeline: Box-Muller in floats, NOT PRIVATE."""
     radius = math.sqrt(-2 * math.log((1 + rng.uniform_below(2**53)) / 2**53))
     return round(sigma * radius * math.cos(2 * math.pi * rng.uniform_below(2**53) / 2**53))
 

@@ -138,7 +138,7 @@ class PartitionSelection:
         return [name for name in sorted(counts) if _happens(chances[counts[name]], rng)]
 
     def units_for(self, probability: float) -> int:
-        """The fewest units whose candidate is kept with at least that probability: public, for facts and planning.
+        """Return the fewest units whose candidate is kept with at least that probability; public, for plans.
 
         Args:
             probability: above 0, at most 1.

@@ -196,7 +196,7 @@ def _noisy_max(draw: ExponentialMechanism) -> Measurement:
 
 
 def _inverse_cdf(scores: Sequence[int], scale: float, rng: RandomSource) -> int:
-    """The test mode's sampler, for a repeatable pipeline: floats, NOT PRIVATE."""
+    """Return the test mode's sampler, for a repeatable pipeline: floats, NOT PRIVATE."""
     top = max(scores)
     weights = [math.exp((score - top) / scale) for score in scores]
     remaining = rng.uniform_below(2**53) / 2**53 * math.fsum(weights)

@@ -128,7 +128,7 @@ class SparseVector:
         return cls(exact(event.parameters["noise_multiplier"]), int(event.parameters["references"]))
 
     def begin(self, threshold: Fraction, rng: RandomSource) -> int:
-        """A noisy threshold for one run, in units of 1/(s M).
+        """Return a noisy threshold for one run, in units of 1/(s M).
 
         Args:
             threshold: theta, a distance between distributions (0 to 2); public.

@@ -25,7 +25,7 @@ _TABLE_ONE = 2**32  # e_v M is below 2^63, and 2^22 candidates cannot overflow a
 
 
 def distributions(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Each row's distribution over its candidates, in units of 1/M: float32 and bool [N, K] -> int64 [N, K].
+    """Return each row's distribution over its candidates, in units of 1/M: float32 and bool [N, K] -> int64 [N, K].
 
     A logit that is not finite counts as probability zero, a row without a finite one is all zero.
 

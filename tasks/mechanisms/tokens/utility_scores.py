@@ -114,7 +114,7 @@ def clip_rows(draw: TokenMechanism, private: Tensor, public: Tensor, generation:
 
 
 def sum_rows(clipped: Tensor, generation: Tensor, generations: int) -> Tensor:
-    """Exact sums over the rows of each generation: int64 [N, K] and int64 [N] -> int64 [G, K]."""
+    """Return the exact sums over the rows of each generation: int64 [N, K] and int64 [N] -> int64 [G, K]."""
     sums = torch.zeros((generations, clipped.shape[1]), dtype=torch.int64, device=clipped.device)
     return sums.index_add_(0, generation, clipped)
 

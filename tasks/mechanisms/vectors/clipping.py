@@ -25,7 +25,7 @@ _ENTRY_BITS = 22
 
 
 def clip_vectors(values: Tensor, clip_steps: int, grid_exponent: int) -> Tensor:
-    """float32 [N, D] -> int64 [N, D], every row of L2 norm at most S = `clip_steps`; N may be 0.
+    """Map float32 [N, D] -> int64 [N, D], every row of L2 norm at most S = `clip_steps`; N may be 0.
 
     A row with an entry that is not finite contributes exactly zero, like an absent one.
 
@@ -47,7 +47,7 @@ def clip_vectors(values: Tensor, clip_steps: int, grid_exponent: int) -> Tensor:
 
 
 def _steps(values: Tensor, grid_exponent: int) -> Tensor:
-    """The entries in steps of the row's own power of two, toward zero: float32 [N, D] -> int64 [N, D], below 2^22."""
+    """Return entries in steps of the row's power of two, toward zero: float32 [N, D] -> int64 [N, D], below 2^22."""
     # One scalar at a time: a vectorised power of two may round by position.
     largest = values.abs().amax(dim=1).tolist()
     scales = [math.ldexp(1.0, min(grid_exponent, _ENTRY_BITS - math.frexp(entry)[1])) for entry in largest]
@@ -55,7 +55,7 @@ def _steps(values: Tensor, grid_exponent: int) -> Tensor:
 
 
 def _scaled_down(steps: Tensor, clip_steps: int) -> Tensor:
-    """Rows longer than S, brought down to S in integers: int64 [N, D] -> [N, D]."""
+    """Return the rows longer than S, brought down to S in integers: int64 [N, D] -> [N, D]."""
     squares = (steps * steps).sum(dim=1).tolist()
     lengths = [max(clip_steps, math.isqrt(square - 1) + 1 if square else 0) for square in squares]
     return (steps * clip_steps).div_(steps.new_tensor(lengths)[:, None], rounding_mode="trunc")

@@ -39,7 +39,7 @@ class GridPoints:
 
     @classmethod
     def of(cls, points: Points) -> "GridPoints":
-        """float32 [n, d], each row by itself: longer ones are brought down to length 1."""
+        """Return float32 [n, d], each row by itself: longer ones are brought down to length 1."""
         import torch
 
         from tasks.mechanisms.vectors.clipping import clip_vectors

@@ -126,7 +126,7 @@ class KdeSketches:
         return cls(features, labels, positions, exact(event.parameters["sigma_steps"]))
 
     def sums(self, chunks: Iterable[Chunk]) -> Sums:
-        """The exact sums, WITHOUT noise: each chunk is read once, and nothing is kept of it but its part of the sums.
+        """Return the exact sums, WITHOUT noise; each chunk is read once, and only its part of the sums is kept.
 
         Rows are clipped by themselves and added as integers, so that how units are cut into chunks, and in which order
         they come, changes no bit.
@@ -156,7 +156,7 @@ class KdeSketches:
         return drawn.reshape(sums.shape)
 
     def density(self, noisy: Sums, references: int) -> NDArray[np.float64]:
-        """Noisy sums over n: float64 [positions, labels, 2D], whose product with a phrase's features is its score.
+        """Return noisy sums over n, float64 [positions, labels, 2D]; times a phrase's features they are its score.
 
         Args:
             noisy: what `draw` gives; dividing exact sums protects nobody.
@@ -180,7 +180,7 @@ class KdeSketches:
 
 
 def calibrate_kde(rho: int, features: int, labels: int, positions: int) -> KdeSketches:
-    """The sketches with the least noise that cost at most `rho` (units of 1e-12) together, evenly over positions.
+    """Return the sketches of least noise that cost at most `rho` (units of 1e-12) together, evenly over positions.
 
     Raises:
         NoiseInvalid: a position would get so little of rho that nothing but noise is affordable.

@@ -230,7 +230,7 @@ class Rounds:
 
 
 def binned_sums(clip: "Callable[[Tensor], Tensor]", points: Points, bin_of: Bins, bins: int) -> NDArray[np.int64]:
-    """Exact sums of clipped rows, WITHOUT noise: int64 [bins, d].
+    """Return the exact sums of clipped rows, WITHOUT noise: int64 [bins, d].
 
     Args:
         clip: float32 [m, d] -> int64 [m, d], each row by itself.

@@ -139,7 +139,7 @@ class NoisyMean:
         return clip_vectors(values, self.clip_steps, self.grid_exponent)
 
     def draw(self, sums: "Tensor", rng: RandomSource) -> "Tensor":
-        """Exact sums with noise on every coordinate: int64 [G, D] -> int64 [G, D], about 10 us a coordinate.
+        """Return the exact sums with noise on every coordinate: int64 [G, D] -> int64 [G, D], about 10 us a coordinate.
 
         Args:
             sums: `utility_scores.sum_rows` of what `quantised` gives, zeros for a group without rows; below 2^53. A row
@@ -160,7 +160,7 @@ class NoisyMean:
         return sums.new_tensor(noisy).reshape(sums.shape)
 
     def mean(self, noisy: "Tensor", references: int) -> "Tensor":
-        """Noisy sums over n, in the vectors' own unit: int64 [G, D] -> float32 [G, D].
+        """Return the noisy sums over n, in the vectors' own unit: int64 [G, D] -> float32 [G, D].
 
         Args:
             noisy: what `draw` gives; dividing exact sums protects nobody.

@@ -100,7 +100,7 @@ class FourierFeatures:
         return self.turns / math.sqrt(together)
 
     def _waves(self, sums: Steps, together: int) -> NDArray[np.int32]:
-        """Cosines, then sines, in steps: int32 [n, 2D]."""
+        """Return cosines, then sines, in steps: int32 [n, 2D]."""
         if not 1 <= together <= MOST_TOGETHER:
             raise ValueError(f"features of 1 to {MOST_TOGETHER} phrases together, not of {together}")
         exact = (sums.astype(np.float64) @ _on_turn_grid(self.scaled(together)).T).astype(np.int64)

@@ -73,7 +73,7 @@ class FrozenNetwork:
         return nn.functional.cross_entropy(logits, targets, reduction="sum"), len(targets)
 
     def _row(self, soft: Tensor, line: Line) -> Tensor:
-        """[tokens, D]: the prompt with its soft tokens and the target, whose last token is not read."""
+        """Return [tokens, D]: the prompt with its soft tokens and the target, whose last token is not read."""
         prefix, suffix = line.pieces.prefix, (*line.pieces.suffix, *line.target[:-1])
         before, after = (self.embeddings[torch.tensor(part, device=self.device)] for part in (prefix, suffix))
         return torch.cat([before, soft.to(self.device, self.dtype), after])
@@ -101,14 +101,14 @@ class _PackedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
-        """[..., K] -> [..., N]."""
+        """Map [..., K] -> [..., N]."""
         ctx.transposed = transposed
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return product
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None, None]:
-        """[..., N] -> [..., K]; the weights are frozen."""
+        """Map [..., N] -> [..., K]; the weights are frozen."""
         back = torch.ops.mkldnn._linear_pointwise(slopes[0].contiguous(), ctx.transposed, None, "none", [], "")
         return back, None, None, None
 
@@ -128,7 +128,7 @@ class FrozenLinear(nn.Module):
         self._bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in features] -> [..., out features], of the input's type."""
+        """Map [..., in features] -> [..., out features], of the input's type."""
         product: Tensor = _PackedProduct.apply(  # type: ignore[no-untyped-call]  # torch's own gap
             x.to(self._weight.dtype), self._weight, self._transposed, self._bias
         )
