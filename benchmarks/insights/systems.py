@@ -252,9 +252,9 @@ def simple_clio(count: int, material: Material, embed: Embedder, write: Write | 
         rows = [_row(each) for each in clock.time("described", run._insights)]
     labels = np.full(len(material.units), -1)
     for number, some in enumerate(members):
-        labels[run._placed[some.inside]] = number
+        labels[run._units_with_point[some.inside]] = number
     kept = [
-        (row["keywords"], _topics_of(material, run._placed[some.inside]))
+        (row["keywords"], _topics_of(material, run._units_with_point[some.inside]))
         for row, some in zip(rows, members, strict=write is None)
     ]
     kept = kept if write is None else []  # the model's are in another order, and those of one name are one

@@ -136,7 +136,7 @@ def members_of_urania(run: UraniaRun) -> Iterator[tuple[Insight, NDArray[np.int6
 
 def members_of_clio(run: ClioRun) -> Iterator[tuple[Insight, NDArray[np.int64]]]:
     """Yield each insight with the units of its clusters."""
-    members = [run._placed[cluster.inside] for cluster in run.clusters]
+    members = [run._units_with_point[cluster.inside] for cluster in run.clusters]
     embed = partial(points_of, run.tools.embed)
     return _members(numbered_nodes(run.cluster_nodes(), embed, run.parameters.hierarchy), members)
 

@@ -124,7 +124,7 @@ class ReleaseComparison:
             "new": self.new.to_json(),
             "levels": list(result.levels),
             "noise_only": self.noise_only,
-            "redrawn_spread": _figure(result.spread),
+            "redrawn_spread": _round_figure(result.spread),
             "changes": [_change_json(change) for change in result.changes],
             "new_topics": [_topic_json(topic) for topic in result.new],
             "gone_topics": [_topic_json(topic) for topic in result.gone],
@@ -202,7 +202,7 @@ class _Reader:
         with open_bundle_folder(self.home, parse_place(place)) as folder:
             bundle = open_unaltered(folder, place)
             _require_insights(place, bundle.record)
-            return _release(
+            return _insights_release(
                 place,
                 bundle.record,
                 bundle.insights,
@@ -218,7 +218,7 @@ class _Reader:
         rehash(draft, files_of(artifact))
         record = ReleaseRecord.from_bytes(read_document(draft / RECORD))
         _require_insights(place, record)
-        return _release(
+        return _insights_release(
             place, record, tuple(read_insights(draft)), artifact.digest, publisher=None, retracted=retracted
         )
 
@@ -237,7 +237,7 @@ class _Reader:
         return retracted
 
 
-def _release(
+def _insights_release(
     place: str,
     record: ReleaseRecord,
     insights: Sequence[Insight],
@@ -369,20 +369,20 @@ def _change_json(change: TopicChange) -> dict[str, object]:
         "level": change.old.insight.level,
         "old": _topic_json(change.old),
         "new": _topic_json(change.new),
-        "likeness": _figure(change.likeness),
+        "likeness": _round_figure(change.likeness),
         "difference": change.difference,
-        "difference_deviation": _figure(change.deviation),
-        "z": _figure(change.z),
-        "p_value": _figure(change.p_value),
-        "redrawn_p_value": _figure(change.redrawn_p_value),
+        "difference_deviation": _round_figure(change.deviation),
+        "z": _round_figure(change.z),
+        "p_value": _round_figure(change.p_value),
+        "redrawn_p_value": _round_figure(change.redrawn_p_value),
         "verdict": None if change.verdict is None else str(change.verdict),
         "shares": None
         if shares is None
         else {
-            "old": _figure(shares.old),
-            "new": _figure(shares.new),
-            "old_deviation": _figure(shares.old_deviation),
-            "new_deviation": _figure(shares.new_deviation),
+            "old": _round_figure(shares.old),
+            "new": _round_figure(shares.new),
+            "old_deviation": _round_figure(shares.old_deviation),
+            "new_deviation": _round_figure(shares.new_deviation),
         },
     }
 
@@ -395,11 +395,11 @@ def _topic_json(topic: SizedTopic) -> dict[str, object]:
         "name": node.topic.name,
         "keywords": list(node.keywords),
         "size": node.size,
-        "size_deviation": _figure(topic.deviation),
+        "size_deviation": _round_figure(topic.deviation),
     }
 
 
-def _figure(value: float | None) -> float | None:
+def _round_figure(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 

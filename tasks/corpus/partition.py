@@ -73,7 +73,7 @@ class PartitionScheme:
         return int.from_bytes(keyed_hash(self.key, "batch", scheme_id, unit), "big") % batches
 
     def labels_of(self, unit: str, scheme_id: str, carried: Iterable[str], most: int = 1) -> tuple[str, ...]:
-        """Return the `most` labels that a unit is read under, of least HMAC-SHA256(key, "label", scheme_id, unit, label).
+        """Return the `most` labels of a unit to read, least by HMAC-SHA256(key, "label", scheme_id, unit, label).
 
         Each of them is as likely as any other, however many documents carry it. It depends on this unit's id and
         labels alone, so what another unit carries cannot move it (PRIVACY §3). `most` is the contribution bound.

@@ -20,7 +20,7 @@ _STATED: Final = re.compile(rf"{_HEAD} \((.+?)\): ", re.DOTALL)
 
 def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
     """Return the reason to sign, for an approval in spite of `outside`."""
-    return f"{_head(outside)}{reason}"
+    return f"{_override_prefix(outside)}{reason}"
 
 
 def overridden_bounds(reason: str) -> str | None:
@@ -41,16 +41,20 @@ def require_admitted(
     if not outside:
         return
     override_reasons = list(reasons)
-    if not rules.overrides or not override_reasons or not all(_covers(reason, outside) for reason in override_reasons):
+    if (
+        not rules.overrides
+        or not override_reasons
+        or not all(_has_override_prefix(reason, outside) for reason in override_reasons)
+    ):
         raise OutsideBounds(request_id, outside, overridable=rules.overrides)
 
 
-def _head(outside: Sequence[BoundCheck]) -> str:
+def _override_prefix(outside: Sequence[BoundCheck]) -> str:
     return f"{_HEAD} ({describe_checks(outside)}): "
 
 
-def _covers(reason: str, outside: Sequence[BoundCheck]) -> bool:
-    head = _head(outside)
+def _has_override_prefix(reason: str, outside: Sequence[BoundCheck]) -> bool:
+    head = _override_prefix(outside)
     return reason.startswith(head) and bool(reason.removeprefix(head).strip())
 
 

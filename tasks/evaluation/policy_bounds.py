@@ -40,7 +40,7 @@ def require_measurable(required: Required) -> None:
     Raises:
         NotMeasurable: a metric or figure does not exist, or the metric is internal.
     """
-    problems = [problem for metric, bounds in required.items() for problem in _mistakes(metric, bounds)]
+    problems = [problem for metric, bounds in required.items() for problem in _unmeasurable(metric, bounds)]
     if problems:
         raise NotMeasurable(problems)
 
@@ -57,8 +57,8 @@ def bound_checks(required: Required, measured: Mapping[str, MetricResult]) -> It
     """
     for metric, bounds in sorted(required.items()):
         for figure, bound in sorted(bounds.items()):
-            value = _figure(measured.get(metric), figure)
-            yield BoundCheck(metric, figure, value, str(bound), _admitted(value, bound))
+            value = _value_of(measured.get(metric), figure)
+            yield BoundCheck(metric, figure, value, str(bound), _is_within(value, bound))
     for metric, bounds in sorted(required.items()):
         if metric not in measured or not bounds:
             yield BoundCheck(metric, None, None, "measured", metric in measured)
@@ -70,7 +70,7 @@ def figures_of(metric: str) -> frozenset[str]:
     return frozenset(METRICS[metric].compute(EvaluationInput((), score=lambda texts: [], documents=lambda: ())).values)
 
 
-def _mistakes(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
+def _unmeasurable(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
     if metric not in names("public", "charged"):
         known_names = ", ".join(names("public", "charged"))
         yield f"{metric!r} is none of the metrics that a gate may look at ({known_names})"
@@ -80,11 +80,11 @@ def _mistakes(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
             yield f"{metric!r} has no figure {figure!r} (it has {', '.join(sorted(figures_of(metric)))})"
 
 
-def _figure(result: MetricResult | None, figure: str) -> Value:
+def _value_of(result: MetricResult | None, figure: str) -> Value:
     return None if result is None else result.values.get(figure)
 
 
-def _admitted(value: Value, bound: MetricBound) -> bool:
+def _is_within(value: Value, bound: MetricBound) -> bool:
     """Return whether a value is within a bound; a missing value, or one that is not a number, never is."""
     if value is None:
         return False

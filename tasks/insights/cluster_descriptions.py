@@ -161,7 +161,7 @@ def supported_topic(record: Record, keywords: Sequence[str], wording: Wording = 
         return None
     words = (*keywords, *_FRAME, wording.kind)
     kept = [part for part in sentence_list(topic.description) if not unsupported_words(part, words)]
-    return Described(topic.name, " ".join(kept) or _listed(keywords))
+    return Described(topic.name, " ".join(kept) or _keyword_line(keywords))
 
 
 def topic_in(record: Record, lines: Sequence[str], least: int = 1) -> Topic | None:
@@ -196,7 +196,7 @@ def plain_topic(keywords: Sequence[str]) -> Topic:
     if not keywords:
         return Described(UNNAMED, "No keyword has enough support to name this topic.", plain=True)
     name = first_words(", ".join(keywords[:IN_PLAIN_NAME]), MOST_WORDS)
-    return Described(name, _listed(keywords), plain=True)
+    return Described(name, _keyword_line(keywords), plain=True)
 
 
 def mentioned_keywords(lines: Sequence[str], most: int, longest: int) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def mentioned_keywords(lines: Sequence[str], most: int, longest: int) -> tuple[s
     return tuple(text for text in plain if text)
 
 
-def _listed(keywords: Sequence[str]) -> str:
+def _keyword_line(keywords: Sequence[str]) -> str:
     return f"Keywords: {', '.join(keywords)}."
 
 

@@ -177,20 +177,20 @@ def compare(
     only_new: list[SizedTopic] = []
     only_old: list[SizedTopic] = []
     for level in compared:
-        before, after = (_sized(side, level) for side in (old, new))
+        before, after = (_topics_of_level(side, level) for side in (old, new))
         matches = match_topics([one.insight for one in before], [one.insight for one in after], least_likeness)
         pairs += [(before[row], after[column], likeness) for row, column, likeness in matches]
-        only_old += _unmatched(before, {row for row, _, _ in matches})
-        only_new += _unmatched(after, {column for _, column, _ in matches})
+        only_old += _unmatched_topics(before, {row for row, _, _ in matches})
+        only_new += _unmatched_topics(after, {column for _, column, _ in matches})
     noises = [_noise(before, after) for before, after, _ in pairs]
     spread = None if noise_only else spread_of([noise for noise in noises if noise is not None])
-    tests = _tests(noises, spread)
+    tests = _difference_tests(noises, spread)
     shares = _shares_of(old.population, new.population)
     return InsightsComparison(
         levels=compared,
         uncompared=tuple(sorted({node.level for side in (old, new) for node in side.insights} - set(common))),
         changes=tuple(
-            _change(pair, test, shares(*pair[:2]), noise_only=noise_only)
+            _topic_change(pair, test, shares(*pair[:2]), noise_only=noise_only)
             for pair, test in zip(pairs, tests, strict=True)
         ),
         new=tuple(only_new),
@@ -346,7 +346,7 @@ def spread_of(noises: Sequence[DifferenceNoise]) -> float | None:
     return high
 
 
-def _sized(side: ReleasedTopics, level: int) -> list[SizedTopic]:
+def _topics_of_level(side: ReleasedTopics, level: int) -> list[SizedTopic]:
     """Return the topics of a level, each with the standard deviation of its size."""
     return [
         SizedTopic(
@@ -357,7 +357,7 @@ def _sized(side: ReleasedTopics, level: int) -> list[SizedTopic]:
     ]
 
 
-def _unmatched(topics: Sequence[SizedTopic], matched: Collection[int]) -> list[SizedTopic]:
+def _unmatched_topics(topics: Sequence[SizedTopic], matched: Collection[int]) -> list[SizedTopic]:
     return [topic for place, topic in enumerate(topics) if place not in matched]
 
 
@@ -370,7 +370,7 @@ class _Test:
     redrawn_p_value: float | None = None
 
 
-def _tests(noises: Sequence[DifferenceNoise | None], spread: float | None) -> list[_Test]:
+def _difference_tests(noises: Sequence[DifferenceNoise | None], spread: float | None) -> list[_Test]:
     """Return the tests of all pairs of a comparison, corrected for their number."""
     tested = [noise for noise in noises if noise is not None]
     first: list[float | None] = [*holm([noise.p_value for noise in tested])]
@@ -389,7 +389,7 @@ def _noise(old: SizedTopic, new: SizedTopic) -> DifferenceNoise | None:
     return DifferenceNoise((before, after), (old.deviation, new.deviation))
 
 
-def _change(
+def _topic_change(
     pair: tuple[SizedTopic, SizedTopic, float], test: _Test, shares: Shares | None, *, noise_only: bool
 ) -> TopicChange:
     old, new, likeness = pair

@@ -105,22 +105,22 @@ def numbered_nodes(
     """
     level = _one_of_each_name(clusters, rule)
     depth = 0
-    while depth + 1 < settings.levels and (above := _grouped(level, embed, settings.branching)):
+    while depth + 1 < settings.levels and (above := _next_level(level, embed, settings.branching)):
         level, depth = above, depth + 1
-    return list(_numbered(level, depth))
+    return list(_number_nodes(level, depth))
 
 
 def _one_of_each_name(clusters: Sequence[Node], rule: SupportRule | None) -> list[Node]:
     """Merge clusters whose names have the same words; a keyword that lacks support in the union is dropped."""
     return [
-        nodes[0] if len(nodes) == 1 else _union(nodes, rule)
-        for nodes in _by_name(sorted(clusters, key=_order)).values()
+        nodes[0] if len(nodes) == 1 else _merge_nodes(nodes, rule)
+        for nodes in _by_name(sorted(clusters, key=_sort_key)).values()
     ]
 
 
-def _union(nodes: Sequence[Node], rule: SupportRule | None) -> Node:
-    size = _sum(node.size for node in nodes)
-    keywords = _together(nodes)
+def _merge_nodes(nodes: Sequence[Node], rule: SupportRule | None) -> Node:
+    size = _sum_sizes(node.size for node in nodes)
+    keywords = _combine_keywords(nodes)
     if rule is not None and size is not None:
         keywords = tuple(one for one in keywords if one.units is None or rule.holds(one.units, size))
     clusters = tuple(number for node in nodes for number in node.clusters)
@@ -134,7 +134,7 @@ def _by_name(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
     return nodes_by_name
 
 
-def _grouped(nodes: Sequence[Node], embed: Embed, branching: int) -> list[Node]:
+def _next_level(nodes: Sequence[Node], embed: Embed, branching: int) -> list[Node]:
     """Return the level above `nodes`; empty where it would have no information."""
     named = [node for node in nodes if node.named]
     nameless = [node for node in nodes if not node.named]
@@ -143,12 +143,12 @@ def _grouped(nodes: Sequence[Node], embed: Embed, branching: int) -> list[Node]:
     for members in _members(named, embed, branching):
         words, covered = covering(members)
         if words:
-            groups.append(_group([members[number] for number in sorted(covered)], _name(words)))
+            groups.append(_parent_node([members[number] for number in sorted(covered)], _name(words)))
         others += [node for number, node in enumerate(members) if number not in covered]
     if not groups or len(groups) + bool(others) in (1, len(named)):
         return []
-    mixed = [_group(sorted(others, key=_order), MIXED)] if others else []
-    return [*_merged(groups), *mixed, *([_group(nameless, UNNAMED)] if nameless else [])]
+    mixed = [_parent_node(sorted(others, key=_sort_key), MIXED)] if others else []
+    return [*_merge_same_names(groups), *mixed, *([_parent_node(nameless, UNNAMED)] if nameless else [])]
 
 
 def _members(nodes: Sequence[Node], embed: Embed, branching: int) -> list[tuple[Node, ...]]:
@@ -160,10 +160,10 @@ def _members(nodes: Sequence[Node], embed: Embed, branching: int) -> list[tuple[
         return []
     points = _points(embed, nodes)
     groups = [
-        _group(members, _name(covering(members)[0]) or members[0].topic.name)
+        _parent_node(members, _name(covering(members)[0]) or members[0].topic.name)
         for members in _by_place(nodes, nearest_centre(points, _centres(points, count)))
     ]
-    return _by_place(nodes, nearest_centre(points, _points(embed, _different(groups, embed))))
+    return _by_place(nodes, nearest_centre(points, _points(embed, _drop_similar(groups, embed))))
 
 
 def _points(embed: Embed, nodes: Sequence[Node]) -> NDArray[np.float64]:
@@ -184,15 +184,17 @@ def _centres(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 def _by_place(nodes: Sequence[Node], places: NDArray[np.int64]) -> list[tuple[Node, ...]]:
     """Group nodes by place, without empty places; the largest nodes first, and the largest places first."""
     members_by_place = [
-        sorted((node for node, place_of_node in zip(nodes, places, strict=True) if place_of_node == place), key=_order)
+        sorted(
+            (node for node, place_of_node in zip(nodes, places, strict=True) if place_of_node == place), key=_sort_key
+        )
         for place in sorted(set(places.tolist()))
     ]
     return sorted(
-        map(tuple, members_by_place), key=lambda members: (-sum(node.weight for node in members), _order(members[0]))
+        map(tuple, members_by_place), key=lambda members: (-sum(node.weight for node in members), _sort_key(members[0]))
     )
 
 
-def _different(groups: Sequence[Node], embed: Embed) -> list[Node]:
+def _drop_similar(groups: Sequence[Node], embed: Embed) -> list[Node]:
     """Drop groups whose name is similar to that of an earlier one, by its words or by its row."""
     names = [group.topic.name for group in groups]
     rows = np.asarray(embed(names), np.float64)
@@ -203,16 +205,16 @@ def _different(groups: Sequence[Node], embed: Embed) -> list[Node]:
     return [groups[number] for number in distinct]
 
 
-def _group(members: Sequence[Node], name: str) -> Node:
+def _parent_node(members: Sequence[Node], name: str) -> Node:
     """Return a node of this name above others, with as many keywords as the member with most, at least its name's."""
     names = [node.topic.name for node in members]
     more = f"; and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     topic = Topic(name, f"Topics: {'; '.join(names[:MOST_NAMES])}{more}.")
-    keywords, most = _together(members), max(len(node.keywords) for node in members)
+    keywords, most = _combine_keywords(members), max(len(node.keywords) for node in members)
     named = [one for one in keywords if name not in (MIXED, UNNAMED) and roots(one.word) <= roots(name)]
     shown = tuple(dict.fromkeys((*named, *keywords)))[: max(most, len(named))]
     clusters = tuple(number for node in members for number in node.clusters)
-    return Node(topic, shown, _sum(node.size for node in members), clusters, tuple(members))
+    return Node(topic, shown, _sum_sizes(node.size for node in members), clusters, tuple(members))
 
 
 def _name(words: Sequence[str]) -> str:
@@ -243,7 +245,7 @@ def covering(members: Sequence[Node]) -> tuple[list[str], frozenset[int]]:
     return chosen, covered
 
 
-def _together(members: Sequence[Node]) -> tuple[Keyword, ...]:
+def _combine_keywords(members: Sequence[Node]) -> tuple[Keyword, ...]:
     """Return the keywords of several nodes: those of most units first, where it was not counted, of the largest nodes.
 
     Among equals the order of first occurrence is kept.
@@ -261,33 +263,35 @@ def _together(members: Sequence[Node]) -> tuple[Keyword, ...]:
     return tuple(Keyword(word, units[word], origins[word]) for word in sorted(first, key=lambda word: -weights[word]))
 
 
-def _merged(groups: Iterable[Node]) -> list[Node]:
+def _merge_same_names(groups: Iterable[Node]) -> list[Node]:
     """Merge groups that have the same name; every member of the union has a keyword of it."""
     return [
-        nodes[0] if len(nodes) == 1 else _group([child for node in nodes for child in node.below], nodes[0].topic.name)
+        nodes[0]
+        if len(nodes) == 1
+        else _parent_node([child for node in nodes for child in node.below], nodes[0].topic.name)
         for nodes in _by_name(groups).values()
     ]
 
 
-def _sum(sizes: Iterable[int | None]) -> int | None:
+def _sum_sizes(sizes: Iterable[int | None]) -> int | None:
     measured = list(sizes)
     return None if None in measured else sum(size for size in measured if size is not None)
 
 
-def _order(node: Node) -> tuple[float, str, tuple[str, ...]]:
+def _sort_key(node: Node) -> tuple[float, str, tuple[str, ...]]:
     words = tuple(keyword.word for keyword in node.keywords)
     return (np.inf if node.size is None else -node.size), node.topic.name, words
 
 
-def _numbered(top: Sequence[Node], depth: int) -> Iterable[tuple[Insight, Node]]:
-    level: list[tuple[int | None, Node]] = [(None, node) for node in sorted(top, key=_order)]
+def _number_nodes(top: Sequence[Node], depth: int) -> Iterable[tuple[Insight, Node]]:
+    level: list[tuple[int | None, Node]] = [(None, node) for node in sorted(top, key=_sort_key)]
     number = 0
     while level:
         below: list[tuple[int | None, Node]] = []
         for parent, node in level:
             number += 1
             yield _insight(number, parent, depth, node), node
-            below += [(number, child) for child in sorted(node.below, key=_order)]
+            below += [(number, child) for child in sorted(node.below, key=_sort_key)]
         level, depth = below, depth - 1
 
 

@@ -53,15 +53,15 @@ class PrivateUnits:
     @cached_property
     def ids(self) -> list[str]:
         """The id of each unit."""
-        return [unit for unit, _ in self._extracted]
+        return [unit for unit, _ in self._extract_facets]
 
     @cached_property
     def facets(self) -> list[Facets]:
         """Facets of each unit; empty where its text has none."""
-        return [facets for _, facets in self._extracted]
+        return [facets for _, facets in self._extract_facets]
 
     @cached_property
-    def _extracted(self) -> list[tuple[str, Facets]]:
+    def _extract_facets(self) -> list[tuple[str, Facets]]:
         units: list[tuple[UnitOrder, str, Facets]] = []
         for lot in self.lots():
             self.progress.enter(lot)

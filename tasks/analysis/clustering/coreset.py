@@ -71,7 +71,8 @@ def k_means(points: Reals, weights: Reals, count: int, label: str) -> Reals:
     positive_weights = weights if weights.sum() > 0 else np.ones(len(points))
     stream = HashStream(f"k-means {label}")
     solutions = [
-        _settled(points, positive_weights, _spread_out(points, positive_weights, count, stream)) for _ in range(_STARTS)
+        _run_lloyd(points, positive_weights, _spread_out(points, positive_weights, count, stream))
+        for _ in range(_STARTS)
     ]
     return min(solutions, key=lambda solution: solution[1])[0]
 
@@ -86,18 +87,18 @@ def _spread_out(points: Reals, weights: Reals, count: int, stream: HashStream) -
     return points[chosen].copy()
 
 
-def _settled(points: Reals, weights: Reals, centres: Reals) -> tuple[Reals, float]:
+def _run_lloyd(points: Reals, weights: Reals, centres: Reals) -> tuple[Reals, float]:
     """Run Lloyd's rounds until nothing changes; return the centres and their weighted cost."""
     before = np.full(len(points), -1)
     for _ in range(_ROUNDS):
         nearest = squared(points, centres).argmin(axis=1)
         if (nearest == before).all():
             break
-        centres, before = _means(points, weights, nearest, centres), nearest
+        centres, before = _weighted_means(points, weights, nearest, centres), nearest
     return centres, float((weights * squared(points, centres).min(axis=1)).sum())
 
 
-def _means(points: Reals, weights: Reals, nearest: Any, centres: Reals) -> Reals:
+def _weighted_means(points: Reals, weights: Reals, nearest: Any, centres: Reals) -> Reals:
     """Return the weighted mean of the points nearest to each centre; a centre without points stays."""
     member = np.zeros((len(centres), len(points)))
     member[nearest, np.arange(len(points))] = weights

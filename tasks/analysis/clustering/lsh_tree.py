@@ -49,7 +49,7 @@ class LshTree(IterativeClusterer):
         units, rounds = GridPoints.of(points), self.rounds.begin(rng)
         planes = HashStream("planes of a tree").directions(self.depth, points.shape[1])
         tree = _Tree.rooted(units, rounds)
-        least = self._least(tree.counts[0], points.shape[1])
+        least = self._least_count(tree.counts[0], points.shape[1])
         for side in units.sides(planes).T:
             tree = tree.grown(side, least, rounds)
         leaf_of, weights = tree.all_leaves()
@@ -57,7 +57,7 @@ class LshTree(IterativeClusterer):
         sums = rounds.sums(units.values, leaf_of, max(len(weights), 1))[: len(weights)]
         return Coreset(within_ball(sums / weights[:, None]).astype(np.float32), weights).to_json()
 
-    def _least(self, units: float, width: int) -> float:
+    def _least_count(self, units: float, width: int) -> float:
         """Return the smallest noisy count of a node."""
         worth = min(self.rounds.sum_sigma * math.sqrt(width), units / (2 * self.count))
         return max(worth, float(self.rounds.count_sigma), 1.0)
@@ -90,11 +90,11 @@ class _Tree:
         """Return the tree with one level more; each level is counted, even if no node is left to be split."""
         split = self._split(least)
         closed = self._with_leaves(~split & (self.counts >= 1.0))
-        parent = _renumbered(self.node_of, split)
+        parent = _renumber_nodes(self.node_of, split)
         child_of = np.where(parent == NO_BIN, NO_BIN, 2 * parent + side)
         counts = rounds.counts(child_of, max(2 * int(split.sum()), 1)).astype(np.float64)[: 2 * int(split.sum())]
         large = counts >= least
-        return _Tree(_renumbered(child_of, large), counts[large], closed.leaf_of, closed.weights)
+        return _Tree(_renumber_nodes(child_of, large), counts[large], closed.leaf_of, closed.weights)
 
     def all_leaves(self) -> tuple[Places, Reals]:
         """Return the leaves, open nodes included: int64 [n] and their noisy counts."""
@@ -108,12 +108,12 @@ class _Tree:
         return split
 
     def _with_leaves(self, closed: NDArray[np.bool_]) -> "_Tree":
-        place = _renumbered(self.node_of, closed)
+        place = _renumber_nodes(self.node_of, closed)
         leaf_of = np.where(place == NO_BIN, self.leaf_of, place + len(self.weights))
         return _Tree(self.node_of, self.counts, leaf_of, np.concatenate([self.weights, self.counts[closed]]))
 
 
-def _renumbered(node_of: Places, kept: NDArray[np.bool_]) -> Places:
+def _renumber_nodes(node_of: Places, kept: NDArray[np.bool_]) -> Places:
     """Return the node of each unit after dropping nodes, renumbered from 0; -1 for units of dropped nodes."""
     numbers = np.append(np.where(kept, np.cumsum(kept) - 1, NO_BIN), NO_BIN)
     return np.asarray(numbers[node_of], np.int64)

@@ -51,24 +51,24 @@ class NoisyMeans:
         middle, middle_expected = self.sums.sum(axis=0) / total, self.sizes @ expected / total
         noise = (self.sigma / self.sizes) ** 2
         own = self.sums / self.sizes[:, None] - middle
-        around = _towards(own, expected - middle_expected, noise, axes)
+        around = _shrink_towards(own, expected - middle_expected, noise, axes)
         noise_of_all = np.array([self.sigma**2 * len(self.sizes) / total**2])
-        return np.asarray(around + _towards(middle[None], middle_expected[None], noise_of_all, axes), np.float64)
+        return np.asarray(around + _shrink_towards(middle[None], middle_expected[None], noise_of_all, axes), np.float64)
 
 
-def _towards(means: Reals, expected: Reals, noise: Reals, axes: Reals) -> Reals:
+def _shrink_towards(means: Reals, expected: Reals, noise: Reals, axes: Reals) -> Reals:
     """Shrink means [c, d] with noise of variance `noise` [c] per coordinate towards alpha times `expected`."""
     weights = 1 / (noise + _SMALL)
     fitted = float(weights @ (means * expected).sum(axis=1))
     alpha = np.clip(fitted / max(float(weights @ (expected**2).sum(axis=1)), 1e-12), 0.0, 1.0)
     rest = (means - alpha * expected) @ axes
     kept = np.concatenate(
-        [_band(rest[:, start : start + _BAND], noise) for start in range(0, rest.shape[1], _BAND)], axis=1
+        [_shrink_band(rest[:, start : start + _BAND], noise) for start in range(0, rest.shape[1], _BAND)], axis=1
     )
     return np.asarray(alpha * expected + kept @ axes.T, np.float64)
 
 
-def _band(rest: Reals, noise: Reals) -> NDArray[np.float64]:
+def _shrink_band(rest: Reals, noise: Reals) -> NDArray[np.float64]:
     """Return remainders [c, b] times t / (t + v), t the variance of the signal estimated from all rows."""
     weights = (noise + _SMALL) ** -2
     signal = max(float(weights @ ((rest**2).mean(axis=1) - noise) / weights.sum()), 0.0)

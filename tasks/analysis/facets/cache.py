@@ -176,7 +176,7 @@ def _facets(stored: str) -> Facets:
 def _make_ready(database: Path) -> None:
     """Ensure that a sound file of this format exists; one process at a time."""
     with _alone(database.with_suffix(".lock")):
-        if database.exists() and not _sound(database):
+        if database.exists() and not _is_intact(database):
             _set_aside(database)
         if not database.exists():
             _create(database)
@@ -193,7 +193,7 @@ def _create(database: Path) -> None:
     draft.rename(database)
 
 
-def _sound(database: Path) -> bool:
+def _is_intact(database: Path) -> bool:
     try:
         with closing(_connection(database)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()

@@ -95,9 +95,9 @@ class IndexKeywordAssigner:
         _check(facets, points, keywords, keyword_points, most)
         if not facets or not keywords:
             return [() for _ in facets]
-        return list(self._chosen(facets, points, keywords, keyword_points, most))
+        return list(self._assign(facets, points, keywords, keyword_points, most))
 
-    def _chosen(
+    def _assign(
         self, facets: Sequence[Facets], points: "Points", keywords: Sequence[str], keyword_points: "Points", most: int
     ) -> Iterator[tuple[int, ...]]:
         import numpy as np  # here, because settings import this file and pricing needs no arrays

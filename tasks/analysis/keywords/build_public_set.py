@@ -202,11 +202,11 @@ class _Revision:
         self, built: Built, shown: Sequence[Candidate], answer: Mapping[str, Any], reserve: list[Candidate]
     ) -> Built:
         """Apply an answer: cut the set by worth if it became too large, or fill it up from the reserve."""
-        numbers = [n for n in _items(answer, "remove") if type(n) is int and 1 <= n <= len(shown)]
-        removed = {shown[n - 1].keyword for n in numbers[: self._removable(built)]}
+        numbers = [n for n in _answer_list(answer, "remove") if type(n) is int and 1 <= n <= len(shown)]
+        removed = {shown[n - 1].keyword for n in numbers[: self._most_removals(built)]}
         kept = [candidate for candidate in built.keywords if candidate.keyword not in removed]
         known_roots = {roots(candidate.keyword) for candidate in built.keywords}
-        additions = self._additions(_items(answer, "append"), known_roots)
+        additions = self._new_candidates(_answer_list(answer, "append"), known_roots)
         added = sorted([*kept, *additions], key=lambda candidate: (-candidate.worth, candidate.keyword))[: self.size]
         while len(added) < self.size and reserve:
             added.append(reserve.pop(0))
@@ -217,11 +217,11 @@ class _Revision:
             appended=built.appended + sum(candidate in added for candidate in additions),
         )
 
-    def _removable(self, built: Built) -> int:
+    def _most_removals(self, built: Built) -> int:
         """Limit removals to a tenth of the set per round, half of it in all: a small model would remove everything."""
         return max(0, min(CHANGED, -(-self.size // 10), self.size // 2 - built.removed))
 
-    def _additions(self, words: Iterable[object], known_roots: set[frozenset[str]]) -> list[Candidate]:
+    def _new_candidates(self, words: Iterable[object], known_roots: set[frozenset[str]]) -> list[Candidate]:
         """Return the model's additions that are keywords, occur in at least two texts, and are new in every form."""
         candidate_by_roots: dict[frozenset[str], Candidate] = {}
         for keyword in filter(None, (normalise_keyword(word) for word in words if isinstance(word, str))):
@@ -249,7 +249,7 @@ def _window(candidates: Sequence[Candidate], turn: int) -> list[Candidate]:
     return list(candidates[start : start + SHOWN])
 
 
-def _items(answer: Mapping[str, Any], name: str) -> list[object]:
+def _answer_list(answer: Mapping[str, Any], name: str) -> list[object]:
     items = answer.get(name)
     return list(items) if isinstance(items, list) else []
 

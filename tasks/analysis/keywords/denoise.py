@@ -47,10 +47,10 @@ class Expectation:
         """
         weights = np.broadcast_to(sizes[:, None], counts.shape)
         bin_of = _bins(closeness)
-        mean = _rising(_sums(bin_of, counts) / _sums(bin_of, weights), _sums(bin_of, weights))[bin_of]
+        mean = _isotonic_fit(_sums(bin_of, counts) / _sums(bin_of, weights), _sums(bin_of, weights))[bin_of]
         excess = (counts - weights * mean) ** 2 - variance
         squares = _sums(bin_of, weights**2)
-        spread = np.maximum(_rising(_sums(bin_of, excess) / squares, squares), 0.0)
+        spread = np.maximum(_isotonic_fit(_sums(bin_of, excess) / squares, squares), 0.0)
         return cls(np.maximum(mean, 0.0), spread[bin_of])
 
 
@@ -71,10 +71,10 @@ def closeness_of(centres: NDArray[np.float32], keywords: NDArray[np.float32]) ->
         centres: float32 [c, d], released.
         keywords: float32 [m, d], of public or released words.
     """
-    return _apart(centres) @ _apart(keywords).T
+    return _centre_rows(centres) @ _centre_rows(keywords).T
 
 
-def _apart(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+def _centre_rows(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return rows minus their mean, scaled to length 1; one row alone is only scaled."""
     wide = rows.astype(np.float64)
     if len(wide) > 1:
@@ -94,7 +94,7 @@ def _sums(bin_of: NDArray[np.int64], values: Table) -> NDArray[np.float64]:
     return np.asarray(np.bincount(bin_of.ravel(), values.ravel(), int(bin_of.max()) + 1), np.float64)
 
 
-def _rising(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _isotonic_fit(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the nearest non-decreasing values: closer cells have no smaller mean and no smaller spread."""
     from sklearn.isotonic import isotonic_regression  # takes a second to load
 

@@ -217,15 +217,15 @@ def keyword_set_for(settings: KeywordSettings, amount: Amount) -> KeywordSet:
     if not settings.charged:
         return KeywordSet(settings, None)
     try:
-        return KeywordSet(settings, _selecting(settings, amount))
+        return KeywordSet(settings, _private_selection(settings, amount))
     except AlmonerError as problem:
         raise KeywordBudgetTooSmall(settings, amount, problem.message) from None
 
 
-def _selecting(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
+def _private_selection(settings: KeywordSettings, amount: Amount) -> PrivateSelection:
     frequencies = int(amount.rho * Fraction(settings.frequency_share)) if settings.method == "tfidf" else 0
     selection, counting = _selection(settings, amount, Amount(amount.rho - frequencies, amount.delta))
-    return PrivateSelection(_proposing(settings, frequencies, selection.even_count()), selection, counting)
+    return PrivateSelection(_candidate_source(settings, frequencies, selection.even_count()), selection, counting)
 
 
 def _selection(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple[Selection, SetHistogram | None]:
@@ -253,7 +253,7 @@ def _geometric(settings: KeywordSettings, amount: Amount, rest: Amount) -> tuple
     return selection, calibrate_set_histogram(counts, None, settings.per_unit)
 
 
-def _proposing(settings: KeywordSettings, frequency_rho: int, even: int) -> CandidateSource:
+def _candidate_source(settings: KeywordSettings, frequency_rho: int, even: int) -> CandidateSource:
     if settings.method != "tfidf":
         return OwnKeywords(settings.per_unit, tuple(roots(word) for word in settings.words))
     histogram = calibrate_set_histogram(frequency_rho, None, settings.tokens_per_unit + 1)
@@ -270,7 +270,7 @@ def _charged_facts(settings: KeywordSettings, selecting: PrivateSelection) -> Ma
     facts = {
         "keyword candidates per unit k": str(k),
         "a keyword is as likely as not": f"where {selection.even_count()} units propose it",
-        "selection": _kind(selection),
+        "selection": _noise_description(selection),
     }
     if isinstance(selecting.proposing, OwnWords):
         weights = selecting.proposing.weights
@@ -297,7 +297,7 @@ def expected_keywords(selecting: PrivateSelection | None, population: int | None
     return {EXPECTED: f"{SOME_KEYWORDS} {share} or more propose"}
 
 
-def _kind(selection: Selection) -> str:
+def _noise_description(selection: Selection) -> str:
     if isinstance(selection, GaussianSelection):
         return f"discrete Gaussian noise of scale {float(selection.sigma):.4g} units, threshold {selection.threshold}"
     return "truncated geometric"

@@ -24,7 +24,7 @@ LARGEST_FILE: Final = 2**20
 _WITH_WORDS = ("public", "hybrid")
 
 
-def _spelt(words: tuple[str, ...]) -> tuple[str, ...]:
+def _normalise_keywords(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return each word in its one spelling, once; a word that is no keyword is an error."""
     keywords = [normalise_keyword(word) for word in words]
     invalid = [word for word, keyword in zip(words, keywords, strict=True) if keyword is None]
@@ -63,7 +63,7 @@ class KeywordSettings(RequestModel):
     selection: SelectionKind = "auto"
     ranking: Ranking = "counts"
     counting_share: Annotated[ExactDecimal, Field(gt=0, lt=1)] = Decimal("0.05")
-    words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_spelt)] = ()
+    words: Annotated[tuple[str, ...], Field(max_length=MOST_WORDS), AfterValidator(_normalise_keywords)] = ()
     words_from: TextLine | None = None
 
     @model_validator(mode="after")
@@ -93,12 +93,12 @@ def with_words_from_file(settings: Json) -> Json:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("file"), str) or "words" in settings:
         return settings  # the settings' own validation reports it
     path = Path(cast(str, settings["file"]))
-    content = _read(path)
+    content = _read_keyword_file(path)
     rest = {name: value for name, value in settings.items() if name != "file"}
-    return {**rest, "words": content["words"], "words_from": _origin(path, content)}
+    return {**rest, "words": content["words"], "words_from": _file_origin(path, content)}
 
 
-def _read(path: Path) -> Mapping[str, Json]:
+def _read_keyword_file(path: Path) -> Mapping[str, Json]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise WordsInvalid(path)
@@ -113,7 +113,7 @@ def _read(path: Path) -> Mapping[str, Json]:
     return cast("Mapping[str, Json]", content)
 
 
-def _origin(path: Path, content: Mapping[str, Json]) -> str:
+def _file_origin(path: Path, content: Mapping[str, Json]) -> str:
     source = content.get("source")
     source_facts = source if isinstance(source, Mapping) else {}
     provenance = (

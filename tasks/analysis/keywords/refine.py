@@ -79,7 +79,7 @@ def by_model(write: Write) -> Refine:
     def refine(keywords: Sequence[str], most: int) -> list[str]:
         remaining = sorted(keywords)
         while len(remaining) > most:
-            kept = _round(write, remaining)
+            kept = _refine_once(write, remaining)
             if len(kept) <= most:
                 passed_over = sorted(set(remaining) - set(kept))
                 return kept + passed_over[: most - len(kept)]
@@ -89,7 +89,7 @@ def by_model(write: Write) -> Refine:
     return refine
 
 
-def _round(write: Write, keywords: Sequence[str]) -> list[str]:
+def _refine_once(write: Write, keywords: Sequence[str]) -> list[str]:
     """Return the kept words of each batch; the first half of a batch without an answer."""
     count = -(-len(keywords) // BATCH)
     batches = [keywords[start::count] for start in range(count)]

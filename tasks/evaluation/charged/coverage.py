@@ -118,7 +118,9 @@ class CoverageEstimate:
             near = noisy.figure(lambda counts: 1 - shares(counts)[:, -1], SHARE)
             values = {
                 **figure("near", *near),
-                **figure("supported", *noisy.figure(lambda counts: _supported(shares(counts), released[0]), SHARE)),
+                **figure(
+                    "supported", *noisy.figure(lambda counts: _supported_share(shares(counts), released[0]), SHARE)
+                ),
                 **figure(
                     "area", *noisy.figure(lambda counts: frontier_area(shares(counts), released), SHARE, released[0])
                 ),
@@ -139,7 +141,7 @@ class CoverageEstimate:
         )
 
 
-def _supported(private: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:
+def _supported_share(private: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((private[:, :-1] >= PRESENT) @ released[:-1], np.float64)
 
 

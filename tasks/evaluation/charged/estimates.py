@@ -87,9 +87,9 @@ class NoisyHistogramEstimate:
                 grow, so its value there belongs to the interval unless noise hardly ever makes so much of it.
         """
         noise = np.random.default_rng(_AN_ORDINARY_START).normal(0.0, self.sigma, (SIMULATIONS, len(self.counts)))
-        value = float(of(self._noisy)[0])
+        value = float(of(self._noisy_counts)[0])
         ends = [value]
-        for truth in self._plausible():
+        for truth in self._plausible_counts():
             moved = np.quantile(of(truth + noise) - of(truth), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
             ends += [value - float(moved[1]), value - float(moved[0])]
         if alike is not None:
@@ -109,17 +109,17 @@ class NoisyHistogramEstimate:
         return self.figure(lambda counts: np.abs(shares(counts) - others).sum(1) / 2, SHARE, others[0])
 
     @property
-    def _noisy(self) -> NDArray[np.float64]:
+    def _noisy_counts(self) -> NDArray[np.float64]:
         return self.counts.astype(np.float64)[None]
 
     @property
     def _total(self) -> float:
         return max(0.0, float(self.counts.sum()))
 
-    def _plausible(self) -> Iterator[NDArray[np.float64]]:
+    def _plausible_counts(self) -> Iterator[NDArray[np.float64]]:
         """Counts [1, bins] that may be the true ones: the nearest to these that are counts, and the sparsest."""
-        yield self._total * shares(self._noisy)
-        sparse = np.where(self._noisy > 2 * self.sigma, self._noisy, 0.0)
+        yield self._total * shares(self._noisy_counts)
+        sparse = np.where(self._noisy_counts > 2 * self.sigma, self._noisy_counts, 0.0)
         if sparse.any():
             yield self._total * shares(sparse)
 
@@ -153,13 +153,13 @@ def counted(units: Iterable[UnitText], place: Callable[[UnitText], int | None], 
     """
     counts = [0] * bins
     for unit in units:
-        number = _safely(place, unit)
+        number = _place_or_none(place, unit)
         if number is not None and 0 <= number < bins:
             counts[number] += 1
     return counts
 
 
-def _safely(place: Callable[[UnitText], int | None], unit: UnitText) -> int | None:
+def _place_or_none(place: Callable[[UnitText], int | None], unit: UnitText) -> int | None:
     try:
         return place(unit)
     except Exception:  # noqa: BLE001 - a failure confined to one unit makes that unit null

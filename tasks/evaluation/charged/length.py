@@ -37,7 +37,7 @@ class LengthEstimate:
 
     def places(self, subject: EvaluationInput, request: EstimateRequest) -> Callable[[UnitText], int | None]:
         """Return the bin of the number of words."""
-        return lambda unit: _bin(unit.text)
+        return lambda unit: _length_bin(unit.text)
 
     def result(
         self, subject: EvaluationInput, request: EstimateRequest, noisy: NoisyHistogramEstimate | None
@@ -70,7 +70,7 @@ class LengthEstimate:
         )
 
 
-def _bin(text: str) -> int:
+def _length_bin(text: str) -> int:
     return _bin_of(len(words(text)))
 
 

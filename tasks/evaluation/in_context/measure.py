@@ -105,20 +105,20 @@ class InContextTest:
         return self._result(column, shots, runs)
 
     def _result(self, column: str, shots: int, runs: Sequence[Run]) -> InContextResult:
-        answers = Counter(_normalised(item.label) for item in self.items)
+        answers = Counter(_normalise_answer(item.label) for item in self.items)
         return InContextResult(self.task.name, column, shots, max(answers.values()), tuple(runs))
 
     def _run(self, seed: int, demonstrations: Sequence[Example]) -> Run:
         writer = PromptWriter(self.task, self.model.tokenizer, self.max_text_tokens)
         questions, cut = zip(*(writer.question(item.text) for item in self.items), strict=True)
         empty = [writer.question(text)[0] for text in CONTENT_FREE]
-        shared = self._shared(writer, demonstrations, [*questions, *empty])
-        answer = self._filled if self.task.fills_slots else self._classified
+        shared = self._shared_prompt(writer, demonstrations, [*questions, *empty])
+        answer = self._fill_slots if self.task.fills_slots else self._classify
         raw, calibrated = answer(writer, read_prompt(self.model, shared.tokens), questions, empty)
         score = Score(len(self.items), self._count_correct(raw), self._count_correct(calibrated))
         return Run(seed, score, shared.shots, shared.dropped, shared.cut + sum(cut))
 
-    def _shared(
+    def _shared_prompt(
         self, writer: PromptWriter, demonstrations: Sequence[Example], questions: Sequence[Tokens]
     ) -> SharedPrompt:
         """Return the same demonstrations for all items; the longest question and its answer decide how many fit."""
@@ -127,7 +127,7 @@ class InContextTest:
         possible = min(self.context or self.model.positions, self.model.positions)
         return writer.shared(demonstrations, possible - max(map(len, questions)) - answer)
 
-    def _classified(
+    def _classify(
         self, writer: PromptWriter, prompt: RowBatch, questions: Sequence[Tokens], empty: Sequence[Tokens]
     ) -> tuple[list[str], list[str]]:
         scores = label_scores(prompt, [*questions, *empty], writer.label_words())
@@ -136,16 +136,16 @@ class InContextTest:
         labels = self.task.labels
         return [labels[place] for place in of_items.argmax(1)], [labels[place] for place in calibrated.argmax(1)]
 
-    def _filled(
+    def _fill_slots(
         self, writer: PromptWriter, prompt: RowBatch, questions: Sequence[Tokens], empty: Sequence[Tokens]
     ) -> tuple[list[str], list[str]]:
         return greedy_answers(prompt, questions, self.task.answer_tokens, first_token_bias(prompt, empty))
 
     def _count_correct(self, answers: Sequence[str]) -> int:
         pairs = zip(answers, self.items, strict=True)
-        return sum(_normalised(answer) == _normalised(item.label) for answer, item in pairs)
+        return sum(_normalise_answer(answer) == _normalise_answer(item.label) for answer, item in pairs)
 
 
-def _normalised(answer: str) -> str:
+def _normalise_answer(answer: str) -> str:
     """Return an answer as exact match compares it: lower case, with single spaces."""
     return " ".join(answer.split()).casefold()

@@ -69,13 +69,13 @@ def greedy_answers(
         begun = list(enumerate(first.argmax(1).tolist()))
         better = list(enumerate(calibrated_first_token(first, bias).argmax(1).tolist()))
         distinct = list(dict.fromkeys(begun + better))
-        texts = dict(zip(distinct, _continue(answer, distinct, most), strict=True))
+        texts = dict(zip(distinct, _continuations(answer, distinct, most), strict=True))
         for number, one, other in zip(answer.numbers, begun, better, strict=True):
             raw[number], calibrated[number] = texts[one], texts[other]
     return raw, calibrated
 
 
-def _continue(questions: ReadQuestions, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
+def _continuations(questions: ReadQuestions, begun: Sequence[tuple[int, int]], most: int) -> list[str]:
     """Return the likeliest continuations of (row, first token)."""
     model = questions.rows.model
     rows = RowBatch(model, len(begun), questions.rows.filled + most)
@@ -86,7 +86,7 @@ def _continue(questions: ReadQuestions, begun: Sequence[tuple[int, int]], most: 
     for step in range(most):
         for row in sorted(running):
             drawn[row].append(int(tokens[row]))
-            if _ends(model, drawn[row][-1]):
+            if _is_end_token(model, drawn[row][-1]):
                 running.remove(row)
         if not running or step + 1 == most:
             break
@@ -94,7 +94,7 @@ def _continue(questions: ReadQuestions, begun: Sequence[tuple[int, int]], most: 
     return [_first_line(model, ids) for ids in drawn]
 
 
-def _ends(model: LanguageModel, token: int) -> bool:
+def _is_end_token(model: LanguageModel, token: int) -> bool:
     return token in model.stop_tokens or "\n" in model.tokenizer.decode([token])
 
 

@@ -54,19 +54,21 @@ def ask(
     longest_first = sorted(range(len(questions)), key=lambda number: -len(questions[number]))
     while longest_first:
         width = len(questions[longest_first[0]])
-        some = _together(model, prompt.filled + width + more, width, copies)
+        some = _questions_per_pass(model, prompt.filled + width + more, width, copies)
         numbers, longest_first = tuple(longest_first[:some]), longest_first[some:]
-        yield _read(prompt, numbers, [questions[number] for number in numbers], width)
+        yield _read_questions(prompt, numbers, [questions[number] for number in numbers], width)
 
 
 @torch.inference_mode()
-def _read(prompt: RowBatch, numbers: tuple[int, ...], questions: Sequence[Sequence[int]], width: int) -> ReadQuestions:
+def _read_questions(
+    prompt: RowBatch, numbers: tuple[int, ...], questions: Sequence[Sequence[int]], width: int
+) -> ReadQuestions:
     rows = RowBatch(prompt.model, len(numbers), prompt.filled + width)
     rows.begin_with(prompt, [0] * len(numbers))
     return ReadQuestions(numbers, rows, rows.read(questions, width))
 
 
-def _together(model: LanguageModel, columns: int, width: int, copies: int) -> int:
+def _questions_per_pass(model: LanguageModel, columns: int, width: int, copies: int) -> int:
     """Return how many questions a pass takes; at least one."""
     column = 2 * 4 * model.layers * model.key_value_heads * model.head_size  # key and value, four bytes each
     return max(1, min(_TOKENS_AT_ONCE // width, MEMORY // (column * columns * (1 + copies))))

@@ -18,7 +18,7 @@ def distinct(subject: EvaluationInput) -> MetricResult:
     total = sum(map(len, tokens))
     values: dict[str, Value] = {"words": total}
     for n in ORDERS:
-        values |= figure(f"distinct_{n}", *_measured(tokens, n)) if total else figure(f"distinct_{n}", None, None)
+        values |= figure(f"distinct_{n}", *_distinct_share(tokens, n)) if total else figure(f"distinct_{n}", None, None)
     shown = ", ".join(f"distinct-{n} {values[f'distinct_{n}']}" for n in ORDERS)
     return MetricResult(
         name="distinct",
@@ -32,7 +32,7 @@ def distinct(subject: EvaluationInput) -> MetricResult:
     )
 
 
-def _measured(tokens: Sequence[Sequence[str]], n: int) -> tuple[float, Interval | None]:
+def _distinct_share(tokens: Sequence[Sequence[str]], n: int) -> tuple[float, Interval | None]:
     """Distinct-n of the texts, and its interval from leaving out every so many of them."""
     groups = min(jackknife.GROUPS, len(tokens))
     parts = ([text for place, text in enumerate(tokens) if place % groups != group] for group in range(groups))

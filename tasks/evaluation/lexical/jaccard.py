@@ -42,7 +42,7 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
     for name in FIGURES:
         chosen = heaviest if name == "tf_idf" else present
         features = [side[name] for side in sides]
-        values |= _figures(name, similarity(features[0], features[1], chosen) if features else None)
+        values |= _named_figures(name, similarity(features[0], features[1], chosen) if features else None)
         reference = similarity(features[1], features[2], chosen) if features and len(first) == len(second) else None
         values[f"{name}_of_corpus"] = rounded(reference[0], 4) if reference else None
     shown = ", ".join(f"{name} {values[name]} (corpus {values[f'{name}_of_corpus']})" for name in ("tokens", "bigrams"))
@@ -102,7 +102,7 @@ class Sides:
         """Texts go round the groups in turn."""
         every = sorted({name for text in (*first, *second) for name in text})
         names = {name: place for place, name in enumerate(every)}
-        return cls(_grouped(first, names), _grouped(second, names))
+        return cls(_group_weights(first, names), _group_weights(second, names))
 
     def groups(self, side: str) -> range:
         """Return the groups of side "a" or "b"."""
@@ -110,17 +110,17 @@ class Sides:
 
     def jaccard(self, chosen: Chosen, a: int | None = None, b: int | None = None) -> float | None:
         """Return the similarity, without group `a` of side one or `b` of side two; None if nothing is chosen."""
-        one, other = chosen(_without(self.a, a)), chosen(_without(self.b, b))
+        one, other = chosen(_sum_without(self.a, a)), chosen(_sum_without(self.b, b))
         either = int((one | other).sum())
         return float((one & other).sum() / either) if either else None
 
 
-def _without(groups: Weights, left_out: int | None) -> Weights:
+def _sum_without(groups: Weights, left_out: int | None) -> Weights:
     total: Weights = groups.sum(0)
     return total if left_out is None else total - groups[left_out]
 
 
-def _grouped(texts: Sequence[Features], names: dict[str, int]) -> Weights:
+def _group_weights(texts: Sequence[Features], names: dict[str, int]) -> Weights:
     groups = np.zeros((min(len(texts), jackknife.GROUPS), len(names)))
     for number, text in enumerate(texts):
         for name, weight in text.items():
@@ -134,7 +134,7 @@ def _features(subject: EvaluationInput, texts: Sequence[str]) -> dict[str, list[
     return dict(zip(FIGURES, features, strict=True))
 
 
-def _figures(name: str, figures: tuple[float, Interval | None] | None) -> dict[str, Value]:
+def _named_figures(name: str, figures: tuple[float, Interval | None] | None) -> dict[str, Value]:
     value, ends = figures or (None, None)
     low, high = ends or (None, None)
     return {name: rounded(value, 4), f"{name}_low": rounded(low, 4), f"{name}_high": rounded(high, 4)}

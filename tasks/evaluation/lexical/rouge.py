@@ -38,8 +38,8 @@ def rouge(subject: EvaluationInput) -> MetricResult:
         "scored": len(table),
         "unscored": len(subject.texts) - len(table),
         "documents": len(documents),
-        **_figures("rouge_1", table[:, 0]),
-        **_figures("rouge_l", table[:, 1]),
+        **_score_figures("rouge_1", table[:, 0]),
+        **_score_figures("rouge_l", table[:, 1]),
     }
     shown = f"best match among {len(documents)} documents: ROUGE-1 {values['rouge_1']}, ROUGE-L {values['rouge_l']}"
     return MetricResult(
@@ -80,7 +80,7 @@ class Closest:
 
     def to(self, words: Words) -> tuple[float, float]:
         """Return the highest ROUGE-1 F1 and the highest ROUGE-L F1 of `words`, at least one, with any document."""
-        ones = 2 * self._shared(words) / (len(words) + self._lengths)
+        ones = 2 * self._shared_word_counts(words) / (len(words) + self._lengths)
         own, best = CommonSubsequence(words), 0.0
         # A common subsequence has no more words than there are shared words: ROUGE-L is at most ROUGE-1.
         for number in np.argsort(-ones, kind="stable"):
@@ -90,7 +90,7 @@ class Closest:
             best = max(best, 2 * length / (len(words) + len(self._documents[number])))
         return float(ones.max()), best
 
-    def _shared(self, words: Words) -> NDArray[np.int64]:
+    def _shared_word_counts(self, words: Words) -> NDArray[np.int64]:
         """Return how many words each document shares with `words`, a repeated one as often as both have it."""
         shared = np.zeros(len(self._documents), np.int64)
         for word, count in Counter(words).items():
@@ -100,7 +100,7 @@ class Closest:
         return shared
 
 
-def _figures(name: str, scores: NDArray[np.float64]) -> dict[str, Value]:
+def _score_figures(name: str, scores: NDArray[np.float64]) -> dict[str, Value]:
     """Return mean, its interval and the largest, of four places each."""
     low, high = bootstrap.of_mean(scores) or (None, None)
     return {

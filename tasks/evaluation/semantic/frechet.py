@@ -52,17 +52,17 @@ def distance(first: Points, second: Points) -> float:
         means.append(side.mean(0))
         roots.append((side - means[-1]) / np.sqrt(len(side) - 1))
     spread = sum(float((root**2).sum()) for root in roots)
-    shared = _nuclear(roots[0], roots[1])
+    shared = _nuclear_norm(roots[0], roots[1])
     return max(0.0, float(((means[0] - means[1]) ** 2).sum()) + spread - 2 * shared)
 
 
-def _nuclear(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def _nuclear_norm(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     """Sum of the singular values of first second' [n, m]."""
-    left, right = _shorter(first), _shorter(second)
+    left, right = _reduce_rows(first), _reduce_rows(second)
     return float(np.linalg.svd(left @ right.T, compute_uv=False).sum())
 
 
-def _shorter(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _reduce_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return at most as many rows as columns, with the same products of columns and so the same singular values."""
     count, width = rows.shape
     return np.asarray(np.linalg.qr(rows, mode="r"), np.float64) if count > width else rows

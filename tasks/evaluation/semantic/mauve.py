@@ -28,7 +28,7 @@ def mauve(subject: EvaluationInput) -> MetricResult:
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count}
-    values |= _measured(matched) if matched and count > 1 else _nothing()
+    values |= _measure(matched) if matched and count > 1 else _null_figures()
     return MetricResult(
         name="mauve",
         exposure="internal",
@@ -55,7 +55,7 @@ def quantised(first: Points, second: Points, count: int) -> tuple[Labels, Labels
     return labels[:, : len(first)], labels[:, len(first) :]
 
 
-def _measured(matched: MatchedTexts) -> dict[str, Value]:
+def _measure(matched: MatchedTexts) -> dict[str, Value]:
     count = bins(len(matched.released))
     released, private = quantised(matched.released, matched.private, count)
     corpus = None
@@ -69,7 +69,7 @@ def _measured(matched: MatchedTexts) -> dict[str, Value]:
     }
 
 
-def _nothing() -> dict[str, Value]:
+def _null_figures() -> dict[str, Value]:
     return {"bins": None, **figure("mauve", None, None), **figure("mauve_star", None, None), "corpus": None}
 
 

@@ -24,7 +24,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
     matched = texts.matched() if texts else None
     count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count}
-    values |= _measured(matched) if matched and count > NEAREST_DENSE else _nothing()
+    values |= _measure(matched) if matched and count > NEAREST_DENSE else _null_figures()
     shown = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
     return MetricResult(
         name="precision_recall",
@@ -40,7 +40,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
     )
 
 
-def _measured(matched: MatchedTexts) -> dict[str, Value]:
+def _measure(matched: MatchedTexts) -> dict[str, Value]:
     from scipy.spatial.distance import cdist  # slow to import, and registries are read by every request
 
     across = cdist(matched.released, matched.private)
@@ -66,5 +66,5 @@ def _share(name: str, hits: NDArray[np.bool_]) -> dict[str, Value]:
     return figure(name, float(hits.mean()), wilson(int(hits.sum()), len(hits)))
 
 
-def _nothing() -> dict[str, Value]:
+def _null_figures() -> dict[str, Value]:
     return {key: None for name in ("precision", "recall", "density", "coverage") for key in figure(name, None, None)}

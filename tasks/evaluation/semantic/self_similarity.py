@@ -28,7 +28,7 @@ def self_similarity(subject: EvaluationInput) -> MetricResult:
     if len(texts) > 1:
         embed = embedder_of(subject)
         rows = points(embed, texts)
-        hits = int(np.count_nonzero(_closest(rows) >= ALIKE))
+        hits = int(np.count_nonzero(_highest_cosines(rows) >= ALIKE))
         values |= figure("mean", _mean(rows, np.arange(len(rows))), _interval(rows))
         values |= figure("near_duplicate", hits / len(rows), wilson(hits, len(rows)))
     return MetricResult(
@@ -57,7 +57,7 @@ def _mean(rows: Points, some: bootstrap.Picks) -> float:
     return (total - same) / pairs if pairs else float("nan")
 
 
-def _closest(rows: Points) -> Points:
+def _highest_cosines(rows: Points) -> Points:
     """Return float64 [n]: each text's highest cosine with another text."""
     closest = np.empty(len(rows))
     for some, block in blocks(rows, rows):

@@ -31,7 +31,7 @@ def topics(subject: EvaluationInput) -> MetricResult:
     }
     if texts:
         centres = k_means(texts.private, how_many(len(texts.private)), seed=0)
-        values |= _measured(nearest_centre(texts.released, centres), nearest_centre(texts.private, centres))
+        values |= _measure(nearest_centre(texts.released, centres), nearest_centre(texts.private, centres))
     return MetricResult(
         name="topics",
         exposure="internal",
@@ -53,7 +53,7 @@ def how_many(documents: int) -> int:
     return max(1, round(math.sqrt(documents)))
 
 
-def _measured(released: Topics, private: Topics) -> dict[str, Value]:
+def _measure(released: Topics, private: Topics) -> dict[str, Value]:
     used, private = np.unique(private, return_inverse=True)
     place = {int(topic): number for number, topic in enumerate(used)}
     # A centre without documents is no topic, but it may stand nearest to a text: that text is in none of them.
@@ -72,11 +72,13 @@ def _measured(released: Topics, private: Topics) -> dict[str, Value]:
     return {
         "topics": len(used),
         "reached": round(coverage * len(used)),
-        **_within("coverage", coverage, bootstrap.around(coverage, *sizes, lambda a, b: covered(released[a]))),
+        **_share_figure("coverage", coverage, bootstrap.around(coverage, *sizes, lambda a, b: covered(released[a]))),
         "corpus": rounded(float(chance), 4),
-        **_within("overlap", overlap, bootstrap.around(overlap, *sizes, lambda a, b: shared(released[a], private[b]))),
+        **_share_figure(
+            "overlap", overlap, bootstrap.around(overlap, *sizes, lambda a, b: shared(released[a], private[b]))
+        ),
     }
 
 
-def _within(name: str, value: float, interval: tuple[float, float] | None) -> dict[str, Value]:
+def _share_figure(name: str, value: float, interval: tuple[float, float] | None) -> dict[str, Value]:
     return figure(name, value, interval and (interval[0], min(1.0, interval[1])))

@@ -55,7 +55,7 @@ def train_on_synthetic(subject: EvaluationInput) -> MetricResult:
             Labelled(points(embed, [text for text, _ in side]), np.array([labels.index(label) for _, label in side]))
             for side in (released, documents)
         ]
-        values |= _measured(labelled[0], labelled[1], len(labels))
+        values |= _measure(labelled[0], labelled[1], len(labels))
     return MetricResult(
         name="train_on_synthetic",
         exposure="internal",
@@ -79,7 +79,7 @@ def _documents(subject: EvaluationInput, labels: Sequence[str]) -> list[tuple[st
     return [documents[number] for number in np.random.default_rng(0).permutation(len(documents))]
 
 
-def _measured(released: Labelled, documents: Labelled, count: int) -> dict[str, Value]:
+def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, Value]:
     half = len(documents.rows) // 2
     tests, others = documents[:half], documents[half:]
     real = others[: len(released.rows)]

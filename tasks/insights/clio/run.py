@@ -66,7 +66,7 @@ class ClioRun:
     @cached_property
     def clusters(self) -> list[Members]:
         """Non-empty clusters, the largest first; among equals the one whose first unit comes first."""
-        points = np.asarray(self.tools.units.points[self._placed], np.float64)
+        points = np.asarray(self.tools.units.points[self._units_with_point], np.float64)
         if not len(points):
             return []
         centres = k_means(points, min(len(points), self.parameters.clusters_of(len(points))), SEED)
@@ -83,7 +83,7 @@ class ClioRun:
         return Members(np.flatnonzero(inside), nearest)
 
     @cached_property
-    def _placed(self) -> NDArray[np.int64]:
+    def _units_with_point(self) -> NDArray[np.int64]:
         """Units that have a point; the others have no facets."""
         return np.flatnonzero(np.isfinite(self.tools.units.points).all(1))
 
@@ -112,12 +112,12 @@ class ClioRun:
         return topics
 
     def _summaries(self, places: NDArray[np.int64]) -> tuple[str, ...]:
-        return tuple(self.tools.units.facets[number].summary for number in self._placed[places])
+        return tuple(self.tools.units.facets[number].summary for number in self._units_with_point[places])
 
     def _keywords(self, places: NDArray[np.int64]) -> tuple[Keyword, ...]:
         """Return the most frequent keywords, each counted once per unit; ties in the order of the alphabet."""
         counted = Counter(
-            word for number in self._placed[places] for word in set(self.tools.units.facets[number].keywords)
+            word for number in self._units_with_point[places] for word in set(self.tools.units.facets[number].keywords)
         )
         frequent = sorted(counted, key=lambda word: (-counted[word], word))
         return tuple(Keyword(word, counted[word]) for word in frequent[: self.parameters.keywords_of_a_cluster])

@@ -56,7 +56,7 @@ class UraniaRun:
             As `Tools.of`.
         """
         tools = Tools.of(parameters, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
-        return cls(parameters, stages, plan, bench, tools, _chooser(parameters, bench))
+        return cls(parameters, stages, plan, bench, tools, _keyword_assigner(parameters, bench))
 
     @property
     def units(self) -> PrivateUnits:
@@ -134,7 +134,7 @@ class UraniaRun:
         """The noisy number of units of each planned cluster."""
         histogram = self.stages.sizes
         released = self._stage_budget("sizes", len(self.stages.events) - 2).release(
-            0, self._counts, lambda counts: _json(histogram.draw(counts, self.bench.rng))
+            0, self._counts, lambda counts: _counts_to_json(histogram.draw(counts, self.bench.rng))
         )
         return cast("list[int]", released)
 
@@ -144,7 +144,7 @@ class UraniaRun:
         histogram = self.stages.histogram
 
         def draw(counts: list[int]) -> Json:
-            return {"keywords": list(self.closed), "counts": _json(histogram.draw(counts, self.bench.rng))}
+            return {"keywords": list(self.closed), "counts": _counts_to_json(histogram.draw(counts, self.bench.rng))}
 
         released = self._stage_budget("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
         fields = cast("dict[str, Any]", released)
@@ -165,23 +165,23 @@ class UraniaRun:
         """The supported keywords of each kept cluster, those with the best evidence first."""
         words, counts = self.chosen
         noisy = self._bins.table(counts, len(words))[self.kept]
-        ranking = noisy if self.parameters.evidence == "counts" else self._believed(noisy, words)
+        ranking = noisy if self.parameters.evidence == "counts" else self._denoise_counts(noisy, words)
         rule, most = self.stages.support(self.parameters), self.parameters.keywords_of_a_cluster
         return [
             [
-                Keyword(words[number], int(row[number]), self._origin(words[number]))
+                Keyword(words[number], int(row[number]), self._keyword_origin(words[number]))
                 for number in supported(row, ranks, self.sizes[cluster], rule, words)[:most]
             ]
             for cluster, row, ranks in zip(self.kept, noisy, ranking, strict=True)
         ]
 
-    def _origin(self, word: str) -> Origin:
+    def _keyword_origin(self, word: str) -> Origin:
         """Return where a keyword comes from; a released one that the request has, too, is the request's."""
         if word in self.parameters.keywords.words:
             return "request"
         return "selected" if word in self.keywords else "built_in"
 
-    def _believed(self, noisy: NDArray[np.float64], keywords: Sequence[str]) -> NDArray[np.float64]:
+    def _denoise_counts(self, noisy: NDArray[np.float64], keywords: Sequence[str]) -> NDArray[np.float64]:
         sizes = np.array([self.sizes[number] for number in self.kept], np.float64)
         closeness = closeness_of(self.centres.vectors[self.kept], points_of(self.tools.embed, keywords))
         return estimated(noisy, sizes, closeness, self.stages.histogram.variance())
@@ -224,11 +224,11 @@ class UraniaRun:
         return PlannedStageBudget(self.bench, name, first)
 
 
-def _json(counts: list[int]) -> Json:
+def _counts_to_json(counts: list[int]) -> Json:
     return list(counts)
 
 
-def _chooser(parameters: UraniaParameters, bench: RunContext) -> KeywordAssigner:
+def _keyword_assigner(parameters: UraniaParameters, bench: RunContext) -> KeywordAssigner:
     if parameters.choice == "embedding":
         return IndexKeywordAssigner()
     return ModelKeywordAssigner.of(bench.engine, bench.in_tenths("choosing keywords"), parameters.keywords_of_a_unit)
