@@ -71,7 +71,7 @@ def report_facts(
 def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[AudienceFact]) -> None:
     """Record that the actor sees stored internal figures of a release of the dataset (PRIVACY §10.3)."""
     sections = [fact.section for fact in facts if fact.exposure == "internal"]
-    if any(isinstance(one, Measured | PolicyRequirement | Point) for one in sections):
+    if any(isinstance(section, Measured | PolicyRequirement | Point) for section in sections):
         with workspace.database.write() as session:
             internal_views.record_view(session, workspace.actor, artifact, "shown")
 
@@ -107,7 +107,7 @@ def _ledger_facts(
 
 def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterator[AudienceFact]:
     """Yield the results of attacks on a public twin of the request's configuration; those of the same code first."""
-    results = sorted(results_for(workspace.home, request), key=lambda one: one["code"] != request["code"])
+    results = sorted(results_for(workspace.home, request), key=lambda result: result["code"] != request["code"])
     if results:
         yield from TwinAttacks.of(results[0], request["code"]).facts()
 

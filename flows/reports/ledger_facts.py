@@ -51,8 +51,8 @@ def ledger_parts(
     """
     yield budget_part(inputs.budget.facts, spent)
     yield from _report_fields(review.sections)
-    yield from (_decision_fact("spend", one) for one in earlier_decisions)
-    yield from (_decision_fact("publish", one) for one in inputs.given)
+    yield from (_decision_fact("spend", decision) for decision in earlier_decisions)
+    yield from (_decision_fact("publish", decision) for decision in inputs.given)
     yield _gate_fact(inputs, review)
 
 
@@ -86,11 +86,11 @@ def earlier_points(session: Session, artifact: Artifact, required: Sequence[str]
         required: names (metric.figure) that the policy bounds.
     """
     own = session.get_one(Request, artifact.request_id)
-    for one in history.released_metrics(session, own.dataset_id):
-        if request_body(one.request)["epsilon"] is None:
+    for release in history.released_metrics(session, own.dataset_id):
+        if request_body(release.request)["epsilon"] is None:
             continue
-        measurements = Measurements(one.request, one.state, this=one.request.id == own.id)
-        for result in _newest_by_metric(one.results):
+        measurements = Measurements(release.request, release.state, this=release.request.id == own.id)
+        for result in _newest_by_metric(release.results):
             yield from measurements.points(result, {*required, *PLOTTED_METRICS})
 
 
@@ -105,24 +105,24 @@ class Measurements:
     def points(self, result: MetricResult, names: Collection[str]) -> Iterator[AudienceFact]:
         """Yield the figures of a metric that are in `names` (metric.figure), as points with the metric's exposure."""
         body = request_body(self.request)
-        for one in figures(result.name, result.values):
-            if f"{result.name}.{one.name}" in names and number(one.value) is not None:
-                ends = (None if number(end) is None else str(end) for end in (one.low, one.high))
+        for figure in figures(result.name, result.values):
+            if f"{result.name}.{figure.name}" in names and number(figure.value) is not None:
+                ends = (None if number(end) is None else str(end) for end in (figure.low, figure.high))
                 yield AudienceFact(
                     result.exposure,
                     Point(self.request.id, self.this, self.state, body["mechanism"], body["epsilon"],
-                                result.name, one.name, str(one.value), *ends),
+                                result.name, figure.name, str(figure.value), *ends),
                 )  # fmt: skip
 
 
 def newest_results(session: Session, artifact: Artifact) -> list[MetricResult]:
     """Return the stored evaluations of an artifact, internal ones too, the newest of each metric."""
-    return _newest_by_metric(one.result for one in artifacts.evaluations(session, artifact))
+    return _newest_by_metric(evaluation.result for evaluation in artifacts.evaluations(session, artifact))
 
 
 def _newest_by_metric(stored: Iterable[str]) -> list[MetricResult]:
     """Return the newest result of each metric, of results oldest first."""
-    results = (MetricResult.from_json(stored_object(each, "result of an evaluation")) for each in stored)
+    results = (MetricResult.from_json(stored_object(text, "result of an evaluation")) for text in stored)
     return list({result.name: result for result in results}.values())
 
 

@@ -110,7 +110,9 @@ class OutsideBounds(Refused):
     """A release is not as good as its policy demands."""
 
     def __init__(self, request_id: int, outside: Sequence[BoundCheck], *, overridable: bool = False) -> None:
-        facts: list[Json] = [{"figure": one.name, "value": one.value, "allowed": one.allowed} for one in outside]
+        facts: list[Json] = [
+            {"figure": check.name, "value": check.value, "allowed": check.allowed} for check in outside
+        ]
         override = f'`almoner approve {request_id} --gate publish --override "..."`'
         otherwise = f" or, on the record, approve it all the same: {override}" if overridable else ""
         super().__init__(

@@ -178,7 +178,7 @@ def compare(
     only_old: list[SizedTopic] = []
     for level in compared:
         before, after = (_topics_of_level(side, level) for side in (old, new))
-        matches = match_topics([one.insight for one in before], [one.insight for one in after], least_likeness)
+        matches = match_topics([topic.insight for topic in before], [topic.insight for topic in after], least_likeness)
         pairs += [(before[row], after[column], likeness) for row, column, likeness in matches]
         only_old += _unmatched_topics(before, {row for row, _, _ in matches})
         only_new += _unmatched_topics(after, {column for _, column, _ in matches})
@@ -212,7 +212,7 @@ def match_topics(
     """
     if not 0 < least_likeness <= 1:
         raise ValueError("a likeness is above 0 and at most 1")
-    likeness = likenesses([topic_words(one) for one in old], [topic_words(one) for one in new])
+    likeness = likenesses([topic_words(topic) for topic in old], [topic_words(topic) for topic in new])
     likeness[likeness < least_likeness] = 0
     rows, columns = np.flatnonzero(likeness.any(1)), np.flatnonzero(likeness.any(0))
     if not len(rows):

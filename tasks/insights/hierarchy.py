@@ -122,7 +122,7 @@ def _merge_nodes(nodes: Sequence[Node], rule: SupportRule | None) -> Node:
     size = _sum_sizes(node.size for node in nodes)
     keywords = _combine_keywords(nodes)
     if rule is not None and size is not None:
-        keywords = tuple(one for one in keywords if one.units is None or rule.holds(one.units, size))
+        keywords = tuple(keyword for keyword in keywords if keyword.units is None or rule.holds(keyword.units, size))
     clusters = tuple(number for node in nodes for number in node.clusters)
     return replace(nodes[0], keywords=keywords, size=size, clusters=clusters)
 
@@ -168,7 +168,7 @@ def _members(nodes: Sequence[Node], embed: Embed, branching: int) -> list[tuple[
 
 def _points(embed: Embed, nodes: Sequence[Node]) -> NDArray[np.float64]:
     """Embed each node by its name and keywords: descriptions have too much text in common."""
-    texts = [": ".join(filter(None, (n.topic.name, ", ".join(one.word for one in n.keywords)))) for n in nodes]
+    texts = [": ".join(filter(None, (n.topic.name, ", ".join(keyword.word for keyword in n.keywords)))) for n in nodes]
     return np.asarray(embed(texts), np.float64)
 
 
@@ -211,10 +211,10 @@ def _parent_node(members: Sequence[Node], name: str) -> Node:
     more = f"; and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     topic = Topic(name, f"Topics: {'; '.join(names[:MOST_NAMES])}{more}.")
     keywords, most = _combine_keywords(members), max(len(node.keywords) for node in members)
-    named = [one for one in keywords if name not in (MIXED, UNNAMED) and roots(one.word) <= roots(name)]
-    shown = tuple(dict.fromkeys((*named, *keywords)))[: max(most, len(named))]
+    naming = [keyword for keyword in keywords if name not in (MIXED, UNNAMED) and roots(keyword.word) <= roots(name)]
+    chosen = tuple(dict.fromkeys((*naming, *keywords)))[: max(most, len(naming))]
     clusters = tuple(number for node in members for number in node.clusters)
-    return Node(topic, shown, _sum_sizes(node.size for node in members), clusters, tuple(members))
+    return Node(topic, chosen, _sum_sizes(node.size for node in members), clusters, tuple(members))
 
 
 def _name(words: Sequence[str]) -> str:
@@ -254,11 +254,13 @@ def _combine_keywords(members: Sequence[Node]) -> tuple[Keyword, ...]:
     units: dict[str, int | None] = {}
     origins: dict[str, Origin] = {}
     for node in members:
-        for one in {keyword.word: keyword for keyword in reversed(node.keywords)}.values():
-            before = units.get(one.word, 0)
-            units[one.word] = None if before is None or one.units is None else before + one.units
-            weights[one.word] = weights.get(one.word, 0) + (node.weight if one.units is None else one.units)
-            origins.setdefault(one.word, one.origin)
+        for keyword in {keyword.word: keyword for keyword in reversed(node.keywords)}.values():
+            before = units.get(keyword.word, 0)
+            units[keyword.word] = None if before is None or keyword.units is None else before + keyword.units
+            weights[keyword.word] = weights.get(keyword.word, 0) + (
+                node.weight if keyword.units is None else keyword.units
+            )
+            origins.setdefault(keyword.word, keyword.origin)
     first = list(dict.fromkeys(keyword.word for node in members for keyword in node.keywords))
     return tuple(Keyword(word, units[word], origins[word]) for word in sorted(first, key=lambda word: -weights[word]))
 

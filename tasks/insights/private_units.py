@@ -83,8 +83,8 @@ class PrivateUnits:
         summaries = [unit.summary for unit in self.facets]
         points = np.zeros((len(summaries), points_of(self.embed, []).shape[1]), np.float32)
         for start in range(0, len(summaries), UNITS_AT_ONCE):
-            some = slice(start, start + UNITS_AT_ONCE)
-            points[some] = points_of(self.embed, summaries[some])
+            part = slice(start, start + UNITS_AT_ONCE)
+            points[part] = points_of(self.embed, summaries[part])
         points[[not summary.strip() for summary in summaries]] = np.nan
         return points
 

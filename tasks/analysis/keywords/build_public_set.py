@@ -95,8 +95,8 @@ class Built:
         """Return the content of the file that `keywords.parameters.with_words_from_file` reads."""
         return {
             "format": FORMAT,
-            "words": [each.keyword for each in self.keywords],
-            "texts_with": [each.texts for each in self.keywords],
+            "words": [candidate.keyword for candidate in self.keywords],
+            "texts_with": [candidate.texts for candidate in self.keywords],
             "source": {
                 "file": source.file,
                 "sha256": source.digest,
@@ -186,11 +186,11 @@ class _Revision:
         """Revise round by round: each prompt shows the result of the round before."""
         remaining = list(reserve)
         for turn in range(rounds):
-            shown = _window(built.keywords, turn)
+            window = _window(built.keywords, turn)
             answer = self.write(
-                [revise_prompt([candidate.keyword for candidate in shown], self._texts_of_round(turn))], REVISE_SCHEMA
+                [revise_prompt([candidate.keyword for candidate in window], self._texts_of_round(turn))], REVISE_SCHEMA
             )[0]
-            built = self._apply_answer(built, shown, answer, remaining)
+            built = self._apply_answer(built, window, answer, remaining)
             progress("revising", turn + 1, rounds)
         return built
 
@@ -199,11 +199,11 @@ class _Revision:
         return [self.texts[(start + step) % len(self.texts)] for step in range(min(TEXTS_AT_ONCE, len(self.texts)))]
 
     def _apply_answer(
-        self, built: Built, shown: Sequence[Candidate], answer: Mapping[str, Any], reserve: list[Candidate]
+        self, built: Built, window: Sequence[Candidate], answer: Mapping[str, Any], reserve: list[Candidate]
     ) -> Built:
         """Apply an answer: cut the set by worth if it became too large, or fill it up from the reserve."""
-        numbers = [n for n in _answer_list(answer, "remove") if type(n) is int and 1 <= n <= len(shown)]
-        removed = {shown[n - 1].keyword for n in numbers[: self._most_removals(built)]}
+        numbers = [n for n in _answer_list(answer, "remove") if type(n) is int and 1 <= n <= len(window)]
+        removed = {window[n - 1].keyword for n in numbers[: self._most_removals(built)]}
         kept = [candidate for candidate in built.keywords if candidate.keyword not in removed]
         known_roots = {roots(candidate.keyword) for candidate in built.keywords}
         additions = self._new_candidates(_answer_list(answer, "append"), known_roots)

@@ -58,12 +58,12 @@ class Occurrences:
 def candidates(texts: Sequence[str], tag: Tagger, occurrences: Occurrences, least: int = 2) -> list[Candidate]:
     """Return candidates of at least `least` texts, by falling worth; equal ones in the order of the alphabet."""
     forms = _forms(texts, tag)
-    names = [max(spellings, key=lambda each: (spellings[each], each)) for spellings in forms.values()]
+    names = [max(spellings, key=lambda spelling: (spellings[spelling], spelling)) for spellings in forms.values()]
     counts = {name: len(occurrences(name)) for name in names}
     frequent = {name: count for name, count in counts.items() if count >= least}
     worth = _worth(frequent)
     unranked = [Candidate(name, count, worth[name]) for name, count in frequent.items()]
-    return sorted(unranked, key=lambda each: (-each.worth, each.keyword))
+    return sorted(unranked, key=lambda candidate: (-candidate.worth, candidate.keyword))
 
 
 def _forms(texts: Sequence[str], tag: Tagger) -> dict[frozenset[str], Counter[str]]:

@@ -115,5 +115,5 @@ def blocks(rows: Points, others: Points, most: int = 4_000_000) -> Iterator[tupl
     """Yield the cosines of `rows` with all `others`, some rows at a time: (which rows, float64 [some, m])."""
     step = max(1, most // max(1, len(others)))
     for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        yield some, rows[some] @ others.T
+        part = slice(start, min(start + step, len(rows)))
+        yield part, rows[part] @ others.T

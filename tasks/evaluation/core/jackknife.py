@@ -28,6 +28,6 @@ def share_interval(figure: float, *without: Sequence[float]) -> Interval | None:
     fewest = min(map(len, without))
     if fewest < 2:
         return None
-    variance = sum((len(each) - 1) * float(np.var(each)) for each in without)
+    variance = sum((len(figures) - 1) * float(np.var(figures)) for figures in without)
     half = float(t.ppf((1 + CONFIDENCE) / 2, fewest - 1)) * math.sqrt(variance)
     return max(0.0, figure - half), min(1.0, figure + half)

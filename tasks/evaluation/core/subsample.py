@@ -15,18 +15,18 @@ def sample(documents: Iterable[Document], most: int) -> list[Document]:
     start: it serves internal figures only, and a figure should come out the same twice.
     """
     generator = np.random.default_rng(0)
-    kept: list[tuple[int, Document]] = []
+    reservoir: list[tuple[int, Document]] = []
     for number, document in enumerate(documents):
         if number < most:
-            kept.append((number, document))
+            reservoir.append((number, document))
         elif (place := int(generator.integers(number + 1))) < most:
-            kept[place] = (number, document)
-    return [document for _, document in sorted(kept, key=lambda pair: pair[0])]
+            reservoir[place] = (number, document)
+    return [document for _, document in sorted(reservoir, key=lambda pair: pair[0])]
 
 
 def halves(documents: Iterable[str], most: int) -> tuple[list[str], list[str]]:
     """Return two disjoint samples of at most `most` documents each, in no order; drawn as `sample` draws."""
-    kept = sample(documents, 2 * most)
-    order: list[int] = np.random.default_rng(1).permutation(len(kept)).tolist()
-    shuffled = [kept[place] for place in order]
+    sampled = sample(documents, 2 * most)
+    order: list[int] = np.random.default_rng(1).permutation(len(sampled)).tolist()
+    shuffled = [sampled[place] for place in order]
     return shuffled[:most], shuffled[most:]

@@ -54,8 +54,8 @@ def ask(
     longest_first = sorted(range(len(questions)), key=lambda number: -len(questions[number]))
     while longest_first:
         width = len(questions[longest_first[0]])
-        some = _questions_per_pass(model, prompt.filled + width + more, width, copies)
-        numbers, longest_first = tuple(longest_first[:some]), longest_first[some:]
+        count = _questions_per_pass(model, prompt.filled + width + more, width, copies)
+        numbers, longest_first = tuple(longest_first[:count]), longest_first[count:]
         yield _read_questions(prompt, numbers, [questions[number] for number in numbers], width)
 
 

@@ -19,7 +19,7 @@ def distinct(subject: EvaluationInput) -> MetricResult:
     values: dict[str, Value] = {"words": total}
     for n in ORDERS:
         values |= figure(f"distinct_{n}", *_distinct_share(tokens, n)) if total else figure(f"distinct_{n}", None, None)
-    shown = ", ".join(f"distinct-{n} {values[f'distinct_{n}']}" for n in ORDERS)
+    summary = ", ".join(f"distinct-{n} {values[f'distinct_{n}']}" for n in ORDERS)
     return MetricResult(
         name="distinct",
         exposure="public",
@@ -28,12 +28,12 @@ def distinct(subject: EvaluationInput) -> MetricResult:
         " Models', NAACL 2016, section 5",
         method="number of different n-grams of words in all texts together, divided by the number of words;"
         f" 95 % jackknife over {jackknife.GROUPS} groups of texts, Student's t",
-        line=shown if total else "no words",
+        line=summary if total else "no words",
     )
 
 
 def _distinct_share(tokens: Sequence[Sequence[str]], n: int) -> tuple[float, Interval | None]:
-    """Distinct-n of the texts, and its interval from leaving out every so many of them."""
+    """Return distinct-n of the texts, and its jackknife interval."""
     groups = min(jackknife.GROUPS, len(tokens))
     parts = ([text for place, text in enumerate(tokens) if place % groups != group] for group in range(groups))
     without = [_share(part, n) for part in parts if any(part)]

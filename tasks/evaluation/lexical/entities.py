@@ -89,5 +89,5 @@ def _rate(name: str, counts: NDArray[np.int64] | None, lengths: NDArray[np.int64
 
 def _summary_line(tagged: Sequence[Sequence[Entity]], values: dict[str, Value]) -> str:
     commonest = Counter(_kind(entity) for text in tagged for entity in text).most_common(3)
-    shown = ", ".join(f"{kind} {values[kind.lower()]}" for kind, _ in commonest)
-    return f"{values['per_1000_words']} entities per 1,000 words" + (f": {shown}" if shown else "")
+    kinds = ", ".join(f"{kind} {values[kind.lower()]}" for kind, _ in commonest)
+    return f"{values['per_1000_words']} entities per 1,000 words" + (f": {kinds}" if kinds else "")

@@ -45,7 +45,9 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
         values |= _named_figures(name, similarity(features[0], features[1], chosen) if features else None)
         reference = similarity(features[1], features[2], chosen) if features and len(first) == len(second) else None
         values[f"{name}_of_corpus"] = rounded(reference[0], 4) if reference else None
-    shown = ", ".join(f"{name} {values[name]} (corpus {values[f'{name}_of_corpus']})" for name in ("tokens", "bigrams"))
+    summary = ", ".join(
+        f"{name} {values[name]} (corpus {values[f'{name}_of_corpus']})" for name in ("tokens", "bigrams")
+    )
     return MetricResult(
         name="jaccard",
         exposure="internal",
@@ -56,7 +58,7 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
         f" third; noun chunks by {subject.tag.name if subject.tag else 'a tagger'}; the {TERMS} terms of highest TF-IDF"
         f" on each side; at most {COMPARED} texts and as many documents, sampled with a fixed ordinary random start;"
         f" {jackknife.METHOD}",
-        line=f"Jaccard with the corpus: {shown}" if sides else "nothing to compare",
+        line=f"Jaccard with the corpus: {summary}" if sides else "nothing to compare",
     )
 
 

@@ -72,14 +72,20 @@ class LengthGap:
         support, places = np.unique(np.concatenate([released, corpus]), return_inverse=True)
         return cls(support.astype(np.float64), places[: len(released)], places[len(released) :])
 
-    def distance(self, some: bootstrap.Picks | None = None, others: bootstrap.Picks | None = None) -> float:
-        """Wasserstein-1, in words, of the two samples or of some of each."""
-        apart = np.cumsum(self._shares(self.released, some) - self._shares(self.corpus, others))[:-1]
+    def distance(
+        self, released_picks: bootstrap.Picks | None = None, corpus_picks: bootstrap.Picks | None = None
+    ) -> float:
+        """Return the Wasserstein-1 distance, in words, of the two samples or of resamples of each."""
+        apart = np.cumsum(self._shares(self.released, released_picks) - self._shares(self.corpus, corpus_picks))[:-1]
         return float(np.abs(apart) @ np.diff(self.support))
 
-    def longer(self, some: bootstrap.Picks | None = None, others: bootstrap.Picks | None = None) -> float:
+    def longer(
+        self, released_picks: bootstrap.Picks | None = None, corpus_picks: bootstrap.Picks | None = None
+    ) -> float:
         """Return how many words the released texts have more than the documents, on average."""
-        return float((self._shares(self.released, some) - self._shares(self.corpus, others)) @ self.support)
+        return float(
+            (self._shares(self.released, released_picks) - self._shares(self.corpus, corpus_picks)) @ self.support
+        )
 
     def _shares(self, places: NDArray[np.int64], picks: bootstrap.Picks | None) -> NDArray[np.float64]:
         chosen = places if picks is None else places[picks]

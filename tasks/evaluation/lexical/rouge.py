@@ -41,7 +41,7 @@ def rouge(subject: EvaluationInput) -> MetricResult:
         **_score_figures("rouge_1", table[:, 0]),
         **_score_figures("rouge_l", table[:, 1]),
     }
-    shown = f"best match among {len(documents)} documents: ROUGE-1 {values['rouge_1']}, ROUGE-L {values['rouge_l']}"
+    summary = f"best match among {len(documents)} documents: ROUGE-1 {values['rouge_1']}, ROUGE-L {values['rouge_l']}"
     return MetricResult(
         name="rouge",
         exposure="internal",
@@ -52,7 +52,7 @@ def rouge(subject: EvaluationInput) -> MetricResult:
         method="F1 of words (runs of a-z and 0-9 in lower case, no stemming, as the package rouge-score) of each text"
         f" with the document that it has the highest F1 with, for ROUGE-1 and ROUGE-L apart; at most {COMPARED}"
         f" documents, sampled with a fixed ordinary random start; mean over texts; {bootstrap.METHOD}",
-        line=shown if len(table) else "nothing to compare",
+        line=summary if len(table) else "nothing to compare",
     )
 
 

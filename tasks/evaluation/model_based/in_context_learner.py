@@ -41,7 +41,7 @@ class ModelLearner:
         words = MappingProxyType({label: label for label in labels})
         task = Task("released", "Classify each of these texts.", "Input", "Answer", words)
         test = InContextTest(self.model, task, tuple(Example(*pair) for pair in items))
-        fewest = min(sum(label == one for _, label in pool) for one in labels)
+        fewest = min(sum(label == own for _, label in pool) for own in labels)
         how: Choice = "balanced" if fewest * len(labels) >= shots else "random"
         few = test.few_shot("released", [Example(*pair) for pair in pool], shots, seeds, how, self.progress)
         return few, test.zero_shot()

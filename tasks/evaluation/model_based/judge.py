@@ -144,7 +144,7 @@ def judge_preference(subject: EvaluationInput) -> MetricResult:
 
 def rating_trial(rater: Judge) -> JudgeTrial:
     """Fluent texts must be rated above their own words in another order."""
-    ratings = rated(rater, [each.text for each in JUDGE_PROBES] + [each.shuffled for each in JUDGE_PROBES])
+    ratings = rated(rater, [probe.text for probe in JUDGE_PROBES] + [probe.shuffled for probe in JUDGE_PROBES])
     right = int((ratings[: len(JUDGE_PROBES)] > ratings[len(JUDGE_PROBES) :]).sum())
     return JudgeTrial(len(JUDGE_PROBES), right, len(JUDGE_PROBES))
 
@@ -152,8 +152,8 @@ def rating_trial(rater: Judge) -> JudgeTrial:
 def preference_trial(rater: Judge) -> JudgeTrial:
     """Fluent texts must be preferred to their words in another order, and texts on the topic to others."""
     others = JUDGE_PROBES[1:] + JUDGE_PROBES[:1]
-    pairs = [(each.text, each.shuffled) for each in JUDGE_PROBES]
-    topical = [(each.topic, each.text, other.text) for each, other in zip(JUDGE_PROBES, others, strict=True)]
+    pairs = [(probe.text, probe.shuffled) for probe in JUDGE_PROBES]
+    topical = [(probe.topic, probe.text, other.text) for probe, other in zip(JUDGE_PROBES, others, strict=True)]
     straight = _first_wins(rater, [(None, *pair) for pair in pairs] + list(topical))
     swapped = _first_wins(rater, [(None, b, a) for a, b in pairs] + [(topic, b, a) for topic, a, b in topical])
     right = int(straight.sum() + (~swapped).sum())

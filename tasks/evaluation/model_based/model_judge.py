@@ -55,8 +55,8 @@ class ModelJudge:
         shared = read_prompt(self.model, pieces.prefix + prefix)
         scores = np.empty((len(contents), len(answers)))
         for start in range(0, len(contents), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            prompts = [reference_tokens(tokenizer, content, room) + pieces.suffix for content in contents[some]]
-            scores[some] = label_scores(shared, prompts, words).numpy()
+            part = slice(start, start + _AT_ONCE)
+            prompts = [reference_tokens(tokenizer, content, room) + pieces.suffix for content in contents[part]]
+            scores[part] = label_scores(shared, prompts, words).numpy()
             self.progress(min(start + _AT_ONCE, len(contents)), len(contents))
         return scores

@@ -37,9 +37,9 @@ class NegativeLogLikelihood:
     def of(cls, score: Scorer, texts: Sequence[str]) -> "NegativeLogLikelihood":
         """Score `texts`; empty ones are not handed to the model."""
         scores = score([text for text in texts if text])
-        kept = [(-total, count) for total, count in scores if count > 0 and math.isfinite(total)]
-        losses, tokens = zip(*kept, strict=True) if kept else ((), ())
-        return cls(np.array(losses, np.float64), np.array(tokens, np.int64), len(texts) - len(kept))
+        scored = [(-total, count) for total, count in scores if count > 0 and math.isfinite(total)]
+        losses, tokens = zip(*scored, strict=True) if scored else ((), ())
+        return cls(np.array(losses, np.float64), np.array(tokens, np.int64), len(texts) - len(scored))
 
     @property
     def scored(self) -> int:
@@ -51,9 +51,9 @@ class NegativeLogLikelihood:
         """Nats per token over all texts together; None without a scored text."""
         return self.over(np.arange(self.scored)) if self.scored else None
 
-    def over(self, some: bootstrap.Picks) -> float:
+    def over(self, picks: bootstrap.Picks) -> float:
         """Nats per token of a resample, int64 [n], of at least one text."""
-        return float(self.losses[some].sum() / self.tokens[some].sum())
+        return float(self.losses[picks].sum() / self.tokens[picks].sum())
 
     def interval(self) -> Interval | None:
         """Bootstrap over texts, 95 %, of `per_token`; None below two texts."""

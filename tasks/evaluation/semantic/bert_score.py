@@ -38,11 +38,11 @@ def _scores(inputs: ReleaseAndCorpus, embed: Embedder) -> NDArray[np.float64]:
     which, _ = nearest(inputs)
     scores = []
     for start in range(0, len(inputs.texts), _PAIRS_AT_ONCE):
-        some = range(start, min(start + _PAIRS_AT_ONCE, len(inputs.texts)))
-        paired = list(dict.fromkeys(which[some].tolist()))
+        indices = range(start, min(start + _PAIRS_AT_ONCE, len(inputs.texts)))
+        paired = list(dict.fromkeys(which[indices].tolist()))
         documents = dict(zip(paired, embed.pieces([inputs.documents[index] for index in paired]), strict=True))
-        texts = embed.pieces([inputs.texts[index] for index in some])
-        scores += [score(text, documents[int(which[index])]) for text, index in zip(texts, some, strict=True)]
+        texts = embed.pieces([inputs.texts[index] for index in indices])
+        scores += [score(text, documents[int(which[index])]) for text, index in zip(texts, indices, strict=True)]
     return np.array(scores)
 
 

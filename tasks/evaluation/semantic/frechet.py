@@ -57,7 +57,7 @@ def distance(first: Points, second: Points) -> float:
 
 
 def _nuclear_norm(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Sum of the singular values of first second' [n, m]."""
+    """Return the sum of the singular values of first second' [n, m]."""
     left, right = _reduce_rows(first), _reduce_rows(second)
     return float(np.linalg.svd(left @ right.T, compute_uv=False).sum())
 

@@ -20,7 +20,7 @@ def proximity(subject: EvaluationInput) -> MetricResult:
         **figure(
             "median",
             float(np.median(cosines)) if len(cosines) else None,
-            bootstrap.of_statistic(len(cosines), lambda some: float(np.median(cosines[some]))),
+            bootstrap.of_statistic(len(cosines), lambda picks: float(np.median(cosines[picks]))),
         ),
         "max": rounded(float(cosines.max()) if len(cosines) else None, 4),
     }

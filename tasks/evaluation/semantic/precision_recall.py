@@ -25,7 +25,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
     count = len(matched.released) if matched else 0
     values: dict[str, Value] = {"texts": count, "documents": count}
     values |= _measure(matched) if matched and count > NEAREST_DENSE else _null_figures()
-    shown = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
+    summary = f"precision {values['precision']}, recall {values['recall']}, coverage {values['coverage']}"
     return MetricResult(
         name="precision_recall",
         exposure="internal",
@@ -36,7 +36,7 @@ def precision_recall(subject: EvaluationInput) -> MetricResult:
         method=f"{texts.embedder if texts else 'embeddings'}; as many texts as documents, {READ}; balls around each"
         f" point up to its k-th nearest of its own side, k = {NEAREST}, for density and coverage {NEAREST_DENSE}; 95 %"
         " intervals: score intervals of shares, for density a bootstrap over texts, all with the balls as they are",
-        line="nothing to compare" if values["precision"] is None else shown,
+        line="nothing to compare" if values["precision"] is None else summary,
     )
 
 

@@ -46,21 +46,21 @@ def self_similarity(subject: EvaluationInput) -> MetricResult:
 
 
 def _interval(rows: Points) -> tuple[float, float] | None:
-    return bootstrap.of_statistic(len(rows), lambda some: _mean(rows, some))
+    return bootstrap.of_statistic(len(rows), lambda picks: _mean(rows, picks))
 
 
-def _mean(rows: Points, some: bootstrap.Picks) -> float:
-    """Mean cosine over pairs of different texts among `some`; NaN where they are one text, again and again."""
-    often = np.bincount(some, minlength=len(rows)).astype(np.float64)
+def _mean(rows: Points, picks: bootstrap.Picks) -> float:
+    """Return the mean cosine of pairs of different texts among `picks`; NaN if all are the same text."""
+    often = np.bincount(picks, minlength=len(rows)).astype(np.float64)
     total, same = float(((often @ rows) ** 2).sum()), float((often**2).sum())
-    pairs = len(some) ** 2 - same
+    pairs = len(picks) ** 2 - same
     return (total - same) / pairs if pairs else float("nan")
 
 
 def _highest_cosines(rows: Points) -> Points:
     """Return float64 [n]: each text's highest cosine with another text."""
     closest = np.empty(len(rows))
-    for some, block in blocks(rows, rows):
-        block[np.arange(len(block)), np.arange(some.start, some.stop)] = -1.0
-        closest[some] = block.max(1)
+    for part, block in blocks(rows, rows):
+        block[np.arange(len(block)), np.arange(part.start, part.stop)] = -1.0
+        closest[part] = block.max(1)
     return closest

@@ -59,11 +59,11 @@ def _measure(released: Topics, private: Topics) -> dict[str, Value]:
     # A centre without documents is no topic, but it may stand nearest to a text: that text is in none of them.
     released = np.array([place.get(int(topic), len(used)) for topic in released])
 
-    def covered(some: Topics) -> float:
-        return float(np.count_nonzero(np.bincount(some, minlength=len(used) + 1)[:-1]) / len(used))
+    def covered(topics: Topics) -> float:
+        return float(np.count_nonzero(np.bincount(topics, minlength=len(used) + 1)[:-1]) / len(used))
 
-    def shared(some: Topics, others: Topics) -> float:
-        p, q = (np.bincount(side, minlength=len(used) + 1) / len(side) for side in (some, others))
+    def shared(topics: Topics, others: Topics) -> float:
+        p, q = (np.bincount(side, minlength=len(used) + 1) / len(side) for side in (topics, others))
         return float(np.minimum(p, q).sum())
 
     coverage, overlap = covered(released), shared(released, private)

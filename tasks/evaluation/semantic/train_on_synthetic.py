@@ -24,9 +24,9 @@ class Labelled:
     rows: Points = field(repr=False)
     classes: Classes = field(repr=False)
 
-    def __getitem__(self, some: slice) -> "Labelled":
+    def __getitem__(self, part: slice) -> "Labelled":
         """Return a slice of the examples."""
-        return Labelled(self.rows[some], self.classes[some])
+        return Labelled(self.rows[part], self.classes[part])
 
     @property
     def learnable(self) -> bool:
@@ -101,7 +101,7 @@ def _measure(released: Labelled, documents: Labelled, count: int) -> dict[str, V
 
 def _scores(system: str, true: Classes, predicted: Classes, count: int) -> dict[str, Value]:
     right = int((true == predicted).sum())
-    f1 = bootstrap.of_statistic(len(true), lambda some: macro_f1(true[some], predicted[some], count))
+    f1 = bootstrap.of_statistic(len(true), lambda picks: macro_f1(true[picks], predicted[picks], count))
     return {
         **figure(f"{system}_accuracy", right / len(true), wilson(right, len(true))),
         **figure(f"{system}_macro_f1", macro_f1(true, predicted, count), f1),

@@ -76,7 +76,7 @@ class UraniaRun:
         figures = {
             "clusters_released": len(self.centres),
             "clusters_kept": len(self.kept),
-            "descriptions_replaced": sum(is_plain(one.topic) for one in insights),
+            "descriptions_replaced": sum(is_plain(node.topic) for node in insights),
             "clusters_unnamed": sum(node.clusters for node in insights if not node.level and not node.keywords),
         }
         if self.parameters.keywords.charged:
