@@ -95,7 +95,7 @@ class PostgreSQLTooOld(EnvironmentProblem):
         super().__init__(
             f"This server is PostgreSQL {version}; the ledger needs {OLDEST_POSTGRESQL // 10_000} or newer, because"
             " in older versions a creator of roles can become the owner of the ledger. Nothing was changed.",
-            "Upgrade the server (`pg_upgrade`), then type it again.",
+            "Upgrade the server (`pg_upgrade`), then repeat the command.",
             {"version": version, "needed": OLDEST_POSTGRESQL // 10_000},
         )
 

@@ -281,7 +281,7 @@ def parse_minutes(time: str | None) -> int | None:
         return None
     form = re.fullmatch(r"(?=.)(?:([0-9]{1,5})h)?(?:([0-9]{1,5})m)?", time)
     if form is None:
-        raise InvalidPlan(f"The time {time!r} is none: write 45m, 8h or 1h30m.")
+        raise InvalidPlan(f"The time {time!r} is invalid: write 45m, 8h or 1h30m.")
     hours, minutes = form.groups(default="0")
     return 60 * int(hours) + int(minutes)
 

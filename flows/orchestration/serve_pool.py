@@ -85,7 +85,7 @@ class RunnerRoleMissing(Refused):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} is no runner, so that a worker from this home could run nothing.",
+            f"{name} is not a runner, so a worker from this home could run nothing.",
             f"An admin grants the role: `almoner user grant {name} runner`.",
             {"principal": name},
         )

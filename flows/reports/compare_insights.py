@@ -271,7 +271,7 @@ def stated_deviation(record: ReleaseRecord) -> float | None:
         stated = deviation_of(record)
         deviation = None if stated is None else float(stated)
     except (ArithmeticError, ValueError):
-        raise FileUnfit(RECORD, f"states a {SIZE_DEVIATION} that is no number") from None
+        raise FileUnfit(RECORD, f"states a {SIZE_DEVIATION} that is not a number") from None
     if deviation is not None and not 0 <= deviation < _LARGEST_FIGURE:
         raise FileUnfit(RECORD, f"states a {SIZE_DEVIATION} that is out of range")
     return deviation
@@ -286,7 +286,7 @@ def stated_threshold(record: ReleaseRecord) -> int | None:
     try:
         return threshold_of(record)
     except (TypeError, ValueError):
-        raise FileUnfit(RECORD, f"states a {SMALLEST_CLUSTER} that is no number") from None
+        raise FileUnfit(RECORD, f"states a {SMALLEST_CLUSTER} that is not a number") from None
 
 
 def _require_insights(place: str, record: ReleaseRecord) -> None:

@@ -21,7 +21,7 @@ _AMBIGUOUS_SCALAR = re.compile(
 )
 _PROBLEM_TEXTS = {
     "could not find expected ':'": "a `:` is missing",
-    "mapping values are not allowed here": "a `:` stands where none can",
+    "mapping values are not allowed here": "there is a `:` in a wrong place",
 }
 """Messages of PyYAML and their replacements; its other messages may quote the file and are not shown."""
 

@@ -39,7 +39,7 @@ def parse_json(source: str | bytes, *, most_bytes: int, most_depth: int = MOST_D
     except json.JSONDecodeError as problem:
         raise InvalidJson(f"line {problem.lineno}: it is not JSON") from None
     except UnicodeEncodeError:
-        raise InvalidJson("half of a surrogate pair stands in it") from None
+        raise InvalidJson("it contains half of a surrogate pair") from None
     except RecursionError:
         raise InvalidJson("it is nested too deeply") from None
     return value

@@ -20,7 +20,7 @@ def split_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ValueError("this is no address") from None
+        raise ValueError("this is not an address") from None
     if parts.scheme not in ("http", "https"):
         raise ValueError("an address begins with https:// or http://")
     if "@" in parts.netloc:

@@ -126,7 +126,7 @@ class SomeBlocks(PartitionScheme):
         """
         numbers = tuple(read)
         if not numbers or list(numbers) != sorted(set(numbers) & set(range(scheme.blocks))):
-            raise ValueError(f"{numbers} are no blocks of {scheme.blocks}")
+            raise ValueError(f"{numbers} are not blocks of {scheme.blocks}")
         return cls(scheme.key, len(numbers), scheme.cohorts, scheme.blocks, numbers)
 
     def block_of(self, unit: str, cohort: int = 1) -> int:

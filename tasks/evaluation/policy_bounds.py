@@ -73,7 +73,7 @@ def figures_of(metric: str) -> frozenset[str]:
 def _unmeasurable(metric: str, bounds: Mapping[str, MetricBound]) -> Iterator[str]:
     if metric not in names("public", "charged"):
         known_names = ", ".join(names("public", "charged"))
-        yield f"{metric!r} is none of the metrics that a gate may look at ({known_names})"
+        yield f"{metric!r} is not a metric that a gate may show ({known_names})"
         return
     for figure in bounds:
         if figure not in figures_of(metric):

@@ -37,7 +37,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         if not self.cohorts or list(self.cohorts) != sorted(set(self.cohorts)) or self.cohorts[0] < 1:
-            raise ValueError(f"{self.cohorts} are no cohorts in ascending order")
+            raise ValueError(f"{self.cohorts} are not cohorts in ascending order")
         if not self.several and self.cohorts != (1,):
             raise ValueError("a dataset with one cohort has the first one")
 

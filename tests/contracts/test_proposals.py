@@ -280,7 +280,7 @@ def test_no_cap_proposal_is_a_standing_authorisation(world: World) -> None:
     world.dataset()
     number = propose_cap(world, cap(2000))
     decide(world, number)
-    with pytest.raises(AuthorisationExhausted, match="proposal 1 is none"):
+    with pytest.raises(AuthorisationExhausted, match="proposal 1 is not one"):
         submit(world, number)
 
 

@@ -209,7 +209,7 @@ def _text_panel(text: "TextOnPage") -> Panel:
 _NEXT_STEPS = {
     RequestState.SUBMITTED: 'It waits at the spend gate: `almoner approve {} --gate spend --reason "..."`.',
     RequestState.APPROVED: "Next: `almoner run {}`.",
-    RequestState.RUNNING: "A run is drawing it; if that run has died, `almoner run {}` goes on.",
+    RequestState.RUNNING: "A run is drawing it; if that run has died, `almoner run {}` resumes it.",
     RequestState.PRODUCED: (
         "It waits at the publish gate: read it with `almoner release texts {0}`, then"
         ' `almoner approve {0} --gate publish --reason "..."`; `almoner publish {0} --to DIR` follows the approvals.'

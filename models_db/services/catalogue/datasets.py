@@ -107,7 +107,7 @@ class NothingIngested(Refused):
     """The dataset has no version yet."""
 
     def __init__(self, name: str) -> None:
-        message = f"Dataset {name!r} holds no data, or none any more."
+        message = f"Dataset {name!r} holds no data."
         super().__init__(message, f"Ingest some: `almoner dataset ingest {name} PATH`.")
 
 

@@ -409,7 +409,7 @@ def _require_in_force(session: Session, proposal: Proposal) -> None:
             state, f"it is {state}"
         )
         raise AuthorisationExhausted(
-            proposal.id, reason if proposal.kind == "standing" else f"proposal {proposal.id} is none"
+            proposal.id, reason if proposal.kind == "standing" else f"proposal {proposal.id} is not one"
         )
     if str(proposal.until) <= utc_now():
         raise AuthorisationExhausted(proposal.id, f"it ran until {str(proposal.until)[:10]}")

@@ -182,7 +182,7 @@ class BadDocumentId(BadRecord):
 class BadLabel(BadRecord):
     """A label that is neither a string nor an integer, or too long to be one."""
 
-    problem = f"has a label in {{field!r}} that is no string or integer, or longer than {LONGEST_LABEL} characters"
+    problem = f"has a label in {{field!r}} that is not a string or integer, or longer than {LONGEST_LABEL} characters"
 
 
 class DuplicateDocument(BadRecord):

@@ -17,7 +17,7 @@ class NoExample(UsageError):
 
     def __init__(self, file: Path, line: int) -> None:
         super().__init__(
-            f"Line {line} of {file.name} is no labelled text.",
+            f"Line {line} of {file.name} is not a labelled text.",
             "Each line is a JSON object with a text `text` and a text `label`, in UTF-8.",
             {"file": file.name, "line": line},
         )

@@ -68,10 +68,10 @@ class EndpointMoved(EndpointFailed):
 
 
 class EndpointNonsense(EndpointFailed):
-    """An answer that is none."""
+    """A malformed answer."""
 
-    happened = "gives answers that are none"
-    advice_first = "See that the address is an OpenAI-compatible one (`.../v1`), and that the model can do this."
+    happened = "gives malformed answers"
+    advice_first = "Check that the address is OpenAI-compatible (`.../v1`), and that the model can do this."
 
 
 FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {

@@ -229,7 +229,7 @@ class NoPieces(UsageError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r} puts something round every text, so there are no word pieces of the text alone.",
+            f"{name!r} adds text around every text, so there are no word pieces of the text alone.",
             f"Use {EMBEDDER}, or a model without a prompt of its own.",
             {"model": name},
         )

@@ -29,7 +29,7 @@ class NotAModel(UsageError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
-            f"{path} is no model: {reason}.",
+            f"{path} is not a usable model: {reason}.",
             "Give a folder with config.json, a tokenizer and *.safetensors, or a .gguf file.",
             {"path": str(path)},
         )

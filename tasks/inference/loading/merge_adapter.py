@@ -127,5 +127,5 @@ def _scale(adapter: Path, settings: Mapping[str, Any]) -> float:
             raise AdapterUnfit(adapter, f"it has {name}: {settings[name]!r}")
     rank, alpha = settings["r"], settings["lora_alpha"]
     if type(rank) is not int or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise AdapterUnfit(adapter, f"its rank {rank!r} or its lora_alpha {alpha!r} is no number")
+        raise AdapterUnfit(adapter, f"its rank {rank!r} or its lora_alpha {alpha!r} is not a number")
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)

@@ -154,7 +154,7 @@ def require_possible_numbers(name: str, config: Any) -> None:
             raise UnsupportedModel(name, f"its config.json gives a {size} above {largest}")
     for key, value in _numbers(config.to_dict()):
         if not math.isfinite(value):
-            raise UnsupportedModel(name, f"its config.json gives a {key} that is no finite number")
+            raise UnsupportedModel(name, f"its config.json gives a {key} that is not a finite number")
         if value <= 0 and key.endswith(_POSITIVE_ENDINGS):
             raise UnsupportedModel(name, f"its config.json gives a {key} that is not positive")
 
@@ -206,7 +206,7 @@ def _require_known_attention(name: str, config: Any) -> None:
         raise UnsupportedModel(name, "some of its layers do not attend to the whole context")
     window = getattr(config, "sliding_window", None)
     if window is not None and (type(window) is not int or window < 1):
-        raise UnsupportedModel(name, f"its attention window {window!r} is no number of tokens")
+        raise UnsupportedModel(name, f"its attention window {window!r} is not a number of tokens")
     if window is None and "sliding_attention" in kinds:
         raise UnsupportedModel(name, "some of its layers have an attention window of unknown length")
 

@@ -131,7 +131,7 @@ class _Builder:
         if depth > DEEPEST or self._parts > MOST_PARTS:
             raise SchemaTooLarge("it has too many subschemas", f"{MOST_PARTS} of them, {DEEPEST} levels deep")
         if not isinstance(schema, dict):
-            return self._refuse(where, "true and false are no types")
+            return self._refuse(where, "true and false are not types")
         forms: Mapping[str, Callable[[Schema, str, int], Schema]] = {
             "$ref": self._reference,
             "anyOf": self._any_of,

@@ -65,7 +65,7 @@ def test_what_is_no_schema_or_admits_nothing_is_invalid(schema: object) -> None:
         (obj(a={"type": "null"}) | {"patternProperties": {}}, "'patternProperties' is not supported"),
         (obj(**{'"': {"type": "null"}}), "no quote"),
         (obj(**{"a\nb": {"type": "null"}}), "control character"),
-        (obj(a=True), "true and false are no types"),
+        (obj(a=True), "true and false are not types"),
         (obj(a={}), "a type, enum, const, anyOf or $ref is needed"),
         ({"oneOf": [{"type": "null"}]}, "a type, enum, const, anyOf or $ref is needed"),
         ({"not": {"type": "null"}, "type": "string"}, "'not' is not supported"),
