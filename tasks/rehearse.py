@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def embedder_at_hand(model: "LanguageModel") -> "Embedder | None":
-    """Return the embedder; None where it is not on this machine, which is reported."""
+    """Return the embedder; None if it is not on this machine, which is reported."""
     try:
         return embedder(model)
     except EnvironmentProblem as problem:
@@ -44,7 +44,7 @@ def compare_releases(
         texts_by_release: the texts of `RELEASES`.
         labels: the labels of each release's texts, in their order.
         score: scores texts under the public model.
-        embed: the public embedder; None where there is none.
+        embed: the public embedder; None if there is none.
     """
     releases = [texts_by_release[name] for name in RELEASES]
     held_out = cut_documents([one.text for one in split.held_out], releases)

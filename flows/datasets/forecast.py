@@ -63,7 +63,7 @@ def count_releases(balance: Amount, price: Amount) -> int:
 
 
 def largest_epsilon(balance: Amount, releases: int, delta: Decimal) -> str | None:
-    """Return the largest epsilon, rounded down to three places, of which so many releases fit; None where none does."""
+    """Return the largest epsilon, rounded down to three places, of which so many releases fit; None if none does."""
     each = balance.rho // releases
     if not each:
         return None

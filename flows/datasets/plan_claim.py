@@ -66,7 +66,7 @@ class RemainingBudget:
         return "nothing" if rho <= 0 else f"epsilon {round_down(zcdp.epsilon_of(rho, self.delta))}"
 
     def epsilon(self, share: int) -> tuple[Decimal, str]:
-        """Return the epsilon of one part in `share` of it, for people, and the reason; 0 where nothing is left."""
+        """Return the epsilon of one part in `share` of it, for people, and the reason; 0 if nothing is left."""
         rho = self.rho // share
         held = self.most is not None and self.most < rho
         rho = min(rho, self.most) if self.most is not None else rho

@@ -272,7 +272,7 @@ def parse_options(given: dict[str, Any]) -> PlanOptions:
 
 
 def parse_minutes(time: str | None) -> int | None:
-    """Return a time such as `45m`, `8h` or `1h30m` in minutes; None where there is none.
+    """Return a time such as `45m`, `8h` or `1h30m` in minutes; None if there is none.
 
     Raises:
         InvalidPlan: the time is not of that form.

@@ -91,7 +91,7 @@ class PrefectApi:
 
 
 def _active_profile() -> dict[str, str]:
-    """Return the settings of Prefect's active profile; none where it has no file that can be read."""
+    """Return the settings of Prefect's active profile; none if it has no file that can be read."""
     folder = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     try:
         profiles = tomllib.loads((folder / "profiles.toml").read_text(encoding="utf-8"))
@@ -243,7 +243,7 @@ class FlowReport:
 
 
 def _read_ids(path: Path) -> list[str]:
-    """Return the ids of flow runs in a file, which only names what a page shows; none where it is damaged."""
+    """Return the ids of flow runs in a file, which only names what a page shows; none if it is damaged."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):

@@ -207,7 +207,7 @@ def _request_samples(session: Session) -> Iterator[MetricSample]:
 
 
 def _unix_seconds(written: str) -> float | None:
-    """Return a stored time in seconds since 1970; None where it is malformed."""
+    """Return a stored time in seconds since 1970; None if it is malformed."""
     try:
         return datetime.fromisoformat(written).timestamp()
     except (ValueError, TypeError, OverflowError):

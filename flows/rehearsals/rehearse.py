@@ -86,7 +86,7 @@ class RehearsalOutcome:
 
     Attributes:
         texts: the texts of each release, by its name.
-        recorded: whether it was recorded by this call; False where an earlier one is shown.
+        recorded: whether it was recorded by this call; False if an earlier one is shown.
     """
 
     result: RehearsalResult
@@ -102,7 +102,7 @@ class _Rehearsed:
         body: the canonical request.
         request: the same as a request of the twin.
         facts: public facts of the twin, with the population and the number of blocks of the request.
-        number: the request's number; None where it is a file.
+        number: the request's number; None if it is a file.
     """
 
     body: Mapping[str, Any]
@@ -130,7 +130,7 @@ class RehearsalTools:
     Attributes:
         model_in: loads the request's model.
         score: scores texts under it; each text once.
-        embed: the embedder; None where it is not on this machine.
+        embed: the embedder; None if it is not on this machine.
     """
 
     model_in: ModelLoader

@@ -53,7 +53,7 @@ def require_decided(session: Session, request_id: int) -> None:
 
 
 def load_scorer(device: str) -> LanguageModel | None:
-    """Return the public model that scores what an external one has written; None where it is not pulled.
+    """Return the public model that scores what an external one has written; None if it is not pulled.
 
     Raises:
         as `tasks.inference.loading.loading.load`, if it is pulled and cannot be used.

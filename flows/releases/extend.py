@@ -125,7 +125,7 @@ def extension_request(workspace: Workspace, number: int, samples: int) -> dict[s
 
 
 def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
-    """Return the values that a canonical request is to be made of; None where it extends nothing.
+    """Return the values that a canonical request is to be made of; None if it extends nothing.
 
     Raises:
         RequestUnknown, NotExtendable, ValuesMissing: as `extension_request`.

@@ -61,7 +61,7 @@ class PricedRequest:
 
 
 def _weaknesses(priced: Quote) -> tuple[str, ...]:
-    """Return the warnings on the claim of a request; none where nothing is charged."""
+    """Return the warnings on the claim of a request; none if nothing is charged."""
     request = priced.request
     if request.epsilon is None or request.delta is None or priced.plan.loss == Amount():
         return ()

@@ -62,9 +62,9 @@ class InsightsRelease:
         artifact: the digest that the publish gate approved.
         publisher: the public key of the bundle's seal; None for a release of this home.
         retracted: digests of artifacts that its publisher has retracted.
-        deviation: standard deviation of a cluster's size in units; 0 where sizes are exact, None where the record does
+        deviation: standard deviation of a cluster's size in units; 0 if sizes are exact, None if the record does
             not state it.
-        threshold: the noisy size below which clusters were left out; None where there is no threshold.
+        threshold: the noisy size below which clusters were left out; None if there is no threshold.
     """
 
     place: str
@@ -260,7 +260,7 @@ def _insights_release(
 
 
 def stated_deviation(record: ReleaseRecord) -> float | None:
-    """Return the standard deviation of a cluster's size; 0 where the release claims nothing and its sizes are exact.
+    """Return the standard deviation of a cluster's size; 0 if the release claims nothing and its sizes are exact.
 
     Raises:
         FileUnfit: the record states something else.

@@ -35,7 +35,7 @@ class JsonFolder:
             shutil.rmtree(self.path)
 
     def read(self, name: str) -> Any:
-        """Return the content of a file; None where there is none.
+        """Return the content of a file; None if there is none.
 
         Raises:
             unreadable: the file is damaged.

@@ -106,7 +106,7 @@ class Erasure(Base):
 
 
 class ErasedVersion(Base):
-    """Rest of one version after an erasure: the keyed mark of the remaining content; None where nothing is left."""
+    """Rest of one version after an erasure: the keyed mark of the remaining content; None if nothing is left."""
 
     __tablename__ = "erased_version"
     __table_args__ = (UniqueConstraint("erasure_id", "version_id"),)

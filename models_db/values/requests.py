@@ -213,7 +213,7 @@ class PublicMetadata(RequestModel):
 
     @classmethod
     def stored(cls, text: str | None) -> "PublicMetadata":
-        """Return the metadata that the ledger stores with a dataset; empty where it stores none.
+        """Return the metadata that the ledger stores with a dataset; empty if it stores none.
 
         Raises:
             MetadataAltered: the text is not in its format.

@@ -56,7 +56,7 @@ def infer(
     members: Sequence[Person],
     held_out: Sequence[Person],
 ) -> Inference | None:
-    """Guess for members and for held-out people; None where nothing was released or nobody public is known."""
+    """Guess for members and for held-out people; None if nothing was released or nobody public is known."""
     if not released or not public:
         return None
     answers = _votes(embed, released, public)

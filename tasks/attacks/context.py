@@ -18,11 +18,11 @@ class AttackInput:
         members: one text for each unit that the release was made from, canaries apart.
         nonmembers: texts of the same kind that it was not made from, chosen at random with the members.
         exposure: what results are marked: `public` only where the members are.
-        canaries: what was planted, and what was held out; None where nothing was planted.
-        member_labels, nonmember_labels: an attribute of each, in the same order; empty where there is none.
-        score: a public model's log-likelihood; None where no model is at hand.
-        embed: a public embedder; None where none is at hand.
-        tag: a public tagger that finds names; None where none is at hand.
+        canaries: what was planted, and what was held out; None if nothing was planted.
+        member_labels, nonmember_labels: an attribute of each, in the same order; empty if there is none.
+        score: a public model's log-likelihood; None if no model is at hand.
+        embed: a public embedder; None if none is at hand.
+        tag: a public tagger that finds names; None if none is at hand.
     """
 
     released: Sequence[str] = field(repr=False)

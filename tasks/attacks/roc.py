@@ -64,7 +64,7 @@ class Separation:
         members, nonmembers: how many scores of each there are.
         auc: P(a member's score is above a non-member's) + P(they are equal) / 2; None without one of each.
         interval: of the AUC, 95 %.
-        rates: the true-positive rate for each of LOW_RATES; None where there are too few non-members.
+        rates: the true-positive rate for each of LOW_RATES; None if there are too few non-members.
     """
 
     members: int

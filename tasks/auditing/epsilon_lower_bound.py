@@ -50,7 +50,7 @@ class EpsilonLowerBound:
 
     Attributes:
         epsilon: the mechanism's epsilon at `delta` is at least this, with probability at least `confidence`;
-            0 where the trials prove nothing.
+            0 if the trials prove nothing.
         event: the event, chosen on trials that the bound does not use.
         trials: tested trials on each input.
         hits: how often the event happened on the input where it is likelier, and on the other.

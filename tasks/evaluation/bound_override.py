@@ -24,7 +24,7 @@ def override_reason(outside: Sequence[BoundCheck], reason: str) -> str:
 
 
 def overridden_bounds(reason: str) -> str | None:
-    """Return the bounds that a signed reason overrides, in its own words; None where it overrides none."""
+    """Return the bounds that a signed reason overrides, in its own words; None if it overrides none."""
     match = _STATED.match(reason)
     return match[1] if match else None
 

@@ -71,9 +71,9 @@ class ReleasedTopics:
 
     Attributes:
         insights: the rows of the release, numbered from 1, parents before their children.
-        deviation: standard deviation of the noise in the size of a cluster, in units; 0 where sizes are exact, None
+        deviation: standard deviation of the noise in the size of a cluster, in units; 0 if sizes are exact, None
             where the release does not state it.
-        population: the declared, public number of units that the release read; None where there is none.
+        population: the declared, public number of units that the release read; None if there is none.
     """
 
     insights: tuple[Insight, ...]
@@ -83,7 +83,7 @@ class ReleasedTopics:
 
 @dataclass(frozen=True)
 class SizedTopic:
-    """A topic with the standard deviation of its size, in units; None where size or noise is not known."""
+    """A topic with the standard deviation of its size, in units; None if size or noise is not known."""
 
     insight: Insight
     deviation: float | None
@@ -105,13 +105,13 @@ class TopicChange:
 
     Attributes:
         likeness: Jaccard similarity of the words of both, in (0, 1].
-        difference: new size less old size, in units; None where one of them was not measured.
-        deviation: standard deviation of the noise in `difference`; None where a side does not state its noise.
+        difference: new size less old size, in units; None if one of them was not measured.
+        deviation: standard deviation of the noise in `difference`; None if a side does not state its noise.
         z: `difference` in units of `deviation`; None without a deviation above 0.
         p_value: probability of so large a difference, or a larger one, from the noise alone, corrected by Holm.
         redrawn_p_value: probability of so large a ratio, or a larger one, from noise and redrawn clusters, corrected by
-            Holm; None where the spread of redrawn clusters is not estimated.
-        verdict: None where there is no deviation to compare with.
+            Holm; None if the spread of redrawn clusters is not estimated.
+        verdict: None if there is no deviation to compare with.
         shares: None unless both releases declare how many units they read, and these numbers differ.
     """
 
@@ -137,7 +137,7 @@ class InsightsComparison:
         changes: matched pairs in the order of the old release.
         new, gone: topics of the compared levels that the other release has no match for.
         spread: standard deviation of the log ratio of sizes by which matched topics differ beyond noise, about the
-            median of all pairs; None where it was not estimated.
+            median of all pairs; None if it was not estimated.
     """
 
     levels: tuple[int, ...]
@@ -327,7 +327,7 @@ def spread_of(noises: Sequence[DifferenceNoise]) -> float | None:
     """Return the spread of log ratios about their median beyond noise; None for fewer than `LEAST_PAIRS` pairs.
 
     It is the value at which the median of the deviations, each divided by the root of its noise's variance and the
-    square of the spread, is that of a standard normal variable; 0 where noise alone explains the deviations.
+    square of the spread, is that of a standard normal variable; 0 if noise alone explains the deviations.
     """
     if len(noises) < LEAST_PAIRS:
         return None
@@ -363,7 +363,7 @@ def _unmatched_topics(topics: Sequence[SizedTopic], matched: Collection[int]) ->
 
 @dataclass(frozen=True)
 class _Test:
-    """Noise of a pair with both p-values, corrected; None where it is not known or not tested."""
+    """Noise of a pair with both p-values, corrected; None if it is not known or not tested."""
 
     noise: DifferenceNoise | None
     p_value: float | None = None
@@ -382,7 +382,7 @@ def _difference_tests(noises: Sequence[DifferenceNoise | None], spread: float | 
 
 
 def _noise(old: SizedTopic, new: SizedTopic) -> DifferenceNoise | None:
-    """Return the noise of a pair; None where a size or its noise is not known."""
+    """Return the noise of a pair; None if a size or its noise is not known."""
     before, after = old.insight.size, new.insight.size
     if before is None or after is None or old.deviation is None or new.deviation is None:
         return None

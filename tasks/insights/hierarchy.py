@@ -40,7 +40,7 @@ class Keyword:
     """A keyword of a node.
 
     Attributes:
-        units: how many units chose it, with noise; None where that was not counted.
+        units: how many units chose it, with noise; None if that was not counted.
     """
 
     word: str
@@ -67,7 +67,7 @@ class Node:
 
     @property
     def weight(self) -> int:
-        """Weight among others: its noisy size, at least 1; 1 where it was not measured."""
+        """Weight among others: its noisy size, at least 1; 1 if it was not measured."""
         return 1 if self.size is None else max(1, self.size)
 
     @property
@@ -135,7 +135,7 @@ def _by_name(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
 
 
 def _next_level(nodes: Sequence[Node], embed: Embed, branching: int) -> list[Node]:
-    """Return the level above `nodes`; empty where it would have no information."""
+    """Return the level above `nodes`; empty if it would have no information."""
     named = [node for node in nodes if node.named]
     nameless = [node for node in nodes if not node.named]
     groups: list[Node] = []
@@ -152,7 +152,7 @@ def _next_level(nodes: Sequence[Node], embed: Embed, branching: int) -> list[Nod
 
 
 def _members(nodes: Sequence[Node], embed: Embed, branching: int) -> list[tuple[Node, ...]]:
-    """Put nodes into groups by their points; none where there would be one."""
+    """Put nodes into groups by their points; none if there would be one."""
     from tasks.analysis.clustering.kmeans import nearest_centre
 
     count = -(-len(nodes) // branching)

@@ -57,7 +57,7 @@ class PrivateUnits:
 
     @cached_property
     def facets(self) -> list[Facets]:
-        """Facets of each unit; empty where its text has none."""
+        """Facets of each unit; empty if its text has none."""
         return [facets for _, facets in self._extract_facets]
 
     @cached_property
@@ -79,7 +79,7 @@ class PrivateUnits:
 
     @cached_property
     def points(self) -> NDArray[np.float32]:
-        """float32 [units, width], the embedding of each unit's summary; NaN where the summary is empty."""
+        """float32 [units, width], the embedding of each unit's summary; NaN if the summary is empty."""
         summaries = [unit.summary for unit in self.facets]
         points = np.zeros((len(summaries), points_of(self.embed, []).shape[1]), np.float32)
         for start in range(0, len(summaries), UNITS_AT_ONCE):

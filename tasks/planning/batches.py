@@ -69,7 +69,7 @@ class BatchLayout:
         return [(place,) for place in sorted(self._place(sample) for sample in range(self.samples))]
 
     def labels_of_texts(self, labels: Sequence[str]) -> list[str | None]:
-        """Return the label of every text, in their public order; None where there are no labels."""
+        """Return the label of every text, in their public order; None if there are no labels."""
         return [labels[label] if labels else None for ((_, label, _),) in self.sources()]
 
     def _place(self, sample: int) -> Place:

@@ -86,7 +86,7 @@ def _room(turn: Rotation, balances: Sequence[Amount]) -> tuple[int, int]:
 
 
 def affords(price: Amount, balances: Sequence[Amount], groups: int = 1) -> int | None:
-    """Return how many releases at a price the blocks can pay for; None where a release costs nothing.
+    """Return how many releases at a price the blocks can pay for; None if a release costs nothing.
 
     Without rotation (one group) each release charges every block. With it each charges the blocks of one group, and a
     group affords as many as its fullest block.

@@ -24,6 +24,6 @@ class Extended(RequestModel):
 
 
 def extended_of(parameters: BaseModel) -> Extended | None:
-    """Return the release that a request extends; None where it extends none."""
+    """Return the release that a request extends; None if it extends none."""
     extension = getattr(parameters, "extends", None)
     return extension if isinstance(extension, Extended) else None

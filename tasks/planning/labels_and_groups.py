@@ -68,7 +68,7 @@ class PartParameters(RequestModel):
 
 
 def labels_of(parameters: BaseModel) -> tuple[str, ...]:
-    """Return the public labels of a system's parameters; none where the system has no labels."""
+    """Return the public labels of a system's parameters; none if the system has no labels."""
     return parameters.labels if isinstance(parameters, PartParameters) else ()
 
 

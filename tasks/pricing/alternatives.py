@@ -182,7 +182,7 @@ def plan_alternatives(terms: PlanTerms) -> tuple[Alternative, ...]:
 
 
 def topics_alternative(terms: PlanTerms) -> Alternative | None:
-    """Return topics instead of texts for the same claim; None where they are not allowed, or no keyword would do."""
+    """Return topics instead of texts for the same claim; None if they are not allowed, or no keyword would do."""
     few = terms.population < LEAST_POPULATION_OF_TOPICS
     if few or terms.labels or not _is_allowed(terms, "urania"):
         return None

@@ -55,8 +55,8 @@ class Cost:
     Attributes:
         requests: prompts.
         tokens_in, tokens_out: of prompts, by an estimate, and of answers, as many as they may have.
-        money: None where no prices are declared.
-        seconds: at the rate that the endpoint allows; None where it names none.
+        money: None if no prices are declared.
+        seconds: at the rate that the endpoint allows; None if it names none.
     """
 
     requests: int

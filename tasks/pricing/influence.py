@@ -120,19 +120,19 @@ def levels_of(mechanism: str, clipping: str | None = None) -> tuple[InfluenceLev
 
 
 def level_named(levels: tuple[InfluenceLevel, ...], name: str) -> InfluenceLevel | None:
-    """Return the threshold of that name; None where the mechanism has none."""
+    """Return the threshold of that name; None if the mechanism has none."""
     return next((level for level in levels if level.name == name), None)
 
 
 def clip_norm_of(facts: Mapping[str, str]) -> Decimal | None:
-    """Return the clip norm among the facts of a plan; None where there is none."""
+    """Return the clip norm among the facts of a plan; None if there is none."""
     return next((Decimal(facts[name]) for name in CLIP_NORM_FACTS if name in facts), None)
 
 
 def influence_of(
     facts: Mapping[str, str], mechanism: str, clipping: str | None = None, filled: Fraction = Fraction(1)
 ) -> Influence | None:
-    """Judge the clip norm of a plan; None where nothing was measured for the mechanism and its candidates.
+    """Judge the clip norm of a plan; None if nothing was measured for the mechanism and its candidates.
 
     The thresholds of mechanisms without a public part of the score hold for at most MEASURED_CANDIDATES: among more of
     them a token needs a larger clip norm to stand out. InvisibleInk was measured to depend on them hardly.
@@ -159,7 +159,7 @@ def influence_of_request(body: Mapping[str, Any]) -> Influence | None:
 def filled_part(parameters: Mapping[str, Any], population: int | None, blocks: int, groups: int = 1) -> Fraction:
     """Return the expected number of units behind a text divided by its references B, at most 1.
 
-    It is 1 where no population is declared: the number of batches is then made for B.
+    It is 1 if no population is declared: the number of batches is then made for B.
 
     Args:
         groups: the number of groups of blocks that a request rotates over; it reads one of them.

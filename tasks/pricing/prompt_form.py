@@ -17,7 +17,7 @@ def require_form(
     """Check that the system and the model can be asked in the request's form, and the model in that of its metrics.
 
     Args:
-        check: a local model's; None where the model is behind an API, which holds conversations.
+        check: a local model's; None if the model is behind an API, which holds conversations.
 
     Raises:
         FormUnsupported: the system asks its model in conversations of its own.

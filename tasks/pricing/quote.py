@@ -154,7 +154,7 @@ class Quote:
 
     @property
     def cost(self) -> Cost | None:
-        """Cost at the endpoint; None where the model is on this machine."""
+        """Cost at the endpoint; None if the model is on this machine."""
         return Cost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
 
     @property
@@ -445,7 +445,7 @@ def _choice_inputs(
 def render_prompt(
     system: Generator[Any], prompt: PromptSpec, parameters: BaseModel, model: ModelFacts
 ) -> RenderedPrompt | None:
-    """Return the prompts as the model reads them; None where its rows read others, or the model is not on this machine.
+    """Return the prompts as the model reads them; None if its rows read others, or the model is not on this machine.
 
     Raises:
         NoChatTemplate, BadDescription, ControlTokens.

@@ -48,7 +48,7 @@ class OpenedBundle:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of release that the record names, even in an invalid record; empty where there is no record."""
+        """The kind of release that the record names, even in an invalid record; empty if there is no record."""
         try:
             return stated_kind(read_document(self.folder / RECORD))
         except FileUnfit:

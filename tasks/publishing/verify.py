@@ -55,7 +55,7 @@ class VerificationReport:
         release, dataset: as the record states them.
         artifact: the approved digest, which revocation lists name.
         epsilon, delta: the claim.
-        rho, recomputed_epsilon: from the mechanisms' parameters alone; None where they could not be recomputed.
+        rho, recomputed_epsilon: from the mechanisms' parameters alone; None if they could not be recomputed.
     """
 
     checks: tuple[Check, ...]

@@ -42,7 +42,7 @@ class PerplexityGap:
 
     @classmethod
     def of(cls, releases: Sequence[Sequence[str]], held_out: Sequence[str], score: Scorer) -> "PerplexityGap | None":
-        """Score all texts; None where a release has fewer than two that can be scored."""
+        """Score all texts; None if a release has fewer than two that can be scored."""
         *scored, documents = (NegativeLogLikelihood.of(score, texts) for texts in (*releases, held_out))
         few = any(one.scored < FEWEST_MEASURED for one in (*scored, documents))
         return None if few else cls(scored, documents)

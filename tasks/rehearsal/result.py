@@ -46,7 +46,7 @@ class MetricShare(Strict):
 
     Attributes:
         public_only, request, non_private: the metric's figure of each release.
-        share, low, high: percent of the way, with a 95 % interval; None where the metric gives none, and `reason` why.
+        share, low, high: percent of the way, with a 95 % interval; None if the metric gives none, and `reason` why.
     """
 
     metric: MetricName
@@ -86,7 +86,7 @@ class RehearsalResult(Strict):
         texts: the number of texts of each of the three releases.
         asked: the number of texts that the request asks for.
         people: the number of people that the twin has.
-        declared: the declared population of the request; None where it declares none.
+        declared: the declared population of the request; None if it declares none.
         units_per_text, asked_units_per_text: people behind a text, on the twin and in the request.
         held_out: the number of documents that texts are compared with; their people were not read.
         left_out: metrics that could not be computed, each with the reason.

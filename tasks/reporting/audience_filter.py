@@ -35,7 +35,7 @@ LISTED: Final = (
     "decisions",
     "tables",
 )
-"""Keys of the format: those with one fact (null where there is none), and those with a list of facts."""
+"""Keys of the format: those with one fact (null if there is none), and those with a list of facts."""
 
 _ADMITTED_EXPOSURES: Final[Mapping[str, frozenset[str]]] = {
     "public": frozenset({"public", "charged"}),

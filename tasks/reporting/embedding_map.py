@@ -18,7 +18,7 @@ MOST: Final = 500
 def text_map(texts: Sequence[Text], embed: Embedder) -> Map | None:
     """Return the principal components of the released texts' embeddings (Pearson, Philosophical Magazine 2, 1901).
 
-    Post-processing of released texts: it costs nothing and reads nothing else. None where all texts are one point.
+    Post-processing of released texts: it costs nothing and reads nothing else. None if all texts are one point.
     """
     embedded_texts = texts[:MOST]
     rows = np.asarray(embed([text.text for text in embedded_texts]), dtype=np.float64)

@@ -33,7 +33,7 @@ class Node:
     """An insight with those below it, for the page.
 
     Attributes:
-        size: in words; None where it was not measured.
+        size: in words; None if it was not measured.
         noise: the standard deviation of its size, where it is known.
         keywords: each keyword with what is to be said of it, or with nothing.
     """

@@ -75,7 +75,7 @@ class Budget(Section):
         cap, before, release, held, after: rho.
         before_percent, release_percent, held_percent, left_percent: of the cap, rounded up (`left_percent`: down).
         epsilon_cap, epsilon_before, epsilon_after: at `delta_cap`.
-        fails: the spent part of the cap on failure probability; null where no mechanism can fail.
+        fails: the spent part of the cap on failure probability; null if no mechanism can fail.
     """
 
     place: ClassVar[str] = "budget"
@@ -155,7 +155,7 @@ class Measured(Section):
 
 @dataclass(frozen=True)
 class Node:
-    """Insight behind a description: name, level, noisy size (null where not measured), keywords with support."""
+    """Insight behind a description: name, level, noisy size (null if not measured), keywords with support."""
 
     name: str
     level: int

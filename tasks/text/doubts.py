@@ -35,7 +35,7 @@ FEWEST_DIGITS, MOST_DIGITS = 7, 15
 
 
 def find_doubts(text: str, prompt: str) -> tuple[str, ...]:
-    """Return the doubts about a text, in a fixed order; empty where there is none.
+    """Return the doubts about a text, in a fixed order; empty if there is none.
 
     Args:
         prompt: the public description that the request gave the model.

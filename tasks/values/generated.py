@@ -12,7 +12,7 @@ class GeneratedText:
     """One released text.
 
     Attributes:
-        complete: False where it was cut at the token limit.
+        complete: False if it was cut at the token limit.
         label: the public label of its batch, where the request declares labels.
         facts: public figures beside it (mean number of candidates, ...): functions of released tokens and of public
             logits alone, so post-processing.

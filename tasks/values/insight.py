@@ -81,11 +81,11 @@ class Insight:
         level: 0 for clusters, 1 for groups of clusters, and so on upwards.
         topic: its name and description.
         keywords: released keywords, the most telling first.
-        size: a noisy number of units, of a node above others the sum of theirs; it may be negative. None where it was
+        size: a noisy number of units, of a node above others the sum of theirs; it may be negative. None if it was
             not measured.
         support: how many of its units chose each keyword, with noise: of a node above others the sum of theirs, where
-            one that does not list a keyword adds nothing. None where it was not counted.
-        origins: where each keyword comes from; None where all are words of the corpus.
+            one that does not list a keyword adds nothing. None if it was not counted.
+        origins: where each keyword comes from; None if all are words of the corpus.
         clusters: how many released clusters its size is a sum of.
     """
 

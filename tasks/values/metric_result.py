@@ -22,7 +22,7 @@ class MetricResult:
     Attributes:
         name: the metric's stable name, as requests use it.
         exposure: the audience of the result, and the time from which they may see it.
-        values: the figures: counts as integers, reals as decimal strings, null where nothing could be measured.
+        values: the figures: counts as integers, reals as decimal strings, null if nothing could be measured.
         source: where the metric is defined.
         method: how this figure was computed.
         line: the result in one line, for people.
@@ -65,7 +65,7 @@ class MetricResult:
 
 
 def rounded(value: float | None, places: int) -> str | None:
-    """`value` as a decimal string of that many places; None where there is none or it is not finite."""
+    """`value` as a decimal string of that many places; None if there is none or it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return format(Decimal(value), f".{places}f")

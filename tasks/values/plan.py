@@ -55,7 +55,7 @@ class Plan:
             text has draws.
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
         amount: what the system was given to spend, of which `invocations` cost no more.
-        prompts: how many public prompts a text backend answers at most; 0 where it is one for each text.
+        prompts: how many public prompts a text backend answers at most; 0 if it is one for each text.
     """
 
     invocations: tuple[InvocationPlan, ...]
@@ -135,7 +135,7 @@ class Generator(Protocol[Work]):
         """
 
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
-        """Return the share of the release's delta for failures of its mechanisms; 0 where none may fail."""
+        """Return the share of the release's delta for failures of its mechanisms; 0 if none may fail."""
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Return the plan for these public facts.

@@ -76,7 +76,7 @@ def _require_protected(kind: str, address: str) -> None:
 def open_runner(backend: WorkerBackend, count: int, scratch: Path, device: str = "cpu") -> Iterator[Runner | None]:
     """Open the runner of a backend and close it with all its workers at the end of the block.
 
-    Yields None where the run computes by itself.
+    Yields None if the run computes by itself.
 
     Args:
         count: how many workers there will be at the same time, for a cluster of this machine.

@@ -58,7 +58,7 @@ def verify_bundle(
 ) -> CommandResult:
     """Verify a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
 
-    With --revocations it is held against the list that a later bundle carries: exit code 1 where it was retracted.
+    With --revocations it is held against the list that a later bundle carries: exit code 1 if it was retracted.
 
     Example: almoner verify-release out/clinic-release-1
     """

@@ -25,6 +25,6 @@ def parse_body(text: object) -> dict[str, Any] | None:
 
 
 def whole_number(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that a table's integer column could hold; None where the body has no such number."""
+    """Return a field that a table's integer column could hold; None if the body has no such number."""
     value = body.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None

@@ -51,7 +51,7 @@ def record_view(session: Session, actor: Actor, artifact: Artifact, kind: ViewKi
 
 
 def find_viewing(session: Session, account_id: int) -> ViewingRecord | None:
-    """Return the first day on which unprotected figures were seen, and the viewers; None where there are none."""
+    """Return the first day on which unprotected figures were seen, and the viewers; None if there are none."""
     first = session.scalar(select(func.min(InternalView.at)).where(InternalView.account_id == account_id))
     if first is None:
         return None

@@ -59,5 +59,5 @@ def rounds_facts(count: int, rounds: KMeansRounds) -> Mapping[str, str]:
 
 
 def within_ball(vectors: Reals) -> Reals:
-    """Scale released vectors down to length 1 where they are longer: no point is."""
+    """Scale released vectors down to length 1 if they are longer: no point is."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1.0), np.float64)

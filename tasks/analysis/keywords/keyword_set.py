@@ -105,7 +105,7 @@ class PrivateSelection:
     """Charged mechanisms: proposals, their selection, and counts of the selected keywords.
 
     Attributes:
-        counting: None where the selection counts by itself, or where keywords are not ranked by counts.
+        counting: None if the selection counts by itself, or where keywords are not ranked by counts.
     """
 
     proposing: CandidateSource

@@ -20,7 +20,7 @@ Histogram = NDArray[np.float64]
 
 
 def frontier_area(p: Histogram, q: Histogram, scaling: float = SCALING) -> NDArray[np.float64]:
-    """MAUVE of histograms [..., k] and [..., k], [...]: 1 where they are equal, near 0 where they share nothing."""
+    """MAUVE of histograms [..., k] and [..., k], [...]: 1 if they are equal, near 0 if they share nothing."""
     weights = _MIXTURES.reshape(-1, *[1] * p.ndim)
     mixed = weights * p + (1 - weights) * q
     x, y = (np.exp(-scaling * _kl(side, mixed)) for side in (q, p))

@@ -83,7 +83,7 @@ def around(
 def _of_pairs(
     first: int, second: int, statistic: Callable[[Picks, Picks], float], resamples: int
 ) -> NDArray[np.float64]:
-    """Return the figure of every resample of both samples; none where either has fewer than two items."""
+    """Return the figure of every resample of both samples; none if either has fewer than two items."""
     if min(first, second) < 2:
         return np.empty(0)
     generator = np.random.default_rng(0)

@@ -58,7 +58,7 @@ class MatchedTexts:
     Attributes:
         released: [n, d].
         private: [n, d].
-        others: [n, d] of other documents, to see what a perfect release would score; None where there are too few.
+        others: [n, d] of other documents, to see what a perfect release would score; None if there are too few.
     """
 
     released: Points

@@ -1,4 +1,4 @@
-"""Result of an in-context measurement: frozen, and null where the model cannot do the task."""
+"""Result of an in-context measurement: frozen, and null if the model cannot do the task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ METHOD = f"95 % jackknife over {GROUPS} groups of texts on each side, Student's 
 
 
 def share_interval(figure: float, *without: Sequence[float]) -> Interval | None:
-    """Return the interval of a figure between 0 and 1; None where a sample has fewer than two groups.
+    """Return the interval of a figure between 0 and 1; None if a sample has fewer than two groups.
 
     Args:
         figure: of everything.

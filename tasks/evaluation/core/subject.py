@@ -24,7 +24,7 @@ class ReleasedText(Protocol):
 
     @property
     def complete(self) -> bool:
-        """False where it was cut at the token limit."""
+        """False if it was cut at the token limit."""
 
     @property
     def label(self) -> str | None:
@@ -89,16 +89,16 @@ class EvaluationInput:
 
     Attributes:
         texts: the released texts.
-        score: a public model's log-likelihood; None where no model is at hand.
+        score: a public model's log-likelihood; None if no model is at hand.
         documents: the private documents, or a sample of them; None for everything but internal metrics.
-        schema: the public JSON schema that a release of records declares; None where it declares none.
-        embed: a public embedder; None where none is at hand.
-        tag: a public tagger; None where none is at hand.
-        judge: a public model that judges; None where none is at hand.
-        learn: a public model that learns in context; None where none is at hand.
-        labelled: the private documents with their labels; None where they have none, and for everything but internal
+        schema: the public JSON schema that a release of records declares; None if it declares none.
+        embed: a public embedder; None if none is at hand.
+        tag: a public tagger; None if none is at hand.
+        judge: a public model that judges; None if none is at hand.
+        learn: a public model that learns in context; None if none is at hand.
+        labelled: the private documents with their labels; None if they have none, and for everything but internal
             metrics.
-        by_shard: the private documents on workers; None where there are no workers, and without documents.
+        by_shard: the private documents on workers; None if there are no workers, and without documents.
     """
 
     texts: Sequence[ReleasedText]

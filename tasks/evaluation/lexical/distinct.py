@@ -13,7 +13,7 @@ ORDERS = (1, 2, 3)
 
 
 def distinct(subject: EvaluationInput) -> MetricResult:
-    """Distinct-1, -2 and -3 over all texts together; null where there is not one word. N-grams stay inside a text."""
+    """Distinct-1, -2 and -3 over all texts together; null if there is not one word. N-grams stay inside a text."""
     tokens = [words(text.text) for text in subject.texts]
     total = sum(map(len, tokens))
     values: dict[str, Value] = {"words": total}

@@ -37,7 +37,7 @@ _OTHER = "OTHER"
 
 
 def entities(subject: EvaluationInput) -> MetricResult:
-    """Mentions per 1,000 words, of all kinds and of each, with intervals; null where there is not one word."""
+    """Mentions per 1,000 words, of all kinds and of each, with intervals; null if there is not one word."""
     lengths = np.array([len(plain_words(text.text)) for text in subject.texts], np.int64)
     tag = _tagger(subject) if lengths.any() else None
     tagged = tag([text.text for text in subject.texts]) if tag else []

@@ -29,7 +29,7 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
     """Jaccard similarity of five kinds of features with as many documents. INTERNAL: it reads private documents.
 
     Each figure stands beside that of the same documents with as many others (`_of_corpus`), which is what a perfect
-    release would have; null where the corpus has too few. Texts without a word are left out.
+    release would have; null if the corpus has too few. Texts without a word are left out.
     """
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")
@@ -65,7 +65,7 @@ def jaccard(subject: EvaluationInput) -> MetricResult:
 def similarity(
     first: Sequence[Features], second: Sequence[Features], chosen: Chosen
 ) -> tuple[float, Interval | None] | None:
-    """Jaccard similarity of the features chosen on either side, and its interval; None where none is chosen."""
+    """Jaccard similarity of the features chosen on either side, and its interval; None if none is chosen."""
     sides = Sides.of(first, second)
     whole = sides.jaccard(chosen)
     if whole is None:

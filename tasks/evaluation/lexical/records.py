@@ -48,7 +48,7 @@ def _validity(subject: EvaluationInput) -> Callable[[object], bool] | None:
 
 
 def _share(name: str, hits: int | None, of: int) -> dict[str, Value]:
-    """Return the share and the ends of its interval, as decimals of four places; null where there is none."""
+    """Return the share and the ends of its interval, as decimals of four places; null if there is none."""
     figures = (f"{name}_share", f"{name}_low", f"{name}_high")
     if hits is None or not of:
         return dict.fromkeys(figures)

@@ -19,7 +19,7 @@ SEEDS = range(3)
 def in_context(subject: EvaluationInput) -> MetricResult:
     """Calibrated accuracy with 4 demonstrations, over 3 choices of them. INTERNAL: it asks about private documents.
 
-    Null where texts or documents have no labels, or the released ones are all alike.
+    Null if texts or documents have no labels, or the released ones are all alike.
     """
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")

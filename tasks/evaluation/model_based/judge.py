@@ -110,7 +110,7 @@ def judge(subject: EvaluationInput) -> MetricResult:
 def judge_preference(subject: EvaluationInput) -> MetricResult:
     """Return how often the texts are preferred to documents. INTERNAL: it reads private documents.
 
-    Null where the model cannot judge, without texts, or without documents.
+    Null if the model cannot judge, without texts, or without documents.
     """
     if subject.documents is None:
         raise ValueError("an internal metric needs the private documents")
@@ -169,7 +169,7 @@ def rated(rater: Judge, texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def preferred(rater: Judge, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-    """Return for each pair 1 where its first text is preferred in both orders, 0 where its second is, 0.5 otherwise."""
+    """Return for each pair 1 if its first text is preferred in both orders, 0 if its second is, 0.5 otherwise."""
     straight = _first_wins(rater, [(None, a, b) for a, b in pairs])
     swapped = _first_wins(rater, [(None, b, a) for a, b in pairs])
     return (straight.astype(np.float64) + ~swapped) / 2

@@ -61,7 +61,7 @@ class NegativeLogLikelihood:
 
 
 def perplexity(subject: EvaluationInput) -> MetricResult:
-    """Perplexity of the released texts, token-weighted, with a bootstrap interval; null where no text has a token."""
+    """Perplexity of the released texts, token-weighted, with a bootstrap interval; null if no text has a token."""
     likelihood = NegativeLogLikelihood.of(_scorer(subject), [text.text for text in subject.texts])
     low, high = likelihood.interval() or (None, None)
     figure = rounded(_exp(likelihood.per_token), 3)

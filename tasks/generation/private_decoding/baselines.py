@@ -141,7 +141,7 @@ class NonPrivate(_Baseline):
 
 
 def _prompts(settings: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
-    """Return the prompts of public and private rows for each label or group; for None where there are neither."""
+    """Return the prompts of public and private rows for each label or group; for None if there are neither."""
     tokenizer = bench.engine.model.tokenizer
     shown_names = zip(settings.names, settings.shown, strict=True) if settings.names else [(None, None)]
     return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in shown_names}

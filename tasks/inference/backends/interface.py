@@ -43,7 +43,7 @@ class Completion:
 
     Attributes:
         tokens: number of drawn tokens, without the end token; an estimate if an endpoint does not report it.
-        complete: False where it was cut at the limit.
+        complete: False if it was cut at the limit.
     """
 
     text: str

@@ -25,7 +25,7 @@ class Drawn(Protocol):
 
     @property
     def complete(self) -> bool:
-        """False where it was cut."""
+        """False if it was cut."""
 
 
 Draw = Callable[[Sequence[Sequence[int]], Sampling], Sequence[Drawn]]

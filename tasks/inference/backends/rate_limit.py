@@ -17,7 +17,7 @@ class RateLimit:
     """Gives requests their turns, evenly: never more of them, or of their tokens, a minute than was said.
 
     Args:
-        per_minute, tokens_per_minute: None where there is no limit.
+        per_minute, tokens_per_minute: None if there is no limit.
         clock: seconds; only differences count.
     """
 

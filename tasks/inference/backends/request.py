@@ -47,7 +47,7 @@ class TransportError:
 
     Attributes:
         reason: in our own words, none of the endpoint.
-        wait: seconds that the endpoint asks to be left alone; None where it says nothing.
+        wait: seconds that the endpoint asks to be left alone; None if it says nothing.
     """
 
     kind: Kind

@@ -78,7 +78,7 @@ def _unfit(text: str, how: Sampling) -> str | None:
 
 
 def _tokens(answer: dict[str, Any], text: str, how: Sampling) -> int | None:
-    """Return the endpoint's count of tokens, or an estimate; None where its count is no number."""
+    """Return the endpoint's count of tokens, or an estimate; None if its count is no number."""
     usage = answer.get("usage")
     count = usage.get("completion_tokens") if isinstance(usage, dict) else None
     if count is None:

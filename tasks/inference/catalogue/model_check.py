@@ -90,11 +90,11 @@ class ModelCheck(BaseModel):
 
     Attributes:
         name: as requests write it.
-        problem: why the engine cannot read it; empty where it can.
-        template_problem: why it cannot be prompted in a conversation, only in completion form; empty where it can.
+        problem: why the engine cannot read it; empty if it can.
+        template_problem: why it cannot be prompted in a conversation, only in completion form; empty if it can.
         conversation_tokens: tokens that its chat template adds to the words of a prompt, at least.
         missing: for each precision that this machine cannot compute, the reason.
-        shape: its sizes; None where they cannot be known because of `problem`.
+        shape: its sizes; None if they cannot be known because of `problem`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -130,7 +130,7 @@ class ModelCheck(BaseModel):
         """Check that the context holds a row of `row_tokens` tokens and the prompt around them.
 
         Args:
-            prompt_tokens: tokens of the prompt; None where it is not known, and a conversation without a word counts.
+            prompt_tokens: tokens of the prompt; None if it is not known, and a conversation without a word counts.
 
         Raises:
             ContextTooLong: the prompt is too long, or even one without a word.

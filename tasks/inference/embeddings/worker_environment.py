@@ -120,7 +120,7 @@ class WorkerSpec:
     Attributes:
         device: `cpu` or `cuda:N`; of a worker elsewhere also `auto` and `cuda`.
         memory: bytes for keys and values. Public: measured before any private text was read, never by a worker
-            whose neighbours' rows would show in it. None where the run is not on the worker's machine: then the
+            whose neighbours' rows would show in it. None if the run is not on the worker's machine: then the
             worker measures before any of them has been told a text.
         threads: on a CPU; None for its own choice.
     """

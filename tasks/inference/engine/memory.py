@@ -78,7 +78,7 @@ def memory_budget(device: torch.device) -> int:
 
 
 def asked_memory() -> int | None:
-    """ALMONER_MEMORY in bytes; None where it is not set.
+    """ALMONER_MEMORY in bytes; None if it is not set.
 
     Raises:
         BadMemory: it is no positive integer.

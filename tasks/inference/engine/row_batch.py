@@ -47,7 +47,7 @@ class RowBatch:
     `check` hears the shape of each pass (rows, tokens of each, columns seen, columns of the cache) before it runs.
 
     Attributes:
-        bias: float32 [rows, aligned columns], 0 where a column holds a real token, else -inf.
+        bias: float32 [rows, aligned columns], 0 if a column holds a real token, else -inf.
         positions: int64 [rows], the number of real tokens read so far.
         filled: the number of columns written so far, the same for all rows.
     """

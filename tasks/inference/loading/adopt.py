@@ -151,7 +151,7 @@ def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest
 
 
 def _writable_tokens(tokenizer: Any) -> int:
-    """Return how many ids there are up to the tokenizer's last one; 0 where it cannot be asked.
+    """Return how many ids there are up to the tokenizer's last one; 0 if it cannot be asked.
 
     Networks are made for more tokens, so that products have round widths. The ids behind the last one would be paid for
     and decode to nothing.

@@ -85,7 +85,7 @@ def check_folder(name: str, folder: Path) -> ModelCheck:
 
 
 def stored_check(name: str) -> ModelCheck | None:
-    """Return the stored result; None where there is none, or where something that it depends on has changed."""
+    """Return the stored result; None if there is none, or where something that it depends on has changed."""
     try:
         stored = json.loads(checks_file(name, "json").read_text(encoding="utf-8"))
         if any(stored[part] != value for part, value in state_of(Path(stored["folder"])).items()):

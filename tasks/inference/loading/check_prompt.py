@@ -48,7 +48,7 @@ def _state(folder: Path) -> dict[str, Json]:
 
 
 def _stored(file: Path) -> dict[str, Any]:
-    """Return the stored results by wording; none where something that they depend on has changed."""
+    """Return the stored results by wording; none if something that they depend on has changed."""
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
         if any(stored[part] != value for part, value in _state(Path(stored["folder"])).items()):

@@ -228,7 +228,7 @@ def heads_of(config: Any) -> tuple[int, int, int]:
 def windows_of(config: Any) -> tuple[int | None, tuple[str, ...]]:
     """Return the length of a model's attention window, in tokens, and the kinds of its layers.
 
-    The kinds are empty where every layer is alike; the window is None where no layer has one.
+    The kinds are empty if every layer is alike; the window is None if no layer has one.
     """
     window, kinds = getattr(config, "sliding_window", None), tuple(getattr(config, "layer_types", None) or ())
     if window is None or (kinds and "sliding_attention" not in kinds):

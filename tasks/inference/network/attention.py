@@ -92,7 +92,7 @@ def within_window(mask: Tensor, window: int, newest: int) -> Tensor:
     and a ring may have wrapped. It is a function of one row's mask alone.
 
     Args:
-        mask: float32 [R, 1, Q, S]: 0 where a key is seen, -inf where not; of a query, no key that is newer than it.
+        mask: float32 [R, 1, Q, S]: 0 if a key is seen, -inf where not; of a query, no key that is newer than it.
         newest: the column that was written last; the column after it, round the end, is the oldest.
 
     Returns:

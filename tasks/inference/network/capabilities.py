@@ -94,7 +94,7 @@ def require_available(precision: Precision) -> None:
 
 
 def missing_everywhere(precision: Precision) -> str:
-    """Return why no device of this machine computes in `precision`, with the reason of each; empty where one does."""
+    """Return why no device of this machine computes in `precision`, with the reason of each; empty if one does."""
     reasons = [_missing(precision, device) for device in _devices()]
     return "; ".join(map(str, reasons)) if all(reasons) else ""
 
@@ -124,7 +124,7 @@ def _missing_int8(device: torch.device) -> str | None:
 
 
 def _instructions() -> tuple[str, ...]:
-    """Return the instruction sets of note, as torch names them; none where it cannot tell."""
+    """Return the instruction sets of note, as torch names them; none if it cannot tell."""
     ask: Callable[[], dict[str, object]] | None = getattr(torch.cpu, "get_capabilities", None)
     listed = ask() if ask else {}
     return tuple(name for name in _NOTABLE if listed.get(name))

@@ -37,8 +37,8 @@ class LanguageModel:
         stop_tokens: every token id that ends a text, ascending.
         layers, heads, key_value_heads, head_size: shape of attention and of the key/value cache.
         positions: the longest context, in tokens, that the decoder's tables of angles are for.
-        long_tables: its rotary embeddings for rows of more tokens, at most `long_positions`; none where it has none.
-        window: tokens that a layer with a sliding window sees; None where no layer has one.
+        long_tables: its rotary embeddings for rows of more tokens, at most `long_positions`; none if it has none.
+        window: tokens that a layer with a sliding window sees; None if no layer has one.
         layer_kinds: transformers' kind of each layer, where only some have the window; else empty.
         sinks: whether attention has sinks (`attention.grouped_attention`).
         logit_factor, logit_cap: logits are `cap * tanh(factor * states @ head / cap)`; None: no cap.
@@ -155,7 +155,7 @@ class LanguageModel:
 
         Args:
             tokens, positions: int64 [R, Q].
-            bias: float32 [R, 1, Q, S], added to the attention scores: 0 where a key is seen, -inf where not.
+            bias: float32 [R, 1, Q, S], added to the attention scores: 0 if a key is seen, -inf where not.
             cache: a `KeyValueCache`, or a view of some of its rows.
 
         Returns:

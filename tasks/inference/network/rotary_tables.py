@@ -30,7 +30,7 @@ def rotary_settings(config: Any) -> list[Mapping[str, Any]]:
 
 
 def original_length(config: Any) -> int | None:
-    """Return to how many tokens the short tables of `longrope` reach; None where one table reaches as far as the model.
+    """Return to how many tokens the short tables of `longrope` reach; None if one table reaches as far as the model.
 
     Raises:
         ValueError: the configuration does not say it, or says several.
@@ -56,7 +56,7 @@ def fix_tables(decoder: nn.Module) -> None:
 
 
 def long_tables(decoder: nn.Module) -> dict[str, nn.Module]:
-    """Return the decoder's rotary embeddings for long texts, fixed, by their names; none where it has no `longrope`.
+    """Return the decoder's rotary embeddings for long texts, fixed, by their names; none if it has no `longrope`.
 
     To be called before `fix_tables`.
 

@@ -5,7 +5,7 @@ rows, and products of other sizes add in another order, so one row moves the las
 near tie of the router a whole expert. Here every expert is multiplied with every token of a pass, in products whose
 size is public, and a token then takes the results of its own experts:
 
-    y_t = sum over e = 1..E, ascending, of p_te f_e(x_t) where token t chose e, and 0 where it did not
+    y_t = sum over e = 1..E, ascending, of p_te f_e(x_t) where token t chose e, and 0 if it did not
 
 What a token chose is a function of its own router logits. So the layer is row-wise exactly as far as linear layers
 are, which the device is asked about (`tasks.inference.isolation`). The price is E / k times the products that a

@@ -77,7 +77,7 @@ class WeightSegment:
 
     @classmethod
     def create(cls) -> "WeightSegment | None":
-        """Return an empty segment; None where the system cannot seal memory."""
+        """Return an empty segment; None if the system cannot seal memory."""
         if not hasattr(os, "memfd_create") or not all(hasattr(fcntl, seal) for seal in _SEALS):
             return None
         number = os.memfd_create("weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -107,7 +107,7 @@ class WeightSegment:
             self.sealed = True
 
     def open(self) -> int | None:
-        """Return a descriptor of the sealed file; None where this process cannot open it, or it is another file."""
+        """Return a descriptor of the sealed file; None if this process cannot open it, or it is another file."""
         try:
             number = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -131,7 +131,7 @@ class PromptSpec:
 
     @property
     def end(self) -> str | None:
-        """Return the line that ends a text; None where end tokens alone do."""
+        """Return the line that ends a text; None if end tokens alone do."""
         return self.separator if self.form == "completion" else None
 
     def fill(self, name: str, label: str | None, reference: str = "") -> str:

@@ -34,7 +34,7 @@ class FormParameters(RequestModel):
 
 
 def form_of(parameters: BaseModel) -> Form | None:
-    """Return the form that a system's parameters declare; None where there is none."""
+    """Return the form that a system's parameters declare; None if there is none."""
     if not isinstance(parameters, FormParameters) or parameters.form is None:
         return None
     return Form.read(parameters.form)

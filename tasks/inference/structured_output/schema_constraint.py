@@ -130,7 +130,7 @@ class RecordConstraint:
 def constraint_for(
     settings: BaseModel, model: LanguageModel, max_new_tokens: int, lost: int = 0
 ) -> RecordConstraint | FormConstraint | None:
-    """Return the constraint of a release of records, or of texts of a form; None where nothing is constrained.
+    """Return the constraint of a release of records, or of texts of a form; None if nothing is constrained.
 
     Args:
         settings: the parameters of a system, `RecordParameters` or `FormParameters` or both among them.

@@ -31,7 +31,7 @@ class RecordParameters(RequestModel):
 
 
 def schema_of(parameters: BaseModel) -> Mapping[str, Any] | None:
-    """Return the schema that a system's parameters declare; None where there is none."""
+    """Return the schema that a system's parameters declare; None if there is none."""
     return parameters.json_schema if isinstance(parameters, RecordParameters) else None
 
 

@@ -192,7 +192,7 @@ class IntegerTableMechanism:
         return places
 
     def _weights(self, scores: "Tensor", allowed: "Tensor") -> "Tensor":
-        """w(max(0, U - k) >> t), and 0 where there is no candidate: int64 [G, K]."""
+        """w(max(0, U - k) >> t), and 0 if there is no candidate: int64 [G, K]."""
         table = _on_device(self.table, scores.device)
         below = self.head_room - scores.clamp(min=-(2**62), max=self.head_room)
         index = (below >> self.stride).clamp_(max=table.end)
@@ -238,7 +238,7 @@ def calibrate(
 
 
 def _stride(units_per_nat: Fraction) -> int:
-    """Return the largest t for which 2^t units are at most 2^-20 nats; 0 where one unit is more."""
+    """Return the largest t for which 2^t units are at most 2^-20 nats; 0 if one unit is more."""
     return max(0, math.floor(units_per_nat).bit_length() - 1 - _STEP_BITS)
 
 

@@ -93,7 +93,7 @@ def clip_rows(draw: TokenMechanism, private: Tensor, public: Tensor, generation:
         generation: int64 [N], the generation of each row.
 
     Returns:
-        int64 [N, K]; 0 where a logit or their difference is not finite, decided before clipping.
+        int64 [N, K]; 0 if a logit or their difference is not finite, decided before clipping.
 
     Raises:
         TypeError: logits that are not float32.

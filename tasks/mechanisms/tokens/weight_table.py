@@ -17,7 +17,7 @@ returns a number that is at least A(D), from the entries themselves:
 3. the floor and the rounding to integers cost a factor of at most 1 + 1/F. Where w_i = F the ratio is 1. Elsewhere
    w_i <= x_i; and w_k >= x_k F / (F+1), because either x_k < F = w_k, or w_k = floor(x_k) = n >= F and x_k < n + 1;
 4. x_i / x_(i+D) is a ratio of two entries of `high` times a ratio of two entries of `low`. With D = p 2^b + q the
-   rows are p apart, or p + 1 where r + q carries. In each case the largest ratio of either table bounds its factor;
+   rows are p apart, or p + 1 if r + q carries. In each case the largest ratio of either table bounds its factor;
 5. those largest ratios are found in doubles. A quotient of two 31-bit integers is correctly rounded and scaling
    by 2^n is exact, so the true one is at most 1 + 2^-52 times as large; the logarithm is mpmath's, rounded outwards.
 """

@@ -186,7 +186,7 @@ class Rounds:
         """Return the noisy number of units in each bin, int64 [bins]; some may be negative.
 
         Args:
-            bin_of: int64 [n], for each unit 0 to bins - 1, or -1 where it is in no bin.
+            bin_of: int64 [n], for each unit 0 to bins - 1, or -1 if it is in no bin.
             bins: how many there are, a function of earlier outputs and public facts.
 
         Raises:

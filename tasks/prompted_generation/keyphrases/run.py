@@ -43,7 +43,7 @@ class ReleasedValues:
     """All values that the mechanisms have released.
 
     Attributes:
-        vocabulary: the phrases, in the order of the alphabet; empty where none could be released.
+        vocabulary: the phrases, in the order of the alphabet; empty if none could be released.
         sums: noisy sums, int64 [positions, labels, 2D].
     """
 

@@ -75,7 +75,7 @@ class Vocabulary:
 
     @property
     def needed(self) -> str | None:
-        """The number of units that a phrase needs, in words; None where nothing is selected."""
+        """The number of units that a phrase needs, in words; None if nothing is selected."""
         if self.selecting is not None and self.selecting.selecting is not None:
             return f"where {self.selecting.selecting.selection.even_count()} units propose it"
         if self.counting is not None:

@@ -62,7 +62,7 @@ def keep(order: Order, state: State) -> None:
 
 
 def resume(order: Order) -> State | None:
-    """Return the state of an interrupted training of the same order; None where there is none.
+    """Return the state of an interrupted training of the same order; None if there is none.
 
     Raises:
         OtherTraining: the training of that name has another order.
