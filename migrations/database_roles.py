@@ -152,7 +152,7 @@ def _create_groups(connection: Connection) -> RoleChanges:
 
 
 def _grant_schema_usage(connection: Connection, there: list[str]) -> RoleChanges:
-    """Groups reach the schema and the database; nobody else puts anything into the schema."""
+    """Give groups access to the schema and the database; no other role may create objects in the schema."""
     schema, database = connection.execute(text("SELECT current_schema(), current_database()")).one()
     owner = bool(
         connection.scalar(

@@ -141,7 +141,7 @@ class ProjectHome:
 
 
 class HomeMissing(EnvironmentProblem):
-    """No project home where one was looked for."""
+    """There is no project home in the given folder."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(
@@ -163,7 +163,7 @@ class HomePathUnreadable(EnvironmentProblem):
 
 
 class HomeUnwritable(EnvironmentProblem):
-    """No project home can be made where one was asked for."""
+    """A project home cannot be created in the given folder."""
 
     def __init__(self, root: Path, reason: str) -> None:
         super().__init__(

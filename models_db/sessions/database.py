@@ -47,7 +47,7 @@ _EARLIER_TRANSACTIONS = text(
     "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND datname = current_database()"
     " AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL AND xact_start < :since"
 )
-"""Transactions of this login that have written something and began before a moment."""
+"""Query of this login's writing transactions that began before a given time."""
 
 _SESSION_SETTINGS = (
     "synchronous_commit=on",
@@ -319,7 +319,7 @@ def _postgresql_engine(url: str) -> Engine:
 
 
 def _has_unread_input(connection: Any) -> bool:
-    """Return whether a server has sent something to a client that asked nothing: in most cases, that it ended."""
+    """Return whether a server has sent data without a request: in most cases, the end of the connection."""
     socket = select.poll()
     socket.register(connection, select.POLLIN)
     return bool(socket.poll(0))

@@ -9,7 +9,7 @@ PROPOSAL_KINDS = ("cap", "standing", "retraction")
 
 
 class Proposal(Base):
-    """A proposal on a dataset. Its digest covers every column that says something; approvals are for that digest."""
+    """A proposal on a dataset. Its digest covers every column with content; approvals are for that digest."""
 
     __tablename__ = "proposal"
     __table_args__ = (

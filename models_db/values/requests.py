@@ -81,7 +81,7 @@ class RequestModel(BaseModel):
 
     @property
     def stored_fields(self) -> list[str]:
-        """The fields that belong to the stored form of this value: all but those that are empty by default."""
+        """Return the fields of the stored form: all but those that are empty by default."""
         return [name for name in type(self).model_fields if not self._is_empty_by_default(name)]
 
     def _is_empty_by_default(self, name: str) -> bool:

@@ -175,7 +175,7 @@ def attribute_inference(scene: AttackInput) -> AttackResult:
 
 
 def replay(scene: AttackInput) -> AttackResult:
-    """Released texts that copy members, against those that happen to share as much with non-members."""
+    """Compare released texts that copy members with those that share as much with non-members by chance."""
     texts = scene.texts
     values: dict[str, Value] = {"texts": len(texts)}
     copies = [find_copies(texts, documents) for documents in scene.fair]

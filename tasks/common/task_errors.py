@@ -26,7 +26,7 @@ class TaskFailed(EnvironmentProblem):
 
 
 def _place(problem: BaseException) -> str:
-    """Return the innermost frame of ours, as file:line; paths below the installation only."""
+    """Return the innermost frame of almoner, as file:line; paths below the installation only."""
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(_ROOT)]
     own_frames = [f for f in frames if "site-packages" not in f.filename]
     if not own_frames:

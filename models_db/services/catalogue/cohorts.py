@@ -125,7 +125,7 @@ def all_blocks(session: Session, account_id: int) -> range:
 
 
 def population(session: Session, dataset: Dataset, read: Sequence[int]) -> int | None:
-    """Return the declared number of units of a dataset in some cohorts; None if one of them has none declared."""
+    """Return the declared number of units of a dataset in some cohorts; None if one cohort declares none."""
     declared = {FIRST_COHORT: dataset.population}
     for cohort in list_opened(session, dataset.account_id):
         of_dataset = session.get_one(DatasetVersion, cohort.version_id).dataset_id == dataset.id

@@ -293,7 +293,7 @@ def has_version(session: Session, uid: str) -> bool:
 
 
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion:
-    """Return the version a new request reads: of those that were not erased.
+    """Return the version that a new request reads: the newest that was not erased.
 
     Raises:
         NothingIngested: there is none yet, or none left.

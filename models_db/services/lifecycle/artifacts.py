@@ -116,7 +116,7 @@ def artifact_of(session: Session, request_id: int) -> Artifact | None:
 
 
 def values_of(session: Session, artifact: Artifact) -> str | None:
-    """Return the digest of the values that an artifact was made of; None if it was made of none that are kept.
+    """Return the digest of the stored values that an artifact was made of; None if there are none.
 
     A release that was produced before artifacts kept it has it in its link.
     """

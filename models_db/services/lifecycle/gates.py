@@ -140,7 +140,7 @@ def _lock_decidable(session: Session, number: int, gate: Gate) -> Decidable:
 
 
 def require_waiting(gate: Gate, number: int, state: str) -> None:
-    """Check that decisions are taken at a gate of something in a state.
+    """Check that a subject in `state` waits at `gate`.
 
     Raises:
         WrongState, ProposalDecided: they are not.

@@ -35,7 +35,7 @@ class BlockReaders:
 
 @dataclass(frozen=True)
 class MostSpentBlock:
-    """The block of a cohort that has spent most, the first of those that are alike; rho in units."""
+    """Block of a cohort that has spent most, the first of equals; rho in units."""
 
     account_id: int
     block: int

@@ -82,7 +82,7 @@ def ask_device(
     contrast: float = 0.0,
     prefix: int = 0,
 ) -> None:
-    """Check that the device can run all passes of `complete_constrained`, before anything is paid; arguments as there.
+    """Check, before payment, that the device can run all passes of `complete_constrained`; arguments as there.
 
     Raises:
         ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `complete_constrained`.

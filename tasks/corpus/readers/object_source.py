@@ -51,7 +51,7 @@ class StoredSource:
         return 0 if self._entry is None else self._entry.size
 
     def exists(self) -> bool:
-        """Return whether there is an object, or something below it."""
+        """Return whether there is an object at the key, or below it."""
         return self._entry is not None or self.is_dir()
 
     def is_symlink(self) -> bool:

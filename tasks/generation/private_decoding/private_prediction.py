@@ -102,7 +102,7 @@ class PrivatePrediction(PrivateDecodingSystem[PrivatePredictionParameters]):
         meter: "BudgetMeter",
         rng: RandomSource,
     ) -> "ResumableSamplingRule":
-        """Tests, and a draw where one of them says so."""
+        """Return the rule: tests, and a private draw after a test that requires it."""
         from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 
         drawn, tested = events

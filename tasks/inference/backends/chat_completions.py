@@ -23,7 +23,7 @@ from tasks.inference.backends.request import HOPELESS, TransportError, ask, clie
 from tasks.inference.backends.response_cache import Answers
 
 BYTES_OF_A_TOKEN = 3
-"""A prompt is taken to have a token for so many bytes, when tokens a minute are limited: rather too many."""
+"""Bytes per token, for an upper estimate of a prompt's tokens if tokens per minute are limited."""
 
 
 @dataclass(frozen=True)

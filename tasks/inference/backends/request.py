@@ -165,7 +165,7 @@ def _body(response: httpx.Response, most: int) -> bytes | TransportError:
 
 
 def _reason(problem: Exception) -> str:
-    """Return the kind of the problem in our words; its own message may quote anything."""
+    """Return the kind of the problem in fixed words; its own message may quote anything."""
     if "CERTIFICATE_VERIFY_FAILED" in str(problem):
         return "its certificate is not one that is trusted"
     if isinstance(problem, httpx.ConnectError):

@@ -1,4 +1,4 @@
-"""Device of tensors and number of threads: both are decided here alone."""
+"""Device of tensors and number of threads, decided only here."""
 
 import os
 
@@ -8,7 +8,7 @@ from models_db.errors import EnvironmentProblem, UsageError
 
 
 class UnknownDevice(UsageError):
-    """A device name that is not one of ours."""
+    """An unknown device name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no device {name!r}.", "Use auto, cpu, cuda or cuda:N.", {"device": name})

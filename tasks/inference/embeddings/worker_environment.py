@@ -43,7 +43,7 @@ class WorkerEnvironment:
         return replace(environment, code=code_digest(), libraries=libraries, python=platform.python_version())
 
     def require_same(self, other: "WorkerEnvironment") -> None:
-        """Say no to a worker that has anything else.
+        """Refuse a worker with a different environment.
 
         Raises:
             WorkerDiffers.
@@ -103,7 +103,7 @@ def shared(rooms: Sequence[MemoryShare]) -> list[MemoryShare]:
 
 
 class WorkerDiffers(EnvironmentProblem):
-    """A worker has something else than the run."""
+    """A worker's environment differs from the run's."""
 
     def __init__(self, part: str) -> None:
         super().__init__(

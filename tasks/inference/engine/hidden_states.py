@@ -56,7 +56,7 @@ def last_hidden(
 
 
 def ready_to_read(engine: Engine, sizes: Sizes) -> int:
-    """Ask the device about all passes of `last_hidden` before anything is paid; returns how many rows they have.
+    """Check the device for all passes of `last_hidden`, before payment; return the number of their rows.
 
     Raises:
         ContextTooLong: the sizes exceed the model's positions.

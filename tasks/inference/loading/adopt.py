@@ -39,7 +39,7 @@ _MOST_DIVERGENCE = 0.25
 
 
 class PrecisionTooCoarse(UsageError):
-    """A model that says something else once its weights have fewer bits."""
+    """A model whose output changes too much with fewer bits per weight."""
 
     def __init__(self, name: str, precision: Precision, divergence: float) -> None:
         super().__init__(
@@ -116,7 +116,7 @@ def _describe_failures(name: str) -> Iterator[None]:
 
 
 def _take_over(network: Any, tokenizer: Any, *, name: str, revision: str, digest: str) -> LanguageModel:
-    """Return the network where it is and as it is, except for its attention and for tokens that nobody can write."""
+    """Return the network where it is and as it is, except for its attention and for unused token ids."""
     config, head = network.config, network.get_output_embeddings()
     long = long_tables(network.base_model)
     fix_tables(network)

@@ -103,7 +103,7 @@ class LanguageModel:
         return replace(self, decoder=decoder, positions=self.long_positions, long_tables={})
 
     def unpack(self) -> bool:
-        """Multiply by torch's own products from now on; whether that is something else than before."""
+        """Multiply by torch's own products from now on; return whether that is a change."""
         if self.kernels == "plain":
             return False
         layers = self.decoder.modules() if isinstance(self.decoder, nn.Module) else ()

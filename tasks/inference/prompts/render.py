@@ -196,7 +196,7 @@ def reference_tokens(tokenizer: Any, text: str, max_reference_tokens: int) -> tu
 
 
 def is_cut(tokenizer: Any, text: str, max_reference_tokens: int) -> bool:
-    """Return whether `reference_tokens` leaves something of a text away. Private wherever the text is.
+    """Return whether `reference_tokens` cuts a text. Private if the text is.
 
     How many texts of a release were cut depends on every one of them: no release that claims anything tells it.
     """

@@ -146,7 +146,7 @@ class PlaceholderUnknown(BadTemplate):
 
 
 class ReferenceMisplaced(BadTemplate):
-    """A private text where there is none, or twice."""
+    """A placeholder of the private text in a wrong template, or twice."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, f"must not have {{reference}} there: {reason}", "Only `private` has it, once.")

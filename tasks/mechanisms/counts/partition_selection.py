@@ -116,7 +116,7 @@ class PartitionSelection:
         return cls(exact(stored["epsilon"]), exact(stored["delta"]), int(stored["contributions"]))
 
     def probability(self, units: int) -> float:
-        """p(units), with which a candidate of so many units is kept.
+        """Return p(units), the probability that a candidate of `units` units is kept.
 
         Raises:
             StrategyDisagrees: PyDP's probabilities do not keep what is charged.
