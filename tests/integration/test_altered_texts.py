@@ -27,8 +27,8 @@ MALFORMED = {
     "no text": NO_TEXT,
 }
 READERS = (
-    "release list", "release show 1", "release show 3", "budget show clinic", "dataset show clinic", "proposal list", "schedule show 1",
-    "approve 2 --gate spend --reason x --confirm ward",
+    "release list", "release show 1", "release show 3", "budget show clinic", "dataset show clinic",
+    "proposal list", "schedule show 1", "approve 2 --gate spend --reason x --confirm ward",
 )  # fmt: skip
 PAGES = ("/", "/approvals.json", "/releases/1", "/datasets/clinic")
 NAMED = {"LedgerAltered", "PolicyAltered", "MetadataAltered"}
