@@ -56,8 +56,9 @@ MECHANISMS = tuple(
     name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges
 )
 """Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
-IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts")
-"""Fields of a request that a rehearsal ignores: they say which budget and which blocks, not what a text is like."""
+IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
+"""Fields of a request that a rehearsal ignores: they say which budget, which blocks and which of the texts, not how a
+text is drawn."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
