@@ -33,7 +33,7 @@ from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
-from tasks.release.record import LEFT_OUT, CapChange, Lifetime, ReleaseRecord
+from tasks.release.record import LEFT_OUT, NUMBERS_OF_TEXTS, CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.approvals import counted_approvals, require_approved, required_approvals
 from tasks.release.signatures.attestation import require_attested
@@ -217,7 +217,7 @@ def _selected_of(record: ReleaseRecord, count: int) -> str:
     Raises:
         CheckFailed: they are of no selection that the request asks for, or do not add up.
     """
-    stated = {name: value for name, value in record.released.items() if name.startswith("texts_")}
+    stated = {name: value for name, value in record.released.items() if name.startswith(NUMBERS_OF_TEXTS)}
     selected = record.selection
     if selected is None:
         if stated:

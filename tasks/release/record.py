@@ -32,7 +32,9 @@ from tasks.values.release_kinds import ReleaseKind
 CUT_FIGURE: Final = "references_cut"
 """Number of private texts that were cut: published only for public data, where nothing is claimed."""
 
-LEFT_OUT: Final = "texts_left_out_"
+NUMBERS_OF_TEXTS: Final = "texts_"
+"""Beginning of the names of figures of a selection, which are whole numbers of texts."""
+LEFT_OUT: Final = f"{NUMBERS_OF_TEXTS}left_out_"
 """Beginning of the names of the numbers of texts that a selection has left out."""
 
 RELEASED_FIGURES: Final = frozenset({
@@ -77,6 +79,9 @@ def _event(value: Any) -> PrivacyEvent:
 def _publishable(figures: dict[str, str]) -> dict[str, str]:
     if unknown := sorted(set(figures) - RELEASED_FIGURES):
         raise ValueError(f"not on the list of publishable figures: {unknown}")
+    numbers = [value for name, value in figures.items() if name.startswith(NUMBERS_OF_TEXTS)]
+    if not all(re.fullmatch("[0-9]{1,7}", value) for value in numbers):
+        raise ValueError("a figure of a selection is a whole number of texts")
     return figures
 
 

@@ -30,7 +30,7 @@ def selection_sentence(record: ReleaseRecord) -> str | None:
         return None
     reasons = [wording.format(record.left_out[name]) for name, wording in _REASONS.items() if name in record.left_out]
     drawn = record.released.get("texts_drawn", "?")
-    published = int(drawn) - sum(record.left_out.values()) if drawn.isdecimal() else "?"
+    published = "?" if drawn == "?" else int(drawn) - sum(record.left_out.values())
     template = SELECTED if record.claim is not None else SELECTED_WITHOUT_CLAIM
     in_doubt = record.released.get("texts_published_in_doubt", "?")
     return template.format(drawn=drawn, published=published, reasons=", ".join(reasons), in_doubt=in_doubt)

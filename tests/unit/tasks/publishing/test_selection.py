@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from models_db.values.requests import SELECTION_CRITERIA, Prompt, Selection
 from tasks.accounting.zcdp import release_amount
@@ -81,6 +82,12 @@ FORGED: dict[str, dict[str, str | None]] = {
 @pytest.mark.parametrize("figures", FORGED.values(), ids=list(FORGED))
 def test_figures_that_do_not_add_up_are_found(make_release, tmp_path, figures):
     assert failures(make_release(record_of(selecting(), **figures), KEPT), tmp_path / "out") == {"texts"}
+
+
+@pytest.mark.parametrize("figure", ["-1", "none", "1.0", " 1", "1" * 8, ""])
+def test_a_figure_that_is_no_number_of_texts_is_in_no_record(figure):
+    with pytest.raises(ValidationError, match="whole number of texts"):
+        record_of(selecting(), texts_left_out_prompt=figure)
 
 
 @pytest.mark.parametrize("texts", [KEPT[:2], (*KEPT, "Patient: Well.")], ids=["one too few", "one too many"])
