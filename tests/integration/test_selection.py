@@ -1,14 +1,19 @@
 """More texts than are published: from the request file to the verified bundle, and what the filter reads."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flows.releases.execute
+from models_db.home import ProjectHome
+from tasks.corpus.store import open_corpus
 from tasks.evaluate import select_texts
 from tasks.generate import generate_texts
 from tests.integration.killing import balance, killed
@@ -126,27 +131,30 @@ def test_an_impossible_selection_is_refused_before_anything_is_submitted(almoner
 # --- what the filter reads ---------------------------------------------------------------------------------------
 
 
-WATCHED = {"opening": False, "seen": []}
-"""Whether files are watched at present, and the paths that were opened meanwhile. An audit hook cannot be removed."""
+SEEN: list[list[str]] = []
+"""At most one list: of the paths that this process opens or lists at present."""
 
 
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if WATCHED["opening"] and event in ("open", "sqlite3.connect", "os.listdir", "os.scandir"):
-        WATCHED["seen"].append(str(arguments[0]))  # type: ignore[attr-defined]
+@cache
+def _watch() -> None:
+    """Install the audit hook, once; it cannot be removed."""
 
+    def see(event: str, arguments: tuple[Any, ...]) -> None:
+        if SEEN and event in ("open", "sqlite3.connect", "os.listdir", "os.scandir"):
+            SEEN[-1].append(str(arguments[0]))
 
-sys.addaudithook(_watch)
+    sys.addaudithook(see)
 
 
 @contextmanager
 def watching() -> Iterator[list[str]]:
     """What this process opens or lists within the block."""
-    seen: list[str] = []
-    WATCHED.update(opening=True, seen=seen)
+    _watch()
+    SEEN.append(seen := [])
     try:
         yield seen
     finally:
-        WATCHED.update(opening=False)
+        SEEN.clear()
 
 
 def opened_by(almoner: Almoner, monkeypatch: pytest.MonkeyPatch, select: Callable[..., Any]) -> list[str]:
@@ -169,12 +177,23 @@ def test_the_filter_never_opens_the_store(almoner: Almoner, monkeypatch: pytest.
     assert opened_by(almoner, monkeypatch, select_texts) == []
 
 
-def test_a_filter_that_looks_at_the_corpus_is_seen(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broken twin: it prefers texts that resemble the corpus, which no one has paid for."""
+LOOKS: dict[str, Callable[[Path], object]] = {
+    "its bytes": lambda store: store.read_bytes(),
+    "its texts": lambda store: list(open_corpus(ProjectHome(store.parents[2]), store.parent.name).texts()),
+    "its size": lambda store: open_corpus(ProjectHome(store.parents[2]), store.parent.name).unit_count(),
+    "its folder": lambda store: os.listdir(store.parent),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=list(LOOKS))
+def test_a_filter_that_looks_at_the_corpus_is_seen(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch, look: Callable[[Path], object]
+) -> None:
+    """Broken twins, which could prefer texts that resemble the corpus: nobody has paid for that."""
 
     def looking(*arguments: Any) -> Any:
-        for store in almoner.home.corpora.glob("*/documents.sqlite"):
-            store.read_bytes()
+        (store,) = almoner.home.corpora.glob("*/documents.sqlite")
+        look(store)
         return select_texts(*arguments)
 
     assert opened_by(almoner, monkeypatch, looking) != []
