@@ -21,6 +21,7 @@ from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Person, ReleaseRecord
+from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 
 NEARLY_SPENT = Decimal("0.8")
@@ -67,7 +68,7 @@ def publish_sections(
     doubts = [*_request_warnings(inputs, viewer), *_runner_warnings(record, viewer), *_bound_warnings(inputs, metrics)]
     return (
         *_warning_section(doubts),
-        Summary(tuple(_publish_summary(inputs))),
+        Summary(tuple(_publish_summary(inputs, record))),
         released,
         _metric_rows(metrics),
         FieldList(
@@ -84,6 +85,7 @@ def publish_sections(
 def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
     request, facts = inputs.approved_request, inputs.approved_request.plan.facts
     number = f": {facts['samples']} texts" if "samples" in facts else ""
+    number += f", of which {request.selection['keep']} are published" if request.selection else ""
     yield _state_sentence(inputs, Gate.SPEND)
     yield f"It would make a release of kind {request.kind} by {request.mechanism} with {request.model.name}{number}."
     if inputs.state in UNRUN_STATES:
@@ -93,8 +95,10 @@ def _spend_summary(inputs: RequestReviewInput) -> Iterator[str]:
     yield from (rehearsal.sentence for rehearsal in inputs.rehearsals)
 
 
-def _publish_summary(inputs: RequestReviewInput) -> Iterator[str]:
+def _publish_summary(inputs: RequestReviewInput, record: ReleaseRecord) -> Iterator[str]:
     yield _state_sentence(inputs, Gate.PUBLISH)
+    if (selected := selection_sentence(record)) is not None:
+        yield selected
     yield "Its cost is paid. After approval its files may leave this home, and copies cannot be called back."
 
 

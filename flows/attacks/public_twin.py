@@ -47,8 +47,10 @@ REQUEST, NON_PRIVATE, COPY = "request", "non_private", "copy"
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""
 
-IGNORED_FIELDS = ("evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts")
-"""Fields of a request that an attack ignores."""
+IGNORED_FIELDS = (
+    "evaluation", "evaluation_embedder", "scope", "public_metadata", "rotate_over", "cohorts", "selection",
+)  # fmt: skip
+"""Fields of a request that an attack ignores. It reads all drawn texts, also those that a selection leaves out."""
 
 
 @dataclass(frozen=True)

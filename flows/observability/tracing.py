@@ -39,7 +39,19 @@ SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
 
 FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "publish")
-STAGES: Final = ("preview", "store", "price", "submit", "hold", "generate", "evaluate", "commit", "record", "deliver")
+STAGES: Final = (
+    "preview",
+    "store",
+    "price",
+    "submit",
+    "hold",
+    "generate",
+    "select",
+    "evaluate",
+    "commit",
+    "record",
+    "deliver",
+)
 ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {
     "almoner.flow": re.compile("|".join(FLOWS)),
     "almoner.stage": re.compile("|".join(STAGES)),

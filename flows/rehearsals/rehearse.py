@@ -56,8 +56,8 @@ MECHANISMS = tuple(
     name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges
 )
 """Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
-IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts")
-"""Fields of a request that a rehearsal ignores: they decide the budget and the blocks, not the texts."""
+IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
+"""Fields of a request that a rehearsal ignores: they decide budget, blocks and published texts, not how texts are drawn."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""

@@ -345,7 +345,17 @@ def _reprice_request(workspace: Workspace, request_id: int, facts: DatasetFacts,
         raise PlanChanged(request_id, "envelope")
     priced = quote(request, facts, find_model(workspace, request.model), body["policy"], code_digest())
     public = ("unit", "relation", "governed", "population", "blocks")
-    for part in ("code", "model", "plan", "dataset", "parameters", "public_metadata", "prompt_sha256", *public):
+    for part in (
+        "code",
+        "model",
+        "plan",
+        "dataset",
+        "parameters",
+        "public_metadata",
+        "prompt_sha256",
+        "selection",
+        *public,
+    ):
         if encode_canonical(priced.body.get(part)) != encode_canonical(body.get(part)):
             raise PlanChanged(request_id, part)
     return priced

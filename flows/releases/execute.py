@@ -33,7 +33,7 @@ from models_db.values.canonical_json import Json
 from tasks.common.progress import tell
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
-from tasks.evaluate import evaluate_texts, require_tools
+from tasks.evaluate import evaluate_texts, require_tools, select_texts
 from tasks.generate import generate_texts
 from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.generation.decoding.run_context import NoCorpus, NoEngine, RunContext
@@ -151,6 +151,10 @@ def produce_artifact(
     tracing.keep_flow_run(journal_folder(run.workspace.home, run.request_id))
     with tracing.stage("generate"):
         generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
+    if quote.request.selection is not None:
+        with tracing.stage("select"):
+            public_words = "\n".join([quote.prompt.description, *quote.prompt.wording.values()])
+            generated = select_texts(generated, quote.request.selection, public_words, scoring)
     corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     with tracing.stage("evaluate"):
@@ -189,6 +193,7 @@ def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
         bench=bench,
+        selection=run.quote.request.selection,
     )
 
 

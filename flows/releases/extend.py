@@ -112,6 +112,8 @@ def read_values(home: ProjectHome, parent: ParentRelease) -> Json:
 def extension_request(workspace: Workspace, number: int, samples: int) -> dict[str, object]:
     """Return the request for `samples` further texts of a release, as its author would write it.
 
+    All of them are published: how many the parent has kept says nothing about another number of texts.
+
     Raises:
         RequestUnknown, NotExtendable: there is no such release, or none that can be extended.
         ValuesMissing: it was not run in this home.
@@ -120,7 +122,9 @@ def extension_request(workspace: Workspace, number: int, samples: int) -> dict[s
     values = digest(read_values(workspace.home, parent))
     extends = {"release": number, "artifact": parent.artifact, "values": values}
     parameters = {**parent.request["parameters"], "samples": samples, "extends": extends}
-    request = written_request(parent.request).model_copy(update={"parameters": parameters, "scope": None})
+    request = written_request(parent.request).model_copy(
+        update={"parameters": parameters, "scope": None, "selection": None}
+    )
     return {name: model_to_json(getattr(request, name)) for name in request.stored_fields}
 
 

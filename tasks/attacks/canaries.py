@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from models_db.errors import UsageError
-from tasks.attacks.shingles import joined, shingles
 from tasks.mechanisms.core.rng import RandomSource
+from tasks.text.shingles import joined, shingles
 from tasks.text.words import words
 
 TEMPLATE = "Please remember the pass phrase {secret} for me."

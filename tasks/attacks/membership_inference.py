@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.attacks.shingles import containment, joined
 from tasks.attacks.unigram_model import UnigramModel
 from tasks.evaluation.core.subject import Scorer
 from tasks.text.interfaces import Embedder
+from tasks.text.shingles import containment, joined
 from tasks.text.words import words
 
 NO_EVIDENCE = -1e9

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.attacks.identifier_extraction import Extracted
-from tasks.attacks.shingles import best_containments
 from tasks.evaluation.algorithms.suffix_automaton import SuffixAutomaton
+from tasks.text.shingles import best_containments
 from tasks.text.words import words
 
 NEAR = 0.5

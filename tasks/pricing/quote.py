@@ -42,6 +42,7 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.planning.precision_parameters import require_precision
+from tasks.planning.selection import published_texts, require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
@@ -229,7 +230,7 @@ class Quote:
             },
             **({"external": self.cost.to_json()} if self.cost else {}),
             "expected_rows": self.plan.rows,
-            "expected_texts": self.plan.samples,
+            "expected_texts": published_texts(self.request.selection, self.plan.samples),
             "expected_seconds": self.seconds,
         }
 
@@ -349,6 +350,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         LabelsNeeded: it asks for demonstrations without labels.
         SchemaNeeded, SchemaUnexpected: it asks for records without a schema, or for texts with one.
         LengthNeeded, PopulationNeeded, TooFewUnits, BudgetTooSmall: it leaves parameters out that cannot be chosen.
+        SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
         ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
         UnknownModel, WrongKind, NoRevision, ModelNotPulled: a metric needs an embedder that is not on this machine.
@@ -372,6 +374,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     require_parts_for(request.kind, parameters)
     require_schema_for(request.kind, parameters)
     require_precision(parameters, external=model.endpoint is not None)
+    require_selection(
+        request.selection, request.kind, request.mechanism, parameters, external=model.endpoint is not None
+    )
     filled_prompt = prompt_for_kind(request.kind, request.prompt)
     prompt, written_prompt = PromptSpec.of(filled_prompt, names), prompt_json(filled_prompt, names)
     require_form(filled_prompt, system, metrics, model.name, model.check)
@@ -382,7 +387,9 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
     )
     reading = dataset.read
     require_governed(reading, dataset.name, governed=dataset.governed)
-    plan = plan_with_metrics(system, reading.restrict_inputs(inputs), metrics, request.evaluation_share)
+    ask, share = reading.restrict_inputs(inputs), request.evaluation_share
+    plan = plan_with_metrics(system, ask, metrics, share, request.selection)
+    plan = with_selection_fact(plan, request.selection)
     plan = with_external_fact(reading.renumber_plan(plan), model.name, model.revision)
     public = model_to_json(dataset.public.merged_over(request.public_metadata).without_groups())
     reasons = {name: choice.reason for name, choice in choices.items()}
@@ -412,6 +419,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({"public_metadata": public} if public else {}),
         **({} if rendered is None else {"prompt_sha256": rendered.sha256}),
         **({"choices": dict(reasons)} if reasons else {}),
+        **({} if request.selection is None else {"selection": model_to_json(request.selection)}),
     }
     return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons)
 

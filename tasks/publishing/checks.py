@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -21,6 +22,7 @@ from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.registry import recompute
+from tasks.planning.selection import kept_per_label
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -31,7 +33,7 @@ from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
-from tasks.release.record import CapChange, Lifetime, ReleaseRecord
+from tasks.release.record import LEFT_OUT, NUMBERS_OF_TEXTS, CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.approvals import counted_approvals, require_approved, required_approvals
 from tasks.release.signatures.attestation import require_attested
@@ -180,6 +182,9 @@ def independent_accountant(bundle: OpenedBundle) -> str:
 def texts(bundle: OpenedBundle) -> str:
     """Check for one numbered text per line, in the form of its kind and with its label, as many as requested.
 
+    Of a selection, each label has its share of the published texts, and the numbers of texts that were left out are
+    those of all drawn ones. Whether the selected texts are the best cannot be checked: the others are not published.
+
     The number of insights follows from the released values; they are one hierarchy, within the request's bounds.
     """
     count, record = 0, bundle.record
@@ -189,15 +194,45 @@ def texts(bundle: OpenedBundle) -> str:
     samples = record.request["parameters"]["samples"]
     blocks = len(record.request["plan"]["blocks"])
     labels = labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
+    selected, rows_by_label = record.selection, Counter[str]()
     with open_regular_file(bundle.folder / TEXTS) as file:
         while stored_line := file.readline(_LONGEST_LINE):
             count += 1
             row = _row(stored_line, record.kind, count, labelled=bool(labels))
-            if labels and row[part(record.kind)] not in (labels[count - 1 : count] if record.claim else record.labels):
+            allowed = labels[count - 1 : count] if record.claim and selected is None else record.labels
+            rows_by_label[str(row.get(part(record.kind)))] += 1
+            if labels and row[part(record.kind)] not in allowed:
                 raise CheckFailed(f"line {count} has another {part(record.kind)} than its position requires")
-    if record.claim is not None and count != samples:
-        raise CheckFailed(f"{count} texts, the request asks for {samples}")
-    return f"{count} texts"
+    if record.claim is not None and count != record.texts:
+        raise CheckFailed(f"{count} texts, the request asks for {record.texts}")
+    if record.claim is not None and selected is not None and labels:
+        if dict(rows_by_label) != {label: n for label, n in kept_per_label(selected.keep, labels).items() if n}:
+            raise CheckFailed("the labels have other shares of the selected texts than the request requires")
+    return f"{count} texts{_selected_of(record, count)}"
+
+
+def _selected_of(record: ReleaseRecord, count: int) -> str:
+    """Check the figures of a selection: which there are, and that they add up; returns the finding about it.
+
+    Raises:
+        CheckFailed: they are of no selection that the request asks for, or do not add up.
+    """
+    stated = {name: value for name, value in record.released.items() if name.startswith(NUMBERS_OF_TEXTS)}
+    selected = record.selection
+    if selected is None:
+        if stated:
+            raise CheckFailed("the record has figures of a selection, and the request asks for none")
+        return ""
+    last = "perplexity" if "perplexity" in selected.criteria else "surplus"
+    reasons = {f"{LEFT_OUT}{reason}" for reason in (*selected.criteria, last)}
+    if set(stated) != {*reasons, "texts_drawn", "texts_published_in_doubt"}:
+        raise CheckFailed("the record has other figures of its selection than the request's criteria lead to")
+    drawn, in_doubt = int(stated["texts_drawn"]), int(stated["texts_published_in_doubt"])
+    if record.claim is not None and drawn != record.request["parameters"]["samples"]:
+        raise CheckFailed(f"{drawn} texts were drawn, the request draws {record.request['parameters']['samples']}")
+    if sum(record.left_out.values()) + count != drawn or not 0 <= in_doubt <= count:
+        raise CheckFailed("the numbers of published texts and of those left out are not that of the drawn ones")
+    return f", selected of {drawn} drawn ones, which the claim covers"
 
 
 def _row(stored: bytes, kind: str, number: int, *, labelled: bool) -> dict[str, Any]:

@@ -13,8 +13,17 @@ from pydantic import BaseModel, Field, model_validator
 from models_db.errors import Refused
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
-from models_db.values.requests import Prompt, PublicGroup, PublicMetadata, ReleaseRequest, model_to_json, parse_model
+from models_db.values.requests import (
+    Prompt,
+    PublicGroup,
+    PublicMetadata,
+    ReleaseRequest,
+    Selection,
+    model_to_json,
+    parse_model,
+)
 from tasks.accounting.zcdp import release_amount
+from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompts.prompt_spec import prompt_json, wording_of
@@ -22,6 +31,7 @@ from tasks.inference.structured_output.schema_parameters import require_schema_f
 from tasks.planning.block_rotation import RotationUnfit
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
+from tasks.planning.selection import require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
@@ -146,6 +156,8 @@ class ApprovedRequest(Strict):
     choices: dict[str, str] | None = None
     """Parameters that almoner chose when it priced the request, each with its reason (`tasks.pricing.choices`); their
     values are in `parameters`. Absent where the request's author wrote all of them."""
+    selection: dict[str, Any] | None = None
+    """Which of the drawn texts are published, as in the request (`tasks.planning.selection`); absent where all are."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:
@@ -176,16 +188,19 @@ class ApprovedRequest(Strict):
             self._require_declared(self.public_metadata)
         if self.choices is not None and not set(self.choices) <= set(self.parameters):
             raise PlanForeign("it names choices that are no parameters")
-        selection = self._reading()
-        if len(self.plan.blocks) != selection.size:
+        reading = self._reading()
+        if len(self.plan.blocks) != reading.size:
             raise PlanForeign("it charges other blocks than it reads")
         inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         if self.prompt_sha256 is not None and not system.renders_prompt:
             raise PlanForeign("it has a digest of prompts that its rows do not read")
         metrics = requested(self.evaluation, governed=self.governed)
-        plan = plan_with_metrics(system, selection.restrict_inputs(inputs), metrics, self._evaluation_share())
+        selection = self._selection(parameters)
+        ask = reading.restrict_inputs(inputs)
+        plan = plan_with_metrics(system, ask, metrics, self._evaluation_share(), selection)
         self._require_for_metrics(metrics, paid=bool(plan.measuring))
-        plan = with_external_fact(selection.renumber_plan(plan), self.model.name, self.model.revision)
+        plan = with_selection_fact(plan, selection)
+        plan = with_external_fact(reading.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
             raise PlanForeign(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
@@ -205,6 +220,16 @@ class ApprovedRequest(Strict):
             return reading_of_request(fields, self.blocks)
         except (ValueError, RotationUnfit):
             raise PlanForeign("there are no such cohorts or groups of blocks") from None
+
+    def _selection(self, parameters: BaseModel) -> Selection | None:
+        """Return the selection of the texts to publish; it is in its one form, and the request can have it."""
+        if self.selection is None:
+            return None
+        selection = parse_model(Selection, self.selection, "`selection`")
+        if encode_canonical(model_to_json(selection)) != encode_canonical(self.selection):
+            raise PlanForeign("its selection is not written out in full")
+        require_selection(selection, self.kind, self.mechanism, parameters, external=is_external(self.model.name))
+        return selection
 
     def _evaluation_share(self) -> Decimal:
         """Return the share of rho for charged metrics; the default where there are none."""

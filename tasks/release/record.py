@@ -16,13 +16,14 @@ from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import PublicMetadata
+from models_db.values.requests import PublicMetadata, Selection
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompts.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
+from tasks.planning.selection import published_texts
 from tasks.release.claim import Claim, state_claim
 from tasks.release.file_names import RECORD
 from tasks.release.format_versions import FORMAT
@@ -30,6 +31,11 @@ from tasks.values.release_kinds import ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
 """Number of private texts that were cut: published only for public data, where nothing is claimed."""
+
+NUMBERS_OF_TEXTS: Final = "texts_"
+"""Beginning of the names of figures of a selection, which are whole numbers of texts."""
+LEFT_OUT: Final = f"{NUMBERS_OF_TEXTS}left_out_"
+"""Beginning of the names of the numbers of texts that a selection has left out."""
 
 RELEASED_FIGURES: Final = frozenset({
     CUT_FIGURE,
@@ -47,6 +53,14 @@ RELEASED_FIGURES: Final = frozenset({
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
+    "texts_drawn",
+    "texts_left_out_duplicates",
+    "texts_left_out_identifiers",
+    "texts_left_out_nonsense",
+    "texts_left_out_perplexity",
+    "texts_left_out_prompt",
+    "texts_left_out_surplus",
+    "texts_published_in_doubt",
 })  # fmt: skip
 """Names of figures that a charged mechanism may have released on the way to the texts, or that follow from its released
 values and from public logits."""
@@ -65,6 +79,9 @@ def _event(value: Any) -> PrivacyEvent:
 def _publishable(figures: dict[str, str]) -> dict[str, str]:
     if unknown := sorted(set(figures) - RELEASED_FIGURES):
         raise ValueError(f"not on the list of publishable figures: {unknown}")
+    numbers = [value for name, value in figures.items() if name.startswith(NUMBERS_OF_TEXTS)]
+    if not all(re.fullmatch("[0-9]{1,7}", value) for value in numbers):
+        raise ValueError("a figure of a selection is a whole number of texts")
     return figures
 
 
@@ -301,6 +318,26 @@ class ReleaseRecord(Strict):
         if self.kind == ReleaseKind.SUMMARIES:
             return tuple(str(group["id"]) for group in parameters["groups"])
         return tuple(map(str, parameters.get("labels", ())))
+
+    @property
+    def selection(self) -> Selection | None:
+        """Which of the drawn texts are published; None where all are."""
+        stored = self.request.get("selection")
+        return None if stored is None else Selection.model_validate(stored)
+
+    @property
+    def texts(self) -> int:
+        """The number of texts that the request publishes; insights have none that is fixed beforehand."""
+        return published_texts(self.selection, int(self.request["parameters"]["samples"]))
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """The numbers of drawn texts that were not published, by the reason; empty where all were."""
+        return {
+            name.removeprefix(LEFT_OUT): int(count)
+            for name, count in sorted(self.released.items())
+            if name.startswith(LEFT_OUT)
+        }
 
     @property
     def cohorts(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from tasks.release import claim as claims
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
 from tasks.release.wording import card_text
+from tasks.release.wording.selection_text import selection_sentence
 from tasks.reporting.sections import Claim, NoClaim
 
 _SAYABLE: Final = Decimal(1_000_000)
@@ -24,7 +25,7 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
     times, right = (None, None) if claim.charges_nothing else _bounds(claim)
     return Claim(
         protects=protects(record),
-        sentences=(*_sentences(claim, times, right), *_extends(record)),
+        sentences=(*_sentences(claim, times, right), *_extends(record), *_selected(record)),
         epsilon=claim.epsilon,
         delta=format_small(claim.delta),
         rho=claim.rho,
@@ -51,6 +52,11 @@ def _weaknesses(record: ReleaseRecord) -> tuple[str, ...]:
 
 def _extends(record: ReleaseRecord) -> list[str]:
     return [card_text.EXTENDS.format(release=record.parent)] if record.parent else []
+
+
+def _selected(record: ReleaseRecord) -> list[str]:
+    sentence = selection_sentence(record)
+    return [] if sentence is None else [sentence]
 
 
 def protects(record: ReleaseRecord) -> str:

@@ -134,6 +134,7 @@ def show_release(
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
     from flows.rehearsals.stored_results import recorded_rehearsals
+    from flows.releases.release_texts import read_selection
 
     shown = load_review(workspace, request, Gate.SPEND)
     with workspace.database.read() as session:
@@ -144,11 +145,14 @@ def show_release(
             (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
+        selects = "selection" in request_body(row)
+        selection = read_selection(workspace, artifact) if artifact and selects else None
         data = {
             **_request_summary(session, row),
             "canonical": request_body(row),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
+            "selection": selection,
             "standing": row.standing_id,
             "rehearsals": [one.model_dump(mode="json") for one in recorded_rehearsals(session, request_body(row))],
             "proposals": [as_data(m) for m in list_proposals(workspace, "retraction") if m.request_id == request],
@@ -161,6 +165,7 @@ def show_release(
         data,
         [
             f"Request {request} is {data['state']}. {_next_step(data)}",
+            *([selection] if selection else []),
             *render_review(shown, details=details),
             table(("at", "from", "to", "detail"), steps, "Steps"),
             table(("at", "gate", "decision", "by", "reason", "expires"), decisions, "Decisions"),

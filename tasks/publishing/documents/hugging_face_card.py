@@ -59,9 +59,7 @@ def _fields(record: ReleaseRecord) -> Mapping[str, Json]:
 
 def _requested_rows(record: ReleaseRecord) -> int | None:
     """Return the requested number of rows; for insights, of clusters, None if the request leaves it open."""
-    return (
-        clusters_asked(record) if record.kind == ReleaseKind.INSIGHTS else int(record.request["parameters"]["samples"])
-    )
+    return clusters_asked(record) if record.kind == ReleaseKind.INSIGHTS else record.texts
 
 
 def _languages(declared: tuple[str, ...]) -> dict[str, Json]:

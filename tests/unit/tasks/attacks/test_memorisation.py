@@ -2,7 +2,7 @@
 
 from tasks.attacks.identifier_extraction import Extracted
 from tasks.attacks.memorisation import CopiedText, find_copies
-from tasks.attacks.shingles import best_containments, containment, joined, shingles
+from tasks.text.shingles import best_containments, containment, joined, shingles
 from tests.unit.tasks.attacks.people import random_texts
 
 

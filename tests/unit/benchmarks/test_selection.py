@@ -1,0 +1,46 @@
+"""The ablation of the selection compares equal numbers of texts, and its control does not look at them."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPTS = ("utility.selection",)
+
+
+@pytest.fixture
+def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = bench["utility.selection"]
+    monkeypatch.setattr(module, "KEEP", 3)
+    return module
+
+
+def score(texts: Any) -> list[tuple[float, int]]:
+    """The shorter, the likelier."""
+    return [(-float(len(text)), 1) for text in texts]
+
+
+def test_every_way_publishes_as_many_texts(module: ModuleType) -> None:
+    texts = ["no no no no no no", "a knee", "one knee is better", "the other knee is much worse by now", "a long " * 30]
+    drawn = tuple(module.Drawn(text, 5, True) for text in texts)
+    found = module.published([(None, drawn), (None, drawn)], "Short notes.", score)
+    assert {len(each.texts) for each in found.values()} == {6}
+    assert {len(each.failing) for each in found.values()} == {6}
+    assert sum(found["filter"].failing) == 0
+    assert found["likeliest"].texts[:3] == tuple(texts[1:4])
+    assert found["filter without perplexity"].texts[:3] == tuple(texts[1:4])
+
+
+def test_the_control_does_not_look_at_texts(module: ModuleType) -> None:
+    names = module.controls()
+    one, other = (
+        [module.Drawn(f"{word} {number}", 2, True) for number in range(9)] for word in ("knee", "no no no no no")
+    )
+    picked = [[module.choices()[name](drawn, "", score) for name in names] for drawn in (one, other)]
+    assert picked[0] == picked[1]
+    assert len({tuple(places) for places in picked[0]}) > 1
+    assert all(len(set(places)) == 3 for places in picked[0])
+
+
+def test_controls_are_averaged(module: ModuleType) -> None:
+    assert module.averaged([[1.0, 0.0, 2.0], [3.0, 2.0, 4.0]]) == [2.0, 1.0, 3.0]
