@@ -57,7 +57,7 @@ MECHANISMS = tuple(
 )
 """Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
-"""Fields of a request that a rehearsal ignores: they decide budget, blocks and published texts, not how texts are drawn."""
+"""Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
 ModelLoader: TypeAlias = Callable[[Precision], LanguageModel]
 """Loads the request's model in a precision."""

@@ -206,7 +206,8 @@ def texts(bundle: OpenedBundle) -> str:
     if record.claim is not None and count != record.texts:
         raise CheckFailed(f"{count} texts, the request asks for {record.texts}")
     if record.claim is not None and selected is not None and labels:
-        if dict(rows_by_label) != {label: n for label, n in kept_per_label(selected.keep, labels).items() if n}:
+        shares = {label: n for label, n in kept_per_label(selected.keep, labels).items() if n}
+        if dict(rows_by_label) != shares:
             raise CheckFailed("the labels have other shares of the selected texts than the request requires")
     return f"{count} texts{_selected_of(record, count)}"
 
