@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -469,9 +469,14 @@ class World:
         with self.database.write() as session:
             attempts.fail_attempt(session, self.runner, attempt, "interrupted")
 
-    def produce(self, attempt: Attempt, metrics: Sequence[tuple[str, str, Json]] = ()) -> Artifact:
-        """End an attempt with an artifact."""
-        files = {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
+    def produce(
+        self,
+        attempt: Attempt,
+        metrics: Sequence[tuple[str, str, Json]] = (),
+        files: Mapping[str, Json] | None = None,
+    ) -> Artifact:
+        """End an attempt with an artifact, of some files that need not exist."""
+        files = files or {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
         with self.database.write() as session:
             return artifacts.record_artifact(
                 session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics
