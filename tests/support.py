@@ -20,6 +20,7 @@ from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import (
     cohorts,
+    dataset_ends,
     datasets,
     erasures,
     internal_views,
@@ -113,6 +114,7 @@ def later(by: timedelta) -> Iterator[None]:
             budget_steps_postgresql,
             artifacts,
             chain,
+            dataset_ends,
             datasets,
             gate_status,
             envelopes,
@@ -302,6 +304,19 @@ class World:
             datasets.register(session, self.steward, wanted, account_id)
         self.version(name, [f"{name}-unit".encode().ljust(32, b"\0")])
         return name
+
+    def empty_dataset(self, name: str = "vacant") -> str:
+        """A dataset without a version. Returns its name."""
+        account_id = self.account()
+        with self.database.write() as session:
+            datasets.register(session, self.steward, Registration(name, "id", "text", True, None, None), account_id)
+        return name
+
+    def forget(self, name: str = "vacant", by: Actor | None = None) -> None:
+        """Forget an empty dataset."""
+        with self.database.write() as session:
+            found = datasets.find_dataset(session, name)
+            dataset_ends.forget(session, by or self.steward, found, "a slip")
 
     def version(
         self,
