@@ -162,11 +162,7 @@ def doctor(context: CommandContext) -> CommandResult:
             "home_from": context.home.origin,
             "findings": [asdict(finding) for finding in findings],
         },
-        [
-            f"Project home: {context.home.root}, from {context.home.origin}.",
-            table(("", "check", "detail"), rows),
-            summary,
-        ],
+        [named, table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
 
