@@ -1,7 +1,6 @@
 """The command `almoner`: its own options, above the commands of the table."""
 
 import gc
-import os
 from importlib.metadata import version
 from typing import Annotated
 
@@ -33,10 +32,9 @@ VersionOption = Annotated[
 
 
 @app.callback()
-def root(almoner_home: HomeOption = None, almoner_version: VersionOption = False) -> None:
+def root(context: typer.Context, almoner_home: HomeOption = None, almoner_version: VersionOption = False) -> None:
     """Private text corpora in, differentially private releases out: priced, approved and recorded in one ledger."""
-    if almoner_home is not None:
-        os.environ["ALMONER_HOME"] = str(almoner_home)
+    context.obj = almoner_home  # the command compares it with its own --home
 
 
 def main() -> None:

@@ -36,7 +36,10 @@ COMMANDS = (
         "Run a demo on a fictional clinic: register, ingest, request, approve, run, publish, verify, three refusals.",
     ),
     Entry(
-        "dataset", "Ask", "cli.commands.dataset.dataset", "Manage datasets: register, ingest, list, show, cap, erase."
+        "dataset",
+        "Ask",
+        "cli.commands.dataset.dataset",
+        "Manage datasets: register, ingest, list, show, cap, erase, forget.",
     ),
     Entry(
         "plan",

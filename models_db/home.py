@@ -14,7 +14,7 @@ scratch/          temporary files of runs, wiped by `almoner run sweep`
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,9 +29,14 @@ def sqlite_url(path: Path) -> str:
 
 @dataclass(frozen=True)
 class ProjectHome:
-    """The paths below one project home."""
+    """The paths below one project home.
+
+    Attributes:
+        origin: what named it: `--home`, `ALMONER_HOME`, or nothing (`~/.almoner`).
+    """
 
     root: Path
+    origin: str = field(default="", compare=False)
 
     @classmethod
     def locate(cls, path: Path | None = None) -> "ProjectHome":
@@ -40,10 +45,14 @@ class ProjectHome:
         Raises:
             HomePathUnreadable: the path holds bytes that are not UTF-8, or a NUL.
         """
-        chosen = path or Path(os.environ.get("ALMONER_HOME") or Path.home() / ".almoner")
+        named = os.environ.get("ALMONER_HOME")
+        chosen = path or Path(named or Path.home() / ".almoner")
         if not is_storable(str(chosen)):
             raise HomePathUnreadable(str(chosen))
-        return cls(chosen.expanduser().absolute())
+        origin = "--home" if path else "ALMONER_HOME" if named else "the default, ~/.almoner"
+        if not chosen.expanduser().is_absolute():
+            origin += f" ({chosen}, seen from the working directory)"
+        return cls(chosen.expanduser().absolute(), origin)
 
     @property
     def database_url(self) -> str:

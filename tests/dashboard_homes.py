@@ -1,5 +1,6 @@
 """Homes for the dashboard to look at: an empty one, and one with something of everything, some of it hostile."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,26 @@ from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import envelopes, proposals
 from models_db.sessions.database import Database
 from models_db.values.amounts import Amount
+from models_db.values.canonical_json import Json
 from tasks.accounting.lifetime_claims import lifetime_claim
+from tasks.common.files import file_facts
 from tasks.planning.block_rotation import Rotation
 from tasks.planning.block_selection import Reading
+from tasks.release.text_rows import line
 from tests.contracts.tampering import without_name_guards
 from tests.support import World, plan_of, planned
 
 EVIL = '<script>alert("x")</script>'
 RTL = "\u202egnp.exe"
 HOSTILE_NAMES = (f"{EVIL} & co", "a/b/../c", "..", "100 % of 'it'?x=1#y", "x.json", "W" * 100, "Ünïcödé 診療所")
+TEXTS = (
+    f"A note about a fall. {EVIL} <img src=x onerror=alert(1)> & 'so' on\nSecond line",
+    f"Write to {RTL} a.b@example.org or javascript:alert(1), </p></article><h1>mine</h1>",
+    "",
+    "W" * 400,
+    "{{ 7 * 7 }} {% raw %} \x00\x1b[31m\u2028 שלום ‏ עולם",
+)
+"""What a model may say."""
 TOKEN = "t" * 20 + "0123456789abcdef"
 MILLION = 10**6
 
@@ -78,18 +90,28 @@ class Home:
         self.world.version(dataset, [f"{dataset}-{growth.newest}".encode().ljust(32, b"\0")], growth=growth)
         return growth.newest
 
-    def spent(self, dataset: str, rho: int, *, publish: bool = False, read: Reading | None = None) -> int:
-        """A request that was run, with an artifact; it reads some cohorts, or all there are."""
+    def spent(
+        self, dataset: str, rho: int, *, publish: bool = False, read: Reading | None = None, texts: Sequence[str] = ()
+    ) -> int:
+        """A request that was run, with an artifact of texts alone; it reads some cohorts, or all there are."""
         number = self.request(dataset, rho, **(read.to_json() if read else {}))
         self.world.decide(number)
         attempt = self.world.start(number)
         attempt = attempt if read is None else replace(attempt, blocks=read.blocks)
         self.world.hold(attempt, planned(Amount(rho)))
         self.world.arm(attempt)
-        self.world.produce(attempt)
+        self.world.produce(attempt, files={"texts.jsonl": self._written(number, texts or TEXTS)})
         if publish:
             self.world.decide(number, "publish")
         return number
+
+    def _written(self, number: int, texts: Sequence[str]) -> Json:
+        """Texts in the quarantine, where a run leaves them, and their digest."""
+        data = b"".join(line("synthetic_corpus", at, text, f"{EVIL} {number}") for at, text in enumerate(texts, 1))
+        folder = self.home.quarantine / f"q-{number}"
+        folder.mkdir(parents=True)
+        (folder / "texts.jsonl").write_bytes(data)
+        return {**file_facts(data)}
 
     def schedule(self, dataset: str, standing: int) -> int:
         """A schedule that was never due."""

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,7 @@ from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import (
     cohorts,
+    dataset_ends,
     datasets,
     erasures,
     internal_views,
@@ -113,6 +114,7 @@ def later(by: timedelta) -> Iterator[None]:
             budget_steps_postgresql,
             artifacts,
             chain,
+            dataset_ends,
             datasets,
             gate_status,
             envelopes,
@@ -303,6 +305,19 @@ class World:
         self.version(name, [f"{name}-unit".encode().ljust(32, b"\0")])
         return name
 
+    def empty_dataset(self, name: str = "vacant") -> str:
+        """A dataset without a version. Returns its name."""
+        account_id = self.account()
+        with self.database.write() as session:
+            datasets.register(session, self.steward, Registration(name, "id", "text", True, None, None), account_id)
+        return name
+
+    def forget(self, name: str = "vacant", by: Actor | None = None) -> None:
+        """Forget an empty dataset."""
+        with self.database.write() as session:
+            found = datasets.find_dataset(session, name)
+            dataset_ends.forget(session, by or self.steward, found, "a slip")
+
     def version(
         self,
         dataset: str,
@@ -469,9 +484,14 @@ class World:
         with self.database.write() as session:
             attempts.fail_attempt(session, self.runner, attempt, "interrupted")
 
-    def produce(self, attempt: Attempt, metrics: Sequence[tuple[str, str, Json]] = ()) -> Artifact:
-        """End an attempt with an artifact."""
-        files = {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
+    def produce(
+        self,
+        attempt: Attempt,
+        metrics: Sequence[tuple[str, str, Json]] = (),
+        files: Mapping[str, Json] | None = None,
+    ) -> Artifact:
+        """End an attempt with an artifact, of some files that need not exist."""
+        files = files or {"texts.jsonl": digest({"request": attempt.request_id, "attempt": attempt.number})}
         with self.database.write() as session:
             return artifacts.record_artifact(
                 session, self.runner, attempt, files, 10, f"q-{attempt.request_id}", metrics

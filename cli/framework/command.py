@@ -17,6 +17,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
+from typer._click.globals import get_current_context
 
 from cli.framework.options import HomeOption, JsonOption
 from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
@@ -64,7 +65,8 @@ def command(
     def register(function: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
         @functools.wraps(function)
         def run(*, almoner_home: Path | None, almoner_json: bool, **parameters: Any) -> None:
-            raise typer.Exit(execute(function, almoner_home, almoner_json, parameters))
+            before = get_current_context().obj
+            raise typer.Exit(execute(function, before, almoner_home, almoner_json, parameters))
 
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         shared = [
@@ -80,11 +82,20 @@ def command(
 
 
 def execute(
-    function: Callable[..., CommandResult], home: Path | None, as_json: bool, parameters: Mapping[str, Any]
+    function: Callable[..., CommandResult],
+    before: Path | None,
+    after: Path | None,
+    as_json: bool,
+    parameters: Mapping[str, Any],
 ) -> int:
-    """Run a command, print its result or its error, and return the exit code."""
+    """Run a command, print its result or its error, and return the exit code.
+
+    Args:
+        before, after: the --home in front of the command, and the one behind it.
+    """
     gc.enable()  # the console script turns it off while modules are imported
     try:
+        home = only_home(before, after)
         located = ProjectHome.locate(home)
         if home is not None:
             os.environ["ALMONER_HOME"] = str(home)  # tools started from here (Prefect) follow it
@@ -96,6 +107,28 @@ def execute(
     except KeyboardInterrupt:
         print_renderables(make_console(stderr=True), ["Interrupted; no step was left half done."])
         return 130
+
+
+def only_home(before: Path | None, after: Path | None) -> Path | None:
+    """Return the home that is named in front of the command or behind it; None if neither names one.
+
+    Raises:
+        HomesDiffer: both name one, and not the same.
+    """
+    if before is not None and after is not None and before.expanduser().absolute() != after.expanduser().absolute():
+        raise HomesDiffer(before, after)
+    return before if after is None else after
+
+
+class HomesDiffer(UsageError):
+    """Two options --home name two project homes."""
+
+    def __init__(self, before: Path, after: Path) -> None:
+        super().__init__(
+            f"--home names {before} before the command and {after} behind it.",
+            "Give one of the two; `almoner doctor` says which home a command uses, and why.",
+            {"before": str(before), "after": str(after)},
+        )
 
 
 def require_storable(parameters: Mapping[str, object]) -> None:

@@ -20,6 +20,7 @@ from flows.dashboard.overview_page import overview_page
 from flows.dashboard.queue_page import queue_page
 from flows.dashboard.release_page import release_page
 from flows.dashboard.request_list import REQUEST_STATES, request_list
+from flows.dashboard.texts_page import texts_page
 from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
@@ -116,6 +117,14 @@ class DashboardViews:
             return json_response(content)
         drawn = page(content)
         return HTMLResponse(drawn, headers={"content-security-policy": report_policy(drawn)})
+
+    def texts(self, request: Request) -> Response:
+        """Show a page of the texts of a release."""
+        number, page = _release_number(request), _number_parameter(request, "page") or 1
+        find, doubtful = _text_parameter(request, "find") or "", _text_parameter(request, "doubtful") == "1"
+        return self._render_view(
+            request, "texts", lambda view: texts_page(view, self.home, number, page, find, only_doubtful=doubtful)
+        )
 
     def card(self, request: Request) -> Response:
         """Show the card of a release as plain text."""

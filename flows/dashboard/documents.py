@@ -1,4 +1,4 @@
-"""Documents of a release that a viewer may read: its report in one version, and its card.
+"""Documents of a release that a viewer may read: its report in one version, its card, and its texts.
 
 A steward sees what `almoner report` makes. Everybody else sees the public version, and only while the release is out:
 before the decision its texts are nobody's but the stewards', and what was retracted is not shown again.
@@ -26,18 +26,19 @@ MOST_CARD_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ReleaseDocuments:
-    """The readable versions of a report, the default first, and whether the card is readable."""
+    """The readable versions of a report, the default first; whoever may read one may read the card and the texts."""
 
     reports: tuple[Version, ...]
     card: bool
+    texts: bool
 
 
 def readable_documents(view: View, state: str, artifact: Artifact | None, dataset: Dataset) -> ReleaseDocuments:
     """Return the documents of a request's artifact that the viewer may read."""
     if artifact is None:
-        return ReleaseDocuments((), card=False)
+        return ReleaseDocuments((), card=False, texts=False)
     reports = tuple(_report_versions(view, state, dataset))
-    return ReleaseDocuments(reports, card=bool(reports))
+    return ReleaseDocuments(reports, card=bool(reports), texts=bool(reports))
 
 
 def _report_versions(view: View, state: str, dataset: Dataset) -> Iterator[Version]:
@@ -63,7 +64,7 @@ def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, A
         ArtifactChanged, FileUnfit: the files are missing here, or differ from the produced ones.
     """
     with viewer.open_view() as view:
-        if version not in _documents_of_request(view, number).reports:
+        if version not in documents_of_request(view, number).reports:
             raise DocumentWithheld(number, f"the {version} version of the report")
     from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
 
@@ -81,7 +82,7 @@ def load_card(viewer: Viewer, number: int) -> str:
     """
     with viewer.open_view() as view:
         artifact = artifacts.artifact_of(view.session, number)
-        if not _documents_of_request(view, number).card or artifact is None:
+        if not documents_of_request(view, number).card or artifact is None:
             raise DocumentWithheld(number, "the card")
     path = viewer.home.path_inside("quarantine", artifact.folder, CARD)
     if measure(path) != files_of(artifact).get(CARD):
@@ -90,7 +91,12 @@ def load_card(viewer: Viewer, number: int) -> str:
         return file.read(MOST_CARD_BYTES).decode()
 
 
-def _documents_of_request(view: View, number: int) -> ReleaseDocuments:
+def documents_of_request(view: View, number: int) -> ReleaseDocuments:
+    """Return the documents of a request that the viewer may read.
+
+    Raises:
+        RequestUnknown: there is no such request.
+    """
     request = requests.find_request(view.session, number)
     artifact, state = artifacts.artifact_of(view.session, number), requests.state_of(view.session, number)
     return readable_documents(view, state, artifact, view.session.get_one(Dataset, request.dataset_id))
@@ -102,7 +108,8 @@ class DocumentWithheld(Refused):
     def __init__(self, number: int, what: str) -> None:
         super().__init__(
             f"You may not read {what} of request {number} now.",
-            "Stewards see the output of a run; everybody else sees its public report while the release is published."
+            "Stewards see the output of a run; everybody else sees its public report and its texts while the release is"
+            " published."
             " `almoner report ID --internal` shows unprotected figures, and records who sees them.",
             {"request": number},
         )

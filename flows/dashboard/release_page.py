@@ -79,7 +79,7 @@ class ReleasePage:
         artifact: the digest of its artifact.
         waiting: the queue item of the request, if it waits.
         rehearsals: the newest rehearsal of the request on each public dataset.
-        reports: the readable versions of its report; `card` says whether its card is readable.
+        reports: the readable versions of its report; `card` and `texts` say whether its card and texts are readable.
     """
 
     line: RequestLine
@@ -96,6 +96,7 @@ class ReleasePage:
     rehearsals: tuple[RecordedRehearsal, ...]
     reports: tuple[Version, ...]
     card: bool
+    texts: bool
 
 
 def release_page(view: View, number: int) -> ReleasePage:
@@ -126,6 +127,7 @@ def release_page(view: View, number: int) -> ReleasePage:
         rehearsals=_rehearsals(view, request),
         reports=papers.reports,
         card=papers.card,
+        texts=papers.texts,
     )
 
 

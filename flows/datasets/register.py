@@ -8,7 +8,8 @@ from typing import Final
 
 from flows.observability import tracing
 from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
-from models_db.services.catalogue import cohorts, datasets, erasures
+from models_db.errors import UsageError
+from models_db.services.catalogue import cohorts, dataset_ends, datasets, erasures
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
@@ -22,6 +23,7 @@ from tasks.corpus.readers.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
 
+LONGEST_REASON: Final = 1000
 RECORDS_CHECKED: Final = 1000
 """Records that are read before a dataset is registered."""
 
@@ -85,6 +87,31 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
     with workspace.database.write() as session:
         account = datasets.find_dataset(session, other).account_id
         datasets.register(session, workspace.actor, registration, account)
+
+
+def forget_dataset(workspace: Workspace, name: str, reason: str) -> None:
+    """Record that an empty dataset is forgotten; lists leave it out from now on, and its name stays taken.
+
+    Raises:
+        InvalidForgettingReason: the audit log could not carry the reason.
+        DatasetUnknown, DatasetForgotten: there is no such dataset, or none any more.
+        RoleRequired: only a steward or an admin forgets a dataset.
+        DatasetNotEmpty: it has a version, request, proposal or erasure.
+    """
+    if not reason.strip() or len(reason) > LONGEST_REASON:
+        raise InvalidForgettingReason
+    with workspace.database.write() as session:
+        dataset_ends.forget(session, workspace.actor, datasets.find_dataset(session, name), reason)
+
+
+class InvalidForgettingReason(UsageError):
+    """The audit log cannot carry the reason."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"To forget a dataset takes a reason of at most {LONGEST_REASON} characters; it stays in the audit log.",
+            'For example `--reason "wrong unit field"`.',
+        )
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,14 @@ def erased(version: str) -> str:
 ERASED = "that version of the data was erased"
 
 
+def forgotten(dataset: str) -> str:
+    """A dataset was forgotten."""
+    return f"EXISTS (SELECT 1 FROM dataset_end n WHERE n.dataset_id = {dataset})"
+
+
+FORGOTTEN = "that dataset was forgotten"
+
+
 # --- The gates ---------------------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,22 @@ many blocks as its partition, times the number of its cohorts.
 Erasure: an erasure says what is left of each version (no mark: nothing). Requests, approvals at the spend gate and runs
     of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
     (`internal_view`) from requests, proposals and approvals.
+
+End: a dataset without anything in it may be forgotten (`dataset_end`); from then on it takes no version, proposal or
+    erasure. Its row, its account and its name stay.
 """
 
-from migrations.schema.conditions import ERASED, STALE, WENT_BACK, erased, later_cohorts, role, state
+from migrations.schema.conditions import (
+    ERASED,
+    FORGOTTEN,
+    STALE,
+    WENT_BACK,
+    erased,
+    forgotten,
+    later_cohorts,
+    role,
+    state,
+)
 from migrations.schema.definitions import Action, Guard, Index, Table
 from migrations.schema.forms import PLAIN_NAME
 
@@ -32,6 +45,18 @@ TABLES = (
         """,
         unique=(("name",),),
         indexes=(Index("ix_dataset_account_id", "account_id"),),
+    ),
+    Table(
+        "dataset_end",
+        """
+        id {key}
+        dataset_id {number} NOT NULL -> dataset
+        reason TEXT NOT NULL
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("dataset_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
     ),
     Table(
         "dataset_version",
@@ -196,6 +221,26 @@ GUARDS = (
         "a dataset has a plain name",
         PLAIN_NAME.within("NOT coalesce(@, FALSE)"),
     ),
+    Guard(
+        "dataset_end_by_steward",
+        "dataset_end",
+        "only a steward or an admin forgets a dataset",
+        f"{NOBODY_ERASES}",
+    ),
+    # Without a version there is no request, and so no hold and no spending.
+    Guard(
+        "dataset_end_of_empty",
+        "dataset_end",
+        "a dataset with a version, a proposal or an erasure is not forgotten",
+        """
+        EXISTS (SELECT 1 FROM dataset_version v WHERE v.dataset_id = NEW.dataset_id)
+         OR EXISTS (SELECT 1 FROM proposal m WHERE m.dataset_id = NEW.dataset_id)
+         OR EXISTS (SELECT 1 FROM erasure e WHERE e.dataset_id = NEW.dataset_id)
+        """,
+    ),
+    Guard("dataset_end_now", "dataset_end", WENT_BACK, STALE),
+    Guard("version_of_forgotten", "dataset_version", FORGOTTEN, forgotten("NEW.dataset_id")),
+    Guard("erasure_of_forgotten", "erasure", FORGOTTEN, forgotten("NEW.dataset_id")),
     Guard(
         "version_keeps_blocks",
         "dataset_version",

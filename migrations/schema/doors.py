@@ -9,7 +9,8 @@ from migrations.schema.audit_log import RANKS
 from migrations.schema.definitions import Function
 
 RECORDED = (
-    "account", "approval", "artifact", "cap", "carried", "checkpoint", "cohort", "dataset", "dataset_version",
+    "account", "approval", "artifact", "cap", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
+    "dataset_version",
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "proposal", "partition_scheme", "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "rehearsal", "request", "restoration", "role_grant",
@@ -104,7 +105,8 @@ RECORDING = (
     # proposal, accounts, request. No run of an account begins and no release of it is produced while somebody begins to
     # look at its figures. No version comes in while somebody erases: who takes one in locks the marks of units. The
     # caps of the blocks of a cohort are the root's, so nobody may change or spend them while it is opened. What was
-    # decided may be taken back at this very moment; who spends or publishes waits for that, then sees it.
+    # decided may be taken back at this very moment; who spends or publishes waits for that, then sees it. Nothing comes
+    # into a dataset while it is forgotten: whoever forgets one waits for all that refer to it.
     Function(
         "almoner_queue",
         "kind text, given jsonb",
@@ -112,6 +114,15 @@ RECORDING = (
         "LANGUAGE plpgsql",
         """
         BEGIN
+            IF kind = 'dataset_end' THEN
+                PERFORM 1 FROM dataset d
+                 WHERE d.id IN (SELECT (g.value ->> 'dataset_id')::bigint FROM jsonb_array_elements(given) g)
+                 ORDER BY d.id FOR UPDATE;
+            ELSIF kind IN ('dataset_version', 'erasure', 'proposal') THEN
+                PERFORM 1 FROM dataset d
+                 WHERE d.id IN (SELECT (g.value ->> 'dataset_id')::bigint FROM jsonb_array_elements(given) g)
+                 ORDER BY d.id FOR KEY SHARE;
+            END IF;
             IF kind = 'internal_view' THEN
                 PERFORM 1 FROM request r
                  WHERE r.dataset_id IN (

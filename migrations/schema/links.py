@@ -91,6 +91,8 @@ VIEWS: dict[str, Sql] = {
                          " x.account_id AS account, x.population",
                     joined=" LEFT JOIN cap c ON c.account_id = x.account_id"
                            " LEFT JOIN partition_scheme s ON s.account_id = x.account_id"),
+    "dataset_end": view("dataset_end", "'dataset.forgotten'", "x.actor_id", OF_DATASET.format(id="x.dataset_id"),
+                        told="x.reason"),
     "dataset_version": view("dataset_version", "'dataset.ingested'", "x.created_by",
                             OF_DATASET.format(id="x.dataset_id"), told="x.number AS version, x.uid"),
     "unit_claim": view("unit_claim", "'units.claimed'", "x.created_by", BY_ACCOUNT),

@@ -6,6 +6,7 @@ retracts a release.
 
 from migrations.schema.conditions import (
     BARRED,
+    FORGOTTEN,
     IN_FORCE,
     PROPOSAL_GATE,
     REQUEST_DAYS,
@@ -14,6 +15,7 @@ from migrations.schema.conditions import (
     WENT_BACK,
     attempts,
     bars,
+    forgotten,
     has_seen,
     later_than,
     reserved,
@@ -112,6 +114,7 @@ GUARDS = (
          )
         """,
     ),
+    Guard("proposal_of_forgotten", "proposal", FORGOTTEN, forgotten("NEW.dataset_id")),
     Guard(
         "proposal_not_negative",
         "proposal",

@@ -6,6 +6,7 @@ from models_db.tables.audit_log import AuditHead, AuditLink, PendingLink, Record
 from models_db.tables.datasets import (
     Cohort,
     Dataset,
+    DatasetEnd,
     DatasetVersion,
     ErasedVersion,
     Erasure,
@@ -46,8 +47,8 @@ check_times(Base.metadata)
 
 __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AuditHead", "AuditLink", "Cap", "Cohort", "Dataset",
-    "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure", "ErasureEnd",
-    "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme", "PendingLink", "PlannedBlock",
+    "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure",
+    "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme", "PendingLink", "PlannedBlock",
     "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
     "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Rehearsal", "Request", "Restoration", "RoleGrant",
     "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",

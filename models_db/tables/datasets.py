@@ -25,6 +25,19 @@ class Dataset(Base):
     created_by: Mapped[int] = mapped_column(reference("principal"))
 
 
+class DatasetEnd(Base):
+    """A dataset was forgotten: it was empty, takes nothing any more, and is left out of lists. Its name stays taken."""
+
+    __tablename__ = "dataset_end"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    dataset_id: Mapped[int] = mapped_column(reference("dataset"), unique=True)
+    reason: Mapped[Body]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
 class DatasetVersion(Base):
     """One ingested snapshot. `uid` is random; the marks are keyed, so neither is a function anyone else can compute."""
 

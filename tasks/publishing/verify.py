@@ -1,5 +1,6 @@
 """Verification of a bundle: offline, without a database, trusting only signed content."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,19 @@ _MALFORMED: Final = (
 CONTENT_CHECKS: Final = ("files", "digests", "signature", "record", "request", "texts", "approvals", "revocations")
 """Names of the checks that a bundle's record and rows are those that were approved; they hold for bundles of every
 version of almoner, unlike those that plan a release again or write its documents again."""
+
+
+KINDS: Final = {
+    "files and digests": ("files", "digests", "texts", "columns"),
+    "signatures and approvals": (
+        "signature", "authenticity", "approvals", "attestation", "revocations", "retraction", "checkpoint",
+    ),
+    "request, mechanisms and claim": ("record", "request", "plan", "events", "claim", "independent accountant"),
+    "measurements and policy": ("measurements", "policy"),
+}  # fmt: skip
+"""Names of checks by what they are about; every other check writes a document of the bundle again and compares it."""
+DOCUMENTS: Final = "documents, written again"
+_KIND_OF_CHECK: Final = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,11 @@ class VerificationReport:
     def holds(self) -> bool:
         """Return whether every check passed."""
         return all(check.ok for check in self.checks)
+
+    def count_by_kind(self) -> dict[str, int]:
+        """Return the number of checks of each kind, in the order of `KINDS`, documents last."""
+        counted = Counter(_KIND_OF_CHECK.get(check.name, DOCUMENTS) for check in self.checks)
+        return {kind: counted[kind] for kind in (*KINDS, DOCUMENTS) if counted[kind]}
 
     @property
     def conclusion(self) -> str:

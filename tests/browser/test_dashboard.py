@@ -28,7 +28,8 @@ from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
 LONG = dataset_path(HOSTILE_NAMES[5])
-FULL = ("/", "/datasets/clinic", LONG, "/approvals", "/releases", "/releases/1", "/releases/8", "/audit", "/nowhere")
+FULL = ("/", "/datasets/clinic", LONG, "/approvals", "/releases", "/releases/1", "/releases/8", "/releases/1/texts",
+        "/releases/2/texts?find=write&doubtful=1", "/audit", "/nowhere")  # fmt: skip
 EMPTY = ("/", "/approvals", "/releases", "/audit", "/audit?actor=nobody", "/?q=nothing")
 
 

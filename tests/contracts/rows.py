@@ -43,6 +43,12 @@ def dataset(town: "Town", sharing: str, **given: object) -> Executable:
     return insert("dataset", **row | given)
 
 
+def dataset_end(town: "Town", of: str = "vacant", **given: object) -> Executable:
+    row = {"dataset_id": town.id_of("dataset", f"name = '{of}'"), "reason": "a slip",
+           "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip
+    return insert("dataset_end", **row | given)
+
+
 def version(town: "Town", of: str, **given: object) -> Executable:
     row = {
         "dataset_id": town.id_of("dataset", f"name = '{of}'"), "number": 9, "uid": "u", "source_mark": DIGEST,

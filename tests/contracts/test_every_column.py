@@ -223,7 +223,7 @@ def test_every_value_of_another_storage_class_is_found(worked: Database, which: 
                 if not all(seen) and not excepted:
                     missed.append((table.name, column.name, kind, seen))
     assert missed == []
-    assert tried > (2000 if which == EVERY else len(TABLES))
+    assert tried > (2000 if which == EVERY else len(TABLES) * 9 // 10)
 
 
 @pytest.mark.slow

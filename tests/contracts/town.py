@@ -114,6 +114,8 @@ class Town:
         self.world.dataset("paced", Amount(10**6, 10**6))
         self.world.dataset("grown", Amount(1000, 100), blocks=2)
         self.world.dataset("seen", Amount(1000, 100))
+        self.world.empty_dataset("vacant")
+        self.world.forget(self.world.empty_dataset("forgotten"))
         later = [b"later-unit".ljust(32, b"\0")]
         self.world.version("grown", later, growth=self.world.growth("grown", opens=True))
 

@@ -7,6 +7,7 @@ from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     adoption,
     approval,
+    dataset_end,
     erased_version,
     erasure,
     erasure_end,
@@ -18,6 +19,7 @@ from tests.contracts.rows import (
     request,
     role_grant,
     transition,
+    version,
 )
 from tests.contracts.town import Town
 
@@ -113,6 +115,46 @@ VIEWS: dict[str, Case] = {
             lambda t: moved(t, "clinic", t.barring),
             lambda t: moved(t, "seen", t.world.policy_id),
         ],
+    ),
+}
+
+
+def of_dataset(town: Town, name: str) -> dict[str, object]:
+    """The number of a dataset, as the column of a row."""
+    return {"dataset_id": town.id_of("dataset", f"name = '{name}'")}
+
+
+ENDS: dict[str, Case] = {
+    "dataset_end_by_steward": Case(
+        denied=[
+            lambda t: dataset_end(t, actor_id=t.world.analyst.id),
+            lambda t: dataset_end(t, actor_id=t.world.runner.id),
+            lambda t: dataset_end(t, actor_id=t.actor("former").id),
+        ],
+        allowed=[dataset_end, lambda t: dataset_end(t, actor_id=t.world.admin.id)],
+    ),
+    "dataset_end_of_empty": Case(
+        denied=[
+            lambda t: dataset_end(t, "grown"),
+            lambda t: dataset_end(t, "emptied"),
+            lambda t: [version(t, "vacant"), dataset_end(t)],
+            lambda t: [proposal(t, **of_dataset(t, "vacant")), dataset_end(t)],
+            lambda t: [erasure(t, **of_dataset(t, "vacant")), dataset_end(t)],
+        ],
+        allowed=[dataset_end],
+    ),
+    "dataset_end_now": Case(denied=[lambda t: [old_steward(t), dataset_end(t, at=THEN)]], allowed=[dataset_end]),
+    "version_of_forgotten": Case(
+        denied=[lambda t: version(t, "forgotten"), lambda t: [dataset_end(t), version(t, "vacant")]],
+        allowed=[lambda t: version(t, "vacant")],
+    ),
+    "erasure_of_forgotten": Case(
+        denied=[lambda t: erasure(t, **of_dataset(t, "forgotten"))],
+        allowed=[lambda t: erasure(t, **of_dataset(t, "vacant"))],
+    ),
+    "proposal_of_forgotten": Case(
+        denied=[lambda t: proposal(t, **of_dataset(t, "forgotten"))],
+        allowed=[lambda t: proposal(t, **of_dataset(t, "vacant"))],
     ),
 }
 

@@ -37,10 +37,19 @@ PAGES = (
     "/approvals",
     "/releases",
     "/releases/5",
+    "/releases/5/texts",
     "/releases/7",
     "/audit",
 )
-JSON = ("/index.json", "/datasets/clinic.json", "/approvals.json", "/releases.json", "/releases/5.json", "/audit.json")
+JSON = (
+    "/index.json",
+    "/datasets/clinic.json",
+    "/approvals.json",
+    "/releases.json",
+    "/releases/5.json",
+    "/releases/5/texts.json",
+    "/audit.json",
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +103,8 @@ def test_every_link_leads_somewhere_and_nothing_is_markup_that_was_typed(client:
     everything = "".join(pages.values())
     assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;" in everything
     assert "summaries\\u202egnp.exe" in everything
+    for text in ("&lt;img src=x onerror=alert(1)&gt;", "{{ 7 * 7 }} {% raw %} \\x00\\x1b[31m\\u2028"):
+        assert text in pages["/releases/1/texts"]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -149,6 +160,9 @@ def test_errors_are_pages_and_json_with_names(client: TestClient) -> None:
         ("/releases?state=lost", 400, "RequestStateUnknown"), ("/releases?dataset=nobody", 404, "DatasetUnknown"),
         ("/approvals?after=-1", 400, "InvalidNumber"), (f"/?q={'x' * 301}", 400, "InvalidParameter"),
         ("/releases/5/report?version=secret", 400, "ReportVersionUnknown"), ("/releases/²", 400, "InvalidNumber"),
+        ("/releases/7/texts", 403, "DocumentWithheld"), ("/releases/9999/texts", 404, "RequestUnknown"),
+        ("/releases/1/texts?page=x", 400, "InvalidNumber"),
+        (f"/releases/1/texts?find={'x' * 301}", 400, "InvalidParameter"),
         ("/audit?before=99999999999999999999", 400, "InvalidNumber"), ("/audit?until=9999-99-99", 400, "InvalidSearch"),
     ):  # fmt: skip
         found = client.get(path)
@@ -344,6 +358,48 @@ def test_the_record_is_searched_and_turned_page_by_page(client: TestClient, many
     assert client.get("/audit.json?actor=nobody").json()["audit"]["links"] == []
 
 
+def test_all_texts_of_a_release_are_read_page_by_page(own: Home) -> None:
+    texts = [
+        f"Text {number} says {'nothing' if number % 10 else 'that whoever comes should call 030 1234 5678'}."
+        for number in range(1, 121)
+    ]
+    number = own.spent("clinic", 10**9, texts=texts)
+    client = own.client(tell=raised)
+
+    def page(search: str = "") -> Any:
+        return client.get(f"/releases/{number}/texts.json{search}").json()["texts"]
+
+    pages = [page(f"?page={each}") for each in (1, 2, 3)]
+    assert [one["text"] for each in pages for one in each["texts"]] == texts
+    assert [one["number"] for each in pages for one in each["texts"]] == list(range(1, 121))
+    assert [(each["page"], each["pages"], each["of"], each["doubtful"]) for each in pages] == [
+        (each, 3, 120, 12) for each in (1, 2, 3)
+    ]
+    assert page("?page=9") == pages[2]
+    assert page() == page("?page=0") == pages[0]
+    doubtful = page("?doubtful=1")
+    assert [one["number"] for one in doubtful["texts"]] == list(range(10, 121, 10))
+    assert {tuple(one["doubts"]) for one in doubtful["texts"]} == {("telephone number",)}
+    assert [one["number"] for one in page("?find=TEXT+7")["texts"]] == [7, *range(70, 80)]
+    assert [one["number"] for one in page("?find=text+7&doubtful=1")["texts"]] == [70]
+    html = client.get(f"/releases/{number}/texts?find=nothing&page=2").text
+    assert "50 of 120 texts shown.</strong> 108 fit the search. 12 have a doubt." in html
+    assert f"/releases/{number}/texts?find=nothing&amp;page=3" in html
+    assert "No text fits" in client.get(f"/releases/{number}/texts?find=nowhere").text
+    assert f'href="/releases/{number}/texts"' in client.get(f"/releases/{number}").text
+
+
+def test_texts_that_were_changed_are_not_shown(own: Home) -> None:
+    client, file = own.client(tell=raised), own.home.quarantine / "q-1" / "texts.jsonl"
+    assert client.get("/releases/1/texts").status_code == 200
+    whole = file.read_bytes()
+    for change in (lambda: file.write_bytes(whole.replace(b"fall", b"bell")), lambda: file.write_bytes(whole + b"\n"),
+                   file.unlink, lambda: file.symlink_to("/etc/passwd")):  # fmt: skip
+        change()
+        found = client.get("/releases/1/texts.json")
+        assert (found.status_code, found.json()["error"]) == (403, "FileUnfit")
+
+
 def test_an_empty_home_has_pages_too(tmp_path: Path) -> None:
     client = Home.made(tmp_path).client(tell=raised)
     for path in ("/", "/approvals", "/releases", "/audit"):
@@ -375,11 +431,11 @@ def only(home: Home, *roles: str) -> None:
 def test_what_a_run_produced_is_for_stewards(own: Home) -> None:
     client = own.client(tell=raised)
     said = client.get("/releases/1.json").json()["release"]
-    assert (said["reports"], said["card"]) == (["steward", "public"], True)
+    assert (said["reports"], said["card"], said["texts"]) == (["steward", "public"], True, True)
     only(own, "analyst")
     said = client.get("/releases/1.json").json()["release"]
-    assert (said["reports"], said["card"]) == ([], False)
-    for paper in ("report?version=public", "report?version=steward", "report?version=internal", "card"):
+    assert (said["reports"], said["card"], said["texts"]) == ([], False, False)
+    for paper in ("report?version=public", "report?version=steward", "report?version=internal", "card", "texts"):
         found = client.get(f"/releases/1/{paper}", headers={"accept": "application/json"})
         assert (found.status_code, found.json()["error"]) == (403, "DocumentWithheld"), paper
 

@@ -90,6 +90,11 @@ def test_papers_are_those_of_the_commands(almoner: Almoner) -> None:
     assert card.headers["content-type"] == "text/plain; charset=utf-8"
     assert card.text == (almoner.bundle / "README.md").read_text()
     assert client.get("/releases/1/card.json").json()["card"] == card.text
+    asked, shown = almoner.ask("release texts 1")["texts"], client.get("/releases/1/texts.json").json()["texts"]
+    assert [(one["number"], one["text"], one["doubts"]) for one in shown["texts"]] == [
+        (one["id"], one["text"], one["doubts"]) for one in asked[: len(shown["texts"])]
+    ]
+    assert shown["of"] == len(asked)
 
 
 def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> None:
@@ -99,7 +104,8 @@ def test_everybody_reads_what_is_out_and_stewards_the_rest(almoner: Almoner) -> 
         principals.revoke(session, owner, owner.name, "steward", "only an analyst now")
     client = client_of(almoner)
     assert (release(client)["reports"], release(client)["card"]) == (["public"], True)
-    assert client.get("/releases/1/report").status_code == client.get("/releases/1/card").status_code == 200
+    for path in ("report", "card", "texts"):
+        assert client.get(f"/releases/1/{path}").status_code == 200, path
     for version in ("steward", "internal"):
         assert client.get(f"/releases/1/report?version={version}").status_code == 403
 

@@ -74,7 +74,14 @@ def test_the_story_as_people_read_it(almoner: Almoner) -> None:
     assert "perplexity" in gate.err
     assert "[red]a first look[/red]" in almoner.type("release show 1").out  # nothing in a reason is markup
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
-    assert "The bundle is whole" in almoner.type(f"verify-release {almoner.bundle}").out
+    short, whole = (almoner.type(f"verify-release {almoner.bundle} {more}").out for more in ("", "--details"))
+    checks = almoner.ask(f"verify-release {almoner.bundle}")["checks"]
+    assert short.startswith(f"All {len(checks)} checks hold: epsilon 4 at delta 0.0000001, recomputed as 3.99")
+    assert sum(int(line.split()[-1]) for line in short.splitlines() if line.split()[:1] == ["ok"]) == len(checks)
+    assert all(check["name"] in whole for check in checks)
+    assert "independent accountant" not in short
+    assert "The bundle is whole" in short
+    assert "The bundle is whole" in whole
     for line, said in {
         "dataset list": "clinic",
         "dataset show clinic": "epsilon_spent",

@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, show it, propose another claim."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, show it, propose another claim, forget it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ from tasks.object_storage.address import parse_place
 if TYPE_CHECKING:
     from flows.datasets.register import IngestPreview
 
-app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase.")
+app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase, forget.")
 erase.register(app)
 
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -227,6 +227,30 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from", "erased")
     return CommandResult({**shown, "history": versions}, [*_dataset_page(shown), table(columns, rows)])
+
+
+@command(app, "forget")
+def forget_empty_dataset(
+    context: CommandContext,
+    name: DatasetName,
+    reason: Annotated[str, typer.Option(help="Reason, recorded in the audit log.")],
+) -> CommandResult:
+    """Forget a dataset that never held anything, such as one with a wrong field. Its name stays taken.
+
+    Lists leave it out, and nothing can be done with it any more. The audit log keeps it.
+
+    Example: almoner dataset forget clinik --reason "wrong name"
+    """
+    from flows.datasets.register import forget_dataset
+
+    forget_dataset(open_workspace(context.home), name, reason)
+    return CommandResult(
+        {"dataset": name, "forgotten": True},
+        [
+            f"Dataset {name} is forgotten: lists leave it out, and its name stays taken.",
+            "Next: register the data under another name with `almoner dataset register`.",
+        ],
+    )
 
 
 @command(app, "cap")

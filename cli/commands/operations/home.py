@@ -1,7 +1,6 @@
 """`almoner init` and `almoner doctor`: the project home itself."""
 
 import getpass
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -147,15 +146,23 @@ def _home_facts(home: ProjectHome, database: Database, key: SigningKey) -> dict[
 def doctor(context: CommandContext) -> CommandResult:
     """Check the ledger (constraints, triggers, counters, chain), the home, the packages and the models.
 
+    It begins with the project home that it looks at, and with what named it.
+
     Example: almoner doctor --json
     """
     findings = health.check_home(context.home, _check_structure, stored_versions)
     rows = [(_verdict_text(f), f.check, f.detail) for f in findings]
     failed = sum(not f.ok for f in findings)
+    named = f"Project home: {context.home.root}, from {context.home.origin}."
     summary = "Everything holds." if not failed else f"{failed} of {len(findings)} checks failed."
     return CommandResult(
-        {"ok": not failed, "findings": [asdict(finding) for finding in findings]},
-        [f"Project home: {context.home.root}", table(("", "check", "detail"), rows), summary],
+        {
+            "ok": not failed,
+            "home": str(context.home.root),
+            "home_from": context.home.origin,
+            "findings": [asdict(finding) for finding in findings],
+        },
+        [named, table(("", "check", "detail"), rows), summary],
         exit_code=3 if failed else 0,
     )
 
@@ -178,7 +185,6 @@ def _check_structure(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _home_option_hint(home: ProjectHome) -> str:
-    default_home = ProjectHome.locate()
-    if default_home == home and ("ALMONER_HOME" in os.environ or home.root.name == ".almoner"):
+    if not home.origin.startswith("--home"):
         return "Next: `almoner dataset register NAME --unit FIELD --epsilon E --delta D`."
     return f"Use it with `--home {home.root}` or `export ALMONER_HOME={home.root}`."

@@ -1,9 +1,10 @@
 """`almoner publish` and `almoner verify-release`: delivery of a bundle, and its check by anybody."""
 
 from contextlib import ExitStack
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
 
 from cli.commands.release.release import RequestId
 from cli.framework.command import CommandContext, CommandResult, command
@@ -11,6 +12,9 @@ from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle import artifacts
 from tasks.object_storage.address import parse_place
+
+if TYPE_CHECKING:
+    from tasks.publishing.verify import VerificationReport
 
 Key = Annotated[
     str | None, typer.Option("--key", help="The publisher's public key, got from elsewhere (64 hex digits).")
@@ -55,8 +59,11 @@ def verify_bundle(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A bundle: a folder, or s3://bucket/prefix/name.")],
     key: Key = None,
     revocations: Later = None,
+    details: Annotated[bool, typer.Option("--details", help="List every check, also where all of them hold.")] = False,
 ) -> CommandResult:
     """Verify a bundle offline: digests, signatures, approvals, and epsilon recomputed from the stored events.
+
+    If all checks hold, it counts them by kind; if one fails, it lists all of them.
 
     With --revocations it is held against the list that a later bundle carries: exit code 1 if it was retracted.
 
@@ -71,10 +78,26 @@ def verify_bundle(
         if revocations is not None:
             later = held.enter_context(open_bundle_folder(context.home, parse_place(revocations)))
         report = verify_release(bundle_folder, key, later)
+    if report.holds and not details:
+        return CommandResult(report.to_json(), _verified(report))
     rows = [("ok" if check.ok else "FAIL", check.name, check.detail) for check in report.checks]
-    verdict = report.conclusion
     return CommandResult(
         report.to_json(),
-        [table(("", "check", "detail"), rows), verdict],
+        [table(("", "check", "detail"), rows), report.conclusion],
         exit_code=0 if report.holds else 1,
     )
+
+
+def _verified(report: "VerificationReport") -> list[RenderableType]:
+    """Return the verdict on a bundle that holds: its claim, the number of checks of each kind, the conclusion."""
+    claim = "no privacy is claimed"
+    if report.epsilon is not None and report.delta is not None:
+        claim = f"epsilon {report.epsilon} at delta {report.delta}"
+        if report.recomputed_epsilon is not None:
+            claim += f", recomputed as {report.recomputed_epsilon}"
+    rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
+    return [
+        f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
+        table(("", "about", "checks"), rows),
+        report.conclusion,
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from models_db.database.base import utc_now
@@ -17,6 +17,7 @@ from models_db.tables import (
     AppliedProposal,
     Cap,
     Dataset,
+    DatasetEnd,
     DatasetVersion,
     PartitionScheme,
     Proposal,
@@ -31,6 +32,9 @@ LONGEST_NAME = 100
 MOST_NAMES_SHOWN = 20
 """Maximum number of dataset names in the error for an unknown dataset."""
 
+IS_LISTED = ~exists().where(DatasetEnd.dataset_id == Dataset.id)
+"""Condition of a query: the dataset was not forgotten."""
+_FORGOTTEN = "that dataset was forgotten"
 _UNIT_OF_OTHER_ACCOUNT = "a unit belongs to one root account"
 _UNIT_OF_OTHER_COHORT = "a unit stays in the cohort in which it was first seen"
 
@@ -100,6 +104,17 @@ class DatasetUnknown(UsageError):
             f"There is no dataset named {name!r}.",
             f"Registered: {', '.join(shown)}{more}." if registered else "Register one with `almoner dataset register`.",
             {"dataset": name, "known": shown},
+        )
+
+
+class DatasetForgotten(Refused):
+    """The dataset was forgotten while it was empty; its name stays taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Dataset {name!r} was forgotten; nothing can be done with it, and its name stays taken.",
+            f"Register the data under another name. `almoner audit log --dataset {name}` has the reason.",
+            {"dataset": name},
         )
 
 
@@ -217,9 +232,11 @@ def require_name_free(session: Session, name: str) -> None:
 
     Raises:
         DatasetExists: the name is taken.
+        DatasetForgotten: it is taken by a dataset that was forgotten.
     """
-    if session.scalar(select(func.count()).select_from(Dataset).where(Dataset.name == name)):
-        raise DatasetExists(name)
+    dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
+    if dataset is not None:
+        raise DatasetForgotten(name) if _is_forgotten(session, dataset) else DatasetExists(name)
 
 
 def find_dataset(session: Session, name: str) -> Dataset:
@@ -227,17 +244,25 @@ def find_dataset(session: Session, name: str) -> Dataset:
 
     Raises:
         DatasetUnknown: there is none.
+        DatasetForgotten: it was forgotten.
     """
     dataset = session.scalars(select(Dataset).where(Dataset.name == name)).one_or_none()
     if dataset is None:
-        first = select(Dataset.name).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
+        first = select(Dataset.name).where(IS_LISTED).order_by(Dataset.name).limit(MOST_NAMES_SHOWN + 1)
         raise DatasetUnknown(name, session.scalars(first).all())
+    if _is_forgotten(session, dataset):
+        raise DatasetForgotten(name)
     return dataset
 
 
-def list_all(session: Session) -> Sequence[Dataset]:
-    """Return all datasets, by name."""
-    return session.scalars(select(Dataset).order_by(Dataset.name)).all()
+def _is_forgotten(session: Session, dataset: Dataset) -> bool:
+    return bool(session.scalar(select(func.count()).where(DatasetEnd.dataset_id == dataset.id)))
+
+
+def list_all(session: Session, *, forgotten: bool = False) -> Sequence[Dataset]:
+    """Return all datasets by name, those that were forgotten among them if `forgotten`."""
+    query = select(Dataset).order_by(Dataset.name)
+    return session.scalars(query if forgotten else query.where(IS_LISTED)).all()
 
 
 def lifetime_claim(session: Session, dataset: Dataset) -> LifetimeClaim:
@@ -343,6 +368,7 @@ def add_version(
     Raises:
         UnitsOverlap: a unit, or the very source, belongs to another account.
         UnitFieldRequired: another version came in meanwhile.
+        DatasetForgotten: it was forgotten meanwhile.
         CohortsChanged: so that the cohorts of the units may not be these any more.
         InvalidCohort, RoleRequired: it may open none.
         UnitErasedConcurrently: a unit was erased since.
@@ -362,7 +388,10 @@ def add_version(
         created_at=utc_now(),
         created_by=actor.id,
     )
-    insert_row(session, version)
+    try:
+        insert_row(session, version)
+    except RuleViolated as refusal:
+        raise DatasetForgotten(dataset.name) if refusal.facts["rule"] == _FORGOTTEN else refusal from None
     if plan.opens:
         cohorts.open_cohort(session, actor, dataset, version, plan)
         _claim_units(session, actor, dataset, units)

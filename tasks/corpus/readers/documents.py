@@ -159,7 +159,7 @@ class NoText(BadRecord):
     problem = "has no text: {field!r} is missing, blank or not a string"
     remedy = (
         "Repair or remove it. The field was fixed by `--text` when the dataset was registered: if another one holds the"
-        " text, register a dataset with that field"
+        " text, register a dataset with that field; `almoner dataset forget` removes an empty one from lists"
     )
 
 
@@ -169,7 +169,8 @@ class NoUnit(BadRecord):
     problem = "has no unit: {field!r} is missing, empty, or neither a string nor an integer"
     remedy = (
         "Give it the id of the person or thing it is about. The field was fixed by `--unit` when the dataset was"
-        " registered: if another one holds the id, register a dataset with that field"
+        " registered: if another one holds the id, register a dataset with that field; `almoner dataset forget` removes"
+        " an empty one from lists"
     )
 
 

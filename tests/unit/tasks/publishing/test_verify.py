@@ -20,8 +20,10 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.requests import model_to_json
 from tasks.common.files import encode_json, measure
 from tasks.mechanisms.core.uncharged import uncharged
+from tasks.publishing.checks import CHECKED_AS, CHECKS
+from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.draft import write_draft
-from tasks.publishing.verify import NoBundle, verify_release
+from tasks.publishing.verify import KINDS, NoBundle, verify_release
 from tasks.release.file_names import CARD, CHECKPOINT, DRAFT_FILES, EVALUATION, RECORD, TEXTS
 from tasks.release.format_versions import bundle_files
 from tasks.release.independent_accountant import second_opinion
@@ -597,3 +599,12 @@ def test_random_damage_is_found(folder, data):
         assert verify_release(folder).holds == (damaged == original)
     finally:
         (folder / name).write_bytes(original)
+
+
+def test_every_check_is_of_one_kind() -> None:
+    named = [name for names in KINDS.values() for name in names]
+    assert len(named) == len(set(named))
+    every = {name for name, _ in CHECKS} | {"authenticity", "retraction"}
+    documents = {CHECKED_AS.get(name, name) for name in MAKERS}
+    assert every - set(named) == documents
+    assert set(named) <= every
