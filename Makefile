@@ -88,6 +88,7 @@ bench: weights
 	$(BIN)/python -m benchmarks.ingestion.ingest
 	$(BIN)/python -m benchmarks.ledger.audit
 	$(BIN)/python -m benchmarks.evaluation --texts 50 --documents 50
+	PYTHON=$(BIN)/python benchmarks/gpu.sh --small --again
 
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new

@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest it, show it, propose another claim, forget it."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest, show and forget it, propose another claim."""
 
 from collections.abc import Mapping
 from pathlib import Path

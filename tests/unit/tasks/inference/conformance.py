@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes
+from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.language_model import LanguageModel
-from tests.unit.tasks.inference.families import READ, network_of
-from tests.unit.tasks.inference.fixtures import adopted
+from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.rows_at_work import PRIVATE, PUBLIC, by_row, text
 
 MOST_TOKENS, NEW_TOKENS = 24, 20
@@ -38,11 +38,14 @@ class Conformance:
     isolated: bool
 
 
-def conformance_of(family: str) -> Conformance:
-    """Compare a tiny network of the family, of random weights, with the same network in transformers."""
+def conformance_of(family: str, device: torch.device = CPU) -> Conformance:
+    """Compare a tiny network of the family, of random weights, on `device` with the same network in transformers.
+
+    transformers computes on the CPU.
+    """
     network = network_of(*READ[family])
     plain = copy.deepcopy(network)
-    model = adopted(network)
+    model = adopted(network, device)
     difference, logits = differences(model, plain)
     return Conformance(difference, logits, is_isolated(model))
 
@@ -63,7 +66,7 @@ def differences(model: LanguageModel, plain: Any) -> tuple[float, float]:
             del public[number], private[number]
         if not public:
             continue
-        ours = torch.cat([session.public_logits(), session.private_logits().values])
+        ours = torch.cat([session.public_logits(), session.private_logits().values]).cpu()
         if step % COMPARED == 0:
             rows = [*public.values(), *(row for number in sorted(private) for row in private[number])]
             theirs = torch.stack([_next_logits(plain, row) for row in rows])

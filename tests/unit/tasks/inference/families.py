@@ -1,12 +1,17 @@
 """Tiny random networks of the families that the engine reads, and of those that it must not."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tasks.inference.catalogue.silence_libraries import silence_libraries
+from tasks.inference.loading.adopt import wrap_network
+from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.language_model import LanguageModel
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 300,
@@ -172,3 +177,9 @@ def network_of(kind: str, changes: Mapping[str, Any], seed: int = 3) -> Any:
     torch.manual_seed(seed)
     with silence_libraries():
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+def adopted(network: Any, device: torch.device = CPU) -> LanguageModel:
+    """The network in the engine's hands, on `device`."""
+    tokenizer = SimpleNamespace(eos_token_id=2)
+    return wrap_network(network, tokenizer, name="tiny", revision="1", digest="d", device=device)

@@ -4,7 +4,6 @@ import copy
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
@@ -15,11 +14,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.registry import ModelSpec, find, list_models
-from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
+from tests.unit.tasks.inference.families import adopted
 
 REAL = "smollm2-135m-instruct"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -59,12 +58,6 @@ def digest_of(folder: Path) -> str:
     files += [folder / name for name in model_store.SETTINGS if (folder / name).is_file()]
     listing = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}\n" for file in files]
     return hashlib.sha256("".join(listing).encode()).hexdigest()
-
-
-def adopted(network: Any) -> LanguageModel:
-    """The network in the engine's hands, on the CPU."""
-    tokenizer = SimpleNamespace(eos_token_id=2)
-    return wrap_network(network, tokenizer, name="tiny", revision="1", digest="d", device=torch.device("cpu"))
 
 
 def require_on_request(name: str) -> Path:

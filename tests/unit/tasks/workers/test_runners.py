@@ -234,6 +234,25 @@ def _in_a_process_of_its_own(script: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+SHARED_GPUS = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+from tasks.workers import ray_backend
+from tests import bodies
+
+runner = ray_backend.RayRunner(None, 3, gpus=0)
+with runner.start([bodies.gpus_seen] * 3) as crew:
+    print(crew.serve(lambda number, what: None))
+runner.close()
+"""
+
+
+@pytest.mark.slow
+def test_ray_on_this_machine_hides_no_gpu_so_that_each_worker_can_use_its_own() -> None:
+    assert _in_a_process_of_its_own(SHARED_GPUS) == ["['0,1', '0,1', '0,1']"]
+
+
 TWO_GPUS = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"

@@ -19,7 +19,8 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import quantise_layers
 from tests.tiny_tokenizer import tiny_tokenizer
-from tests.unit.tasks.inference.fixtures import adopted, tiny_network
+from tests.unit.tasks.inference.families import adopted
+from tests.unit.tasks.inference.fixtures import tiny_network
 from tests.unit.tasks.inference.processors import NO_ONEDNN, use_processor
 
 SMALL: dict[str, Any] = {

@@ -17,8 +17,8 @@ from transformers import (
 from tasks.inference.loading.loading import UnreadableModel, read_network, require_supported
 from tests.tiny_tokenizer import tiny_tokenizer
 from tests.unit.tasks.inference.conformance import differences
-from tests.unit.tasks.inference.families import SMALL, WINDOW
-from tests.unit.tasks.inference.fixtures import adopted, tiny_network
+from tests.unit.tasks.inference.families import SMALL, WINDOW, adopted
+from tests.unit.tasks.inference.fixtures import tiny_network
 
 pytestmark = pytest.mark.dear
 

@@ -11,8 +11,7 @@ from benchmarks.inference import model_families
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network import attention, language_model
 from tests.unit.tasks.inference.conformance import conformance_of, differences, is_isolated
-from tests.unit.tasks.inference.families import READ, network_of
-from tests.unit.tasks.inference.fixtures import adopted
+from tests.unit.tasks.inference.families import READ, adopted, network_of
 
 CONCERNS = ("tasks/inference/engine", "tasks/inference/network", "tasks/inference/loading")
 

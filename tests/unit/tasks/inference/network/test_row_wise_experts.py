@@ -19,8 +19,8 @@ from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.network import attention
 from tasks.inference.network.row_wise_experts import RowWiseExperts, replace_experts
 from tests.unit.tasks.inference.conformance import differences, is_isolated
-from tests.unit.tasks.inference.families import READ, network_of
-from tests.unit.tasks.inference.fixtures import NAME, adopted
+from tests.unit.tasks.inference.families import READ, adopted, network_of
+from tests.unit.tasks.inference.fixtures import NAME
 from tests.unit.tasks.inference.rows_at_work import by_row, text
 
 CONCERNS = ("tasks/inference/loading", "tasks/inference/network")

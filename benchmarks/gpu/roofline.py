@@ -1,0 +1,239 @@
+"""Roofline of a decoding step, and what one accelerator should write: calculated, nothing measured.
+
+    python -m benchmarks.gpu.roofline       the capacity table of docs/gpu.md
+
+A step of G generations with B references each has 1 + B rows a generation. The engine reads public and private rows in
+passes of their own, so the layers' weights are read twice. Each part of a step takes the longer of two times: its bytes
+over the bandwidth, and its operations over the rate of products (Williams, Waterman, Patterson 2009, "Roofline"). Parts
+follow each other:
+
+    layers      2 P bytes; 2 P operations a row            P numbers in linear layers, bfloat16; once for G rows, once
+                                                           for G B
+    attention   keys and values of all columns seen        G B rows of references, G public ones
+    heads       4 D bytes and 2 D operations a column      float32; V columns for G rows; min(V, G candidates) for G B
+
+The host launches kernels ahead of the device, so a step takes at least the launches' time: what CUDA graphs would take
+away. No torch: sizes follow from published shapes (tests compare them with transformers').
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+SECONDS_A_DAY: Final = 86_400
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama.
+
+    Attributes:
+        tied: whether the head is the embeddings; the engine keeps its float32 copy in either case.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    vocabulary: int
+    tied: bool
+
+    @property
+    def linear_parameters(self) -> int:
+        """P: numbers of the linear layers, without the head."""
+        attention = 2 * self.hidden * self.head_size * (self.heads + self.key_value_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate)
+
+    @property
+    def head_parameters(self) -> int:
+        """V D."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def weight_bytes(self) -> int:
+        """Layers, norms and embeddings in bfloat16, the head in float32."""
+        norms = (2 * self.layers + 1) * self.hidden
+        return 2 * (self.linear_parameters + norms + self.head_parameters) + 4 * self.head_parameters
+
+    @property
+    def column_bytes(self) -> int:
+        """Keys and values of one token of one row, in bfloat16."""
+        return 2 * 2 * self.layers * self.key_value_heads * self.head_size
+
+
+SMOLLM2: Final = Shape("SmolLM2-135M", 30, 576, 1536, 9, 3, 64, 49152, True)
+LLAMA_1B: Final = Shape("Llama 3.2 1B", 16, 2048, 8192, 32, 8, 64, 128256, True)
+LLAMA_8B: Final = Shape("Llama 3.1 8B", 32, 4096, 14336, 32, 8, 128, 128256, False)
+LLAMA_70B: Final = Shape("Llama 3.1 70B", 80, 8192, 28672, 64, 8, 128, 128256, False)
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What a step may use.
+
+    Attributes:
+        memory: bytes; of all devices over which layers are spread.
+        bandwidth: bytes a second of one device.
+        bfloat16, float32: operations a second in products of one device.
+        launch: seconds of the host for one kernel; 0 with CUDA graphs.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    bfloat16: float
+    float32: float
+    launch: float = 0.0
+
+
+H100: Final = Accelerator("H100", 80e9, 3.35e12 * 0.7, 989e12 * 0.6, 67e12 * 0.6, 15e-6)
+"""H100 SXM5: NVIDIA's data sheet (80 GB, 3.35 TB/s, 989 and 67 TFLOP/s dense), of which products reach 60 % and
+memory 70 %; 15 microseconds of Python for a launch, as counted operations and their times on a CPU suggest."""
+LAUNCHES_A_LAYER: Final = 45
+"""Operations of one layer in one pass that are no views, counted on the CPU."""
+CANDIDATES: Final = 256
+"""Columns of a generation's candidates: the smallest width of `candidate_head`."""
+MEMORY_SHARE: Final = 0.5
+"""Of what the weights leave free: `engine.memory` takes it for keys and values."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The public sizes of a release.
+
+    Attributes:
+        prompt: tokens of a row's prompt without its reference.
+        texts: of the release.
+    """
+
+    references: int
+    reference_tokens: int = 256
+    new_tokens: int = 256
+    prompt: int = 80
+    texts: int = 1000
+
+    @property
+    def rows(self) -> int:
+        """Rows of a generation."""
+        return 1 + self.references
+
+    def columns(self, drawn: float) -> float:
+        """Columns of all rows of a generation after `drawn` tokens."""
+        return self.references * (self.prompt + self.reference_tokens + drawn) + self.prompt + drawn
+
+
+def generations_that_fit(shape: Shape, device: Accelerator, work: Work) -> int:
+    """Return how many generations the memory for keys and values holds; 0 where the weights do not fit."""
+    free = device.memory - shape.weight_bytes
+    return max(0, math.floor(free * MEMORY_SHARE / (shape.column_bytes * work.columns(work.new_tokens))))
+
+
+def parts_of_step(shape: Shape, device: Accelerator, work: Work, generations: int, drawn: float) -> dict[str, float]:
+    """Seconds of a step's parts on the device after `drawn` tokens."""
+    private = generations * work.references
+    columns = min(shape.vocabulary, generations * CANDIDATES)
+
+    def layers(rows: int) -> float:
+        parameters = shape.linear_parameters
+        return max(2 * parameters / device.bandwidth, 2 * parameters * rows / device.bfloat16)
+
+    def head(rows: int, columns: int) -> float:
+        numbers = shape.hidden * columns
+        return max(4 * numbers / device.bandwidth, 2 * numbers * rows / device.float32)
+
+    return {
+        "layers, public rows": layers(generations),
+        "layers, private rows": layers(private) if private else 0.0,
+        "attention": shape.column_bytes * work.columns(drawn) * generations / device.bandwidth,
+        "heads": head(generations, shape.vocabulary) + (head(private, columns) if private else 0.0),
+    }
+
+
+def launches_of_step(shape: Shape, passes: int = 2) -> int:
+    """Return about how many kernels a step launches."""
+    return passes * LAUNCHES_A_LAYER * shape.layers
+
+
+def step_seconds(shape: Shape, device: Accelerator, work: Work, generations: int) -> float:
+    """Return the seconds of a step in the middle of the texts."""
+    parts = parts_of_step(shape, device, work, generations, work.new_tokens / 2)
+    return max(sum(parts.values()), launches_of_step(shape) * device.launch)
+
+
+def prompt_seconds(shape: Shape, device: Accelerator, work: Work, generations: int) -> float:
+    """Return the seconds of reading the prompts of so many generations."""
+    return 2 * shape.linear_parameters * work.columns(0) * generations / device.bfloat16
+
+
+def tokens_a_second(shape: Shape, device: Accelerator, work: Work, generations: int) -> float:
+    """Return tokens of texts, prompts counted in."""
+    seconds = prompt_seconds(shape, device, work, generations)
+    seconds += work.new_tokens * step_seconds(shape, device, work, generations)
+    return generations * work.new_tokens / seconds
+
+
+def loop_tokens_a_second(shape: Shape, device: Accelerator, work: Work) -> float:
+    """Return those of a plain loop: one generation after the other, one pass over all its rows a token."""
+    parts = parts_of_step(shape, device, work, 1, work.new_tokens / 2)
+    seconds = max(sum(parts.values()) - parts["layers, public rows"], launches_of_step(shape, 1) * device.launch)
+    return work.new_tokens / (prompt_seconds(shape, device, work, 1) + work.new_tokens * seconds)
+
+
+def measured(folder: Path) -> Accelerator | None:
+    """Return the device that the section `environment` measured; None where it did not.
+
+    Args:
+        folder: of the sections' records.
+    """
+    try:
+        rows = {row["name"]: row for row in json.loads((folder / "environment.json").read_text())["rows"]}
+        return Accelerator(
+            "measured",
+            math.inf,
+            rows["bandwidth"]["bytes a second, read and written"],
+            rows["product, bfloat16"]["operations a second"],
+            rows["product, float32"]["operations a second"],
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def capacity_rows() -> Iterator[str]:
+    """Yield the rows of docs/gpu.md's table."""
+    four = replace(H100, name="4 x H100, layers spread (not built)", memory=4 * H100.memory)
+    for shape, device in ((LLAMA_1B, H100), (LLAMA_8B, H100), (LLAMA_70B, H100), (LLAMA_70B, four)):
+        fits = generations_that_fit(shape, device, Work(7)) > 0
+        for references in (7, 15, 31, 63) if fits else (7,):
+            yield capacity_row(shape, device, Work(references))
+
+
+def capacity_row(shape: Shape, device: Accelerator, work: Work) -> str:
+    """Return a row: as the engine launches now, and with its launches in CUDA graphs."""
+    count = generations_that_fit(shape, device, work)
+    begin = f"| {shape.name} | {device.name} | {work.references} |"
+    if count == 0:
+        weights = f"weights take {shape.weight_bytes / 1e9:.0f} of {device.memory / 1e9:.0f} GB"
+        return f"{begin} 0 | {weights} | | | | |"
+    graphs = replace(device, launch=0.0)
+    now, then = (tokens_a_second(shape, one, work, count) for one in (device, graphs))
+    loop = loop_tokens_a_second(shape, device, work)
+    releases = SECONDS_A_DAY * now / (work.texts * work.new_tokens)
+    steps = " | ".join(f"{step_seconds(shape, one, work, count) * 1000:.0f}" for one in (device, graphs))
+    return f"{begin} {count} | {steps} | {now:,.0f} | {then:,.0f} | {now / loop:.0f} | {releases:,.0f} |"
+
+
+HEAD: Final = (
+    "| model | device | references | generations at once | ms of a step | with graphs | tokens/s | with graphs "
+    "| of a plain loop | releases a day |"
+)
+
+if __name__ == "__main__":
+    print(HEAD)
+    print("| --- | --- |" + " --- |" * 8)
+    print("\n".join(capacity_rows()))
