@@ -46,6 +46,7 @@ RELEASED_FIGURES: Final = frozenset({
     "clusters_unnamed",
     "descriptions_replaced",
     "effective_k",
+    "free_tokens_per_text",
     "keywords_released",
     "noisy_population",
     "phrases_drawn_without_a_score",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from models_db.errors import AlmonerError
+from tests.integration.killing import killed
 from tests.integration.story import REQUEST, Almoner
 
 SHARED = {"samples": 3, "references": 4, "max_new_tokens": 12, "temperature": 1.0, "max_reference_tokens": 48}
@@ -68,6 +69,35 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
+def test_the_story_of_free_tokens_which_survives_a_kill(almoner: Almoner) -> None:
+    """At this temperature the tiny model is sure of a third of its tokens."""
+    sure = SHARED | OWN["invisible_ink"] | {"temperature": 0.25, "free_above": 0.6}
+    plain = {name: value for name, value in sure.items() if name != "free_above"}
+    almoner.ingested("--population 400")
+    request, usual = (
+        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters))
+        for name, parameters in {"free": sure, "plain": plain}.items()
+    )
+    price = almoner.ask(f"release request {request}")["price"]
+    assert price["rho"] == almoner.ask(f"release request {usual} --dry-run")["price"]["rho"]
+    assert price["facts"]["tokens per text"] == "24"
+    almoner.type('approve 1 --gate spend --reason "longer texts"')
+    killed("run 1", "mid generation")
+    assert almoner.ask("run 1")["rho_spent"] == price["rho"]
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    report = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (report["holds"], report["rho"]) == (True, price["rho"])
+    record = json.loads((almoner.bundle / "release.json").read_text())
+    assert Decimal(record["released"]["free_tokens_per_text"]) > 0
+    assert record["facts"]["free tokens"] == price["facts"]["free tokens"]
+    assert [event["count"] for event in record["events"]] == [12]
+    card = (almoner.bundle / "README.md").read_text()
+    assert "they are drawn from it and cost nothing" in card
+    assert "`free_tokens_per_text`" in card
+    assert almoner.ask("doctor")["ok"] is True
+
+
 def test_a_run_of_private_prediction_arms_both_mechanisms_together(almoner: Almoner) -> None:
     """A hold for each instalment of draws and of tests; what was never armed is given back."""
     almoner.ingested("--population 400")
@@ -109,6 +139,10 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
             parameters={"max_new_tokens": 90_000, "private_tokens": 90_000},
         ),
         wrong("private_icl", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
+        wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 0.5}),
+        wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 1}),
+        wrong("invisible_ink", 2, "FreeTokensInGrammar", parameters={"free_above": 0.9, "form": "It is {what}."}),
+        wrong("private_icl", 2, "FileInvalid", parameters={"free_above": 0.9}),
         wrong("invisible_ink", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("adapmixed", 2, "BatchesNotDeclared", parameters={"batches": None}),
     ],

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.journal import ResumeState
 from tasks.generation.decoding.loop import (
     BudgetMeter,
@@ -17,6 +18,7 @@ from tasks.generation.decoding.loop import (
     Drawn,
     DrawReady,
     GenerationJob,
+    ResumableSamplingRule,
     decode,
     open_session,
 )
@@ -45,10 +47,10 @@ def decode_some(
         keep: called after each step with its draws; the next step begins when it returns.
         progress: called with the numbers of tokens done and of all tokens.
     """
-    rule = drawing.rule(meter)
+    rule, free = drawing.rule(meter), drawing.free() if drawing.free else None
     for number in numbers:
         if number in earlier.kept:
-            rule.resume(number, earlier.kept[number])
+            _resume(rule, free, number, earlier.kept[number])
     return decode(
         engine,
         jobs,
@@ -57,12 +59,26 @@ def decode_some(
         rule,
         constraint=drawing.constraint,
         separator=drawing.separator,
+        free=free,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,
-        on_tokens=lambda tokens: keep({n: (token, *rule.kept(n)) for n, token in tokens.items()}),
+        on_tokens=lambda tokens: keep({n: (token, *_kept(rule, free, n)) for n, token in tokens.items()}),
         session=session,
     )
+
+
+def _kept(rule: ResumableSamplingRule, free: FreeTokens | None, number: int) -> Sequence[float]:
+    """What is written down of a generation beside its token: the count of its free tokens comes first."""
+    return (*(free.kept(number) if free else ()), *rule.kept(number))
+
+
+def _resume(rule: ResumableSamplingRule, free: FreeTokens | None, number: int, kept: Sequence[float]) -> None:
+    """Go on with a generation of which `_kept` was written down."""
+    if free is not None:
+        free.resume(number, kept[:1])
+        kept = kept[1:]
+    rule.resume(number, kept)
 
 
 class Draw(Protocol):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.live_subset import LiveSubset
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowHidden, RowLogits, Session
@@ -50,7 +51,8 @@ class Step:
     Attributes:
         numbers: which generations draw, from 0 in the public order of the release.
         positions: how many draws each of them has made so far. A token that the constraint leaves no choice about is
-            none: it says nothing that is not public, so no rule is asked for it and nothing is paid.
+            none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a free
+            token (`free_tokens`).
         public: float32 [L, V]; -inf where the constraint forbids a token.
         public_hidden: -> the public rows' last hidden states, float32 [L, D].
         private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
@@ -150,13 +152,14 @@ def decode(
     *,
     constraint: Constraint | None = None,
     separator: str | None = None,
+    free: FreeTokens | None = None,
     progress: Callable[[int], None] = lambda done: None,
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
     on_tokens: Callable[[Mapping[int, int]], None] = lambda tokens: None,
     session: Session | None = None,
 ) -> list[GeneratedText]:
-    """Draw until every generation has ended or has `sizes.max_new_tokens` tokens.
+    """Draw until every generation has ended, by `free` too, or has `sizes.max_new_tokens` tokens.
 
     Whenever a place is free the next job enters, before the next step. The number of places comes from public sizes
     and free memory, and a place becomes free when a token that was drawn ends a text: who enters when is a function
@@ -166,6 +169,8 @@ def decode(
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
         separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
+        free: draws the tokens of which the public model is sure, but for the first of a text in an attempt, and ends a
+            text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
@@ -184,7 +189,8 @@ def decode(
         MemoryRanOut: it did not hold the live generations; `on_tokens` has received all draws.
     """
     session = session or open_session(engine, count, sizes, earlier)
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, None if constraint else separator)
+    ending = None if constraint else separator
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -219,8 +225,10 @@ class _Loop:
 
     Attributes:
         separator: the line that ends a text where there is no constraint; None where end tokens alone do.
+        free: draws free tokens; None where every token that is a choice is the rule's.
         live: the jobs of live generations, by number.
-        draws: how many draws each has made.
+        draws: how many draws of the rule each has had.
+        begun: those of which the rule has drawn a token since they entered.
         texts: what has ended.
     """
 
@@ -230,8 +238,10 @@ class _Loop:
     rule: SamplingRule
     constraint: Constraint | None
     separator: str | None = None
+    free: FreeTokens | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
+    begun: set[int] = field(default_factory=set)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
     @property
@@ -245,20 +255,21 @@ class _Loop:
             (number, job), drawn = following, list(earlier.get(following[0], ()))
             if not self._ended(number, drawn):
                 self.session.enter(number, job.public, job.private, job.references, drawn)
-                self.draws[number] = self.constraint.choices(drawn) if self.constraint else len(drawn)
+                self.draws[number] = self.constraint.choices(drawn) if self.constraint else self._charged(number, drawn)
                 self.live[number] = job
         return bool(self.live)
 
     def step(self) -> dict[int, int]:
         """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
-        forced = self._forced(public)
-        choosing = [place for place, token in enumerate(forced) if token is None]
+        uncharged = self._forced(public) if self.free is None else self._free(self.free, public)
+        choosing = [place for place, token in enumerate(uncharged) if token is None]
         tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
         numbers = self.session.numbers
-        drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, forced, strict=True)}
+        drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, uncharged, strict=True)}
         for place in choosing:
             self.draws[numbers[place]] += 1
+            self.begun.add(numbers[place])
         for number, token in drawn.items():
             if self._ended(number, [*self.session.drawn(number), token]):
                 self.session.leave(number)
@@ -281,6 +292,25 @@ class _Loop:
             head=self.model.logits,
         )
 
+    def _charged(self, number: int, drawn: Sequence[int]) -> int:
+        """Return how many of the tokens were draws of the rule; without a constraint all are that are not free."""
+        return len(drawn) - (0 if self.free is None else self.free.count(number))
+
+    def _free(self, free: FreeTokens, public: Tensor) -> list[int | None]:
+        """For each live generation its next token, if the position is free.
+
+        The first token since a generation entered never is: for it the private rows are read, in one of the shapes
+        that the device was asked about before anything was paid. Later on they read token by token.
+        """
+        numbers = self.session.numbers
+        places = [place for place, number in enumerate(numbers) if number in self.begun]
+        found: list[int | None] = [None] * len(numbers)
+        if places:
+            tokens = free.next_tokens([numbers[place] for place in places], public[places])
+            for place, token in zip(places, tokens, strict=True):
+                found[place] = token
+        return found
+
     def _forced(self, public: Tensor) -> list[int | None]:
         """Return for each live generation its next token, if the constraint allows no other."""
         if self.constraint is None:
@@ -292,10 +322,13 @@ class _Loop:
     def _ended(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether this is a whole text; a whole one is kept."""
         complete = bool(drawn) and drawn[-1] in self.model.stop_tokens
-        if not complete and len(drawn) < self.most and not self._separated(drawn):
+        used_up = self.free is not None and self._charged(number, drawn) >= self.free.most_draws
+        at_limit = used_up or len(drawn) >= self.most
+        if not complete and not at_limit and not self._separated(drawn):
             return False
         kept = drawn[:-1] if complete else drawn
-        self.texts[number] = _text(self.model, kept, complete, self.rule.facts(number), self.separator)
+        facts = {**self.rule.facts(number), **(self.free.facts(number) if self.free else {})}
+        self.texts[number] = _text(self.model, kept, complete, facts, self.separator)
         return True
 
     def _separated(self, drawn: Sequence[int]) -> bool:
@@ -352,9 +385,11 @@ class DecodingSpec:
         rule: makes the rule of the meter it is given.
         constraint: what holds texts to a public grammar; None where nothing does.
         separator: the public line that ends a text; None where end tokens alone do.
+        free: makes what draws free tokens; None where there are none. Not beside a constraint.
     """
 
     sizes: Sizes
     rule: Callable[[BudgetMeter], ResumableSamplingRule]
     constraint: Constraint | None
     separator: str | None = None
+    free: Callable[[], FreeTokens] | None = None

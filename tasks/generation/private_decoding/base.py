@@ -8,7 +8,7 @@ rho: the number of batches must be public, and so it is bought, not read off the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
@@ -38,6 +38,7 @@ from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
+    from tasks.generation.decoding.free_tokens import FreeTokens
     from tasks.generation.decoding.loop import BudgetMeter, Constraint, DrawMeter, GenerationJob, ResumableSamplingRule
     from tasks.inference.engine.shapes import Sizes
 
@@ -57,9 +58,14 @@ class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParam
     instalment: Annotated[int, Field(ge=1)] = 16
 
     @property
+    def tokens_per_text(self) -> int:
+        """The most tokens of a text, with those that are not drawn or cost nothing."""
+        return self.max_new_tokens
+
+    @property
     def row_tokens(self) -> int:
         """The most tokens of a private row beside its prompt: the reference, then the text that is written."""
-        return self.max_reference_tokens + self.max_new_tokens
+        return self.max_reference_tokens + self.tokens_per_text
 
     @property
     def draws_per_text(self) -> int:
@@ -130,7 +136,7 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             samples=settings.samples,
             facts={**_facts(settings), **bought.facts, **_split_facts(settings, ask, layout, count)},
             rows=_expected_rows(settings, ask, layout),
-            steps=settings.max_new_tokens,
+            steps=settings.tokens_per_text,
             prompt_tokens=settings.max_reference_tokens,
             texts_per_unit=settings.groups_per_unit,
         )
@@ -154,6 +160,10 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         self, events: Sequence[PrivacyEvent], settings: Parameters, meter: "BudgetMeter", rng: RandomSource
     ) -> "ResumableSamplingRule":
         """Return the sampling rule with the mechanisms of `events`; `meter` admits each draw before rows are read."""
+
+    def free_tokens(self, settings: Parameters, rng: RandomSource, lost: int) -> "Callable[[], FreeTokens] | None":
+        """Makes what draws free tokens for texts that have lost so many draws; None where none are free."""
+        return None
 
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
@@ -180,7 +190,8 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end)
+        free = self.free_tokens(settings, bench.rng, lost)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free)
         with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
@@ -240,7 +251,7 @@ class _Prompts:
         pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))
         public, private = zip(*pieces, strict=True)
         # A form's constraint shortens slots by what is lost; every other text is as much shorter.
-        length = settings.max_new_tokens - (lost if settings.form is None else 0)
+        length = settings.tokens_per_text - (lost if settings.form is None else 0)
         sizes = Sizes.of(public, private, settings.max_reference_tokens, length, settings.references)
         sizes.check_fits(model)
         return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))

@@ -44,6 +44,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     batches: Annotated[int, Field(ge=1)] | None = None
     instalment: Annotated[int, Field(ge=1)] | None = None
     clipping: Literal["log_probability", "logit"] | None = None
+    free_above: ExactDecimal | None = None
     private_tokens: Annotated[int, Field(ge=1)] | None = None
     threshold: ExactDecimal | None = None
     test_share: ExactDecimal | None = None

@@ -1,0 +1,223 @@
+"""What free tokens change at equal epsilon: length, perplexity under the public model, MAUVE.
+
+    python -m benchmarks.utility.free_tokens --texts texts.jsonl --out docs/figures/free_tokens.jsonl
+    python -m benchmarks.utility.free_tokens --out docs/figures/free_tokens.jsonl --table
+
+Releases of InvisibleInk from public data, at a bench in memory as in `sampled`, with and without `free_above`. Texts
+are appended to `--texts` when a release is made, and one that is there already is not made again; `--out` gets one line
+a release: figures of each text (none of its words), and MAUVE. MAUVE is of the first `MAUVE_TOKENS` tokens of all
+texts, because it follows length: it tells whether free tokens take texts away from the real ones, not that they are
+longer. All releases of a data set are measured together, so their differences from the one without free tokens are
+paired.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.open_bench import open_bench
+from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
+from benchmarks.utility.texts import DESCRIPTIONS, SEED
+from models_db.values.requests import Prompt
+from tasks.accounting.zcdp import release_amount
+from tasks.corpus.store import Corpus
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.log_likelihood import log_likelihoods
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import reference_tokens
+from tasks.pricing.registry import SYSTEMS
+from tasks.values.plan import PlanInputs
+
+EPSILON, TEXTS, REFERENCES, REFERENCE_TOKENS = Decimal(4), 48, 7, 64
+DRAWS, FEWER_DRAWS = 48, 36
+MAUVE_TOKENS = 36
+"""The fewest charged draws of a release, so that no text but one that ended by itself is shorter."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One release.
+
+    Attributes:
+        draws: T, charged draws of a text.
+        free_above: None for a release without free tokens.
+    """
+
+    data: str
+    draws: int
+    free_above: str | None
+
+    @property
+    def name(self) -> str:
+        """The cell without its data set."""
+        return f"T = {self.draws}, {'no free tokens' if self.free_above is None else f'above {self.free_above}'}"
+
+
+SETTINGS = ((DRAWS, None), (DRAWS, "0.9"), (DRAWS, "0.7"), (FEWER_DRAWS, "0.7"))
+"""The same T makes longer texts; fewer draws make texts of about the same length with a larger clip norm."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each release")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
+    parser.add_argument("--samples", type=int, default=TEXTS)
+    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        if arguments.texts is None:
+            parser.error("--texts is needed to draw texts")
+        model = load(arguments.model, arguments.device, arguments.precision)
+        draw(model, arguments.texts, arguments.samples, arguments.precision)
+        measure(model, arguments.texts, arguments.out)
+    print_table(arguments.out)
+
+
+def draw(model: LanguageModel, out: Path, samples: int, precision: str) -> None:
+    """Append every release that is missing."""
+    there = [row["cell"] for row in _rows(out)] if out.exists() else []
+    engine = Engine(model)
+    with tempfile.TemporaryDirectory() as folder:
+        for data in DESCRIPTIONS:
+            corpus, units = store(data, Path(folder) / data)
+            for cell in (Cell(data, *setting) for setting in SETTINGS):
+                if asdict(cell) not in there:
+                    row = release(engine, corpus, units, cell, samples, precision)
+                    with out.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps(row) + "\n")
+                    print(f"{cell}: {row['seconds']} s", flush=True)
+
+
+def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, samples: int, precision: str) -> dict[str, Any]:
+    """One release's clip norm and texts."""
+    system = SYSTEMS["invisible_ink"]
+    wanted = {
+        "samples": samples,
+        "references": REFERENCES,
+        "max_new_tokens": cell.draws,
+        "max_reference_tokens": REFERENCE_TOKENS,
+        "temperature": "1",
+        "sampler": "table",
+        "precision": precision,
+        **({} if cell.free_above is None else {"free_above": cell.free_above}),
+    }
+    parameters = system.parameters.model_validate(wanted)
+    started = time.process_time()
+    plan = system.plan(PlanInputs(release_amount(EPSILON, DELTA), parameters, 1, units, governed=True))
+    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
+    made = system.generate(plan, parameters, replace(bench, scheme_id=cell.name))
+    texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete, **text.facts} for text in made.texts]
+    return {
+        "cell": asdict(cell),
+        "clip_norm": float(plan.facts["clip norm C"]),
+        "texts": texts,
+        "seconds": round(time.process_time() - started, 1),
+    }
+
+
+def measure(model: LanguageModel, texts: Path, out: Path) -> None:
+    """Write the figures of all releases that are there."""
+    from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
+
+    embed, rows = embedder(), _rows(texts)
+    lines = []
+    for data in dict.fromkeys(row["cell"]["data"] for row in rows):
+        cells = {Cell(**row["cell"]): row for row in rows if row["cell"]["data"] == data}
+        _, real = real_texts(model.tokenizer, data, max(len(row["texts"]) for row in cells.values()), MAUVE_TOKENS)
+        sides = {cell.name: [_beginning(model, text["text"]) for text in row["texts"]] for cell, row in cells.items()}
+        similar = measured_together(embed, sides, real)
+        plain = similar[Cell(data, DRAWS, None).name]
+        for cell, row in cells.items():
+            scores = log_likelihoods(model, [text["text"] for text in row["texts"]])
+            lines.append({
+                **asdict(cell),
+                "clip_norm": row["clip_norm"],
+                "tokens": [text["tokens"] for text in row["texts"]],
+                "free": [int(text.get("free_tokens", 0)) for text in row["texts"]],
+                "complete": [text["complete"] for text in row["texts"]],
+                "log_likelihood": [[round(total, 3), count] for total, count in scores],
+                "mauve": [round(value, 4) for value in similar[cell.name].shown],
+                "mauve_difference": [round(value, 4) for value in similar[cell.name].less(plain).shown],
+                "real_texts": len(real),
+            })  # fmt: skip
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _beginning(model: LanguageModel, text: str) -> str:
+    tokens = reference_tokens(model.tokenizer, text, MAUVE_TOKENS)
+    beginning: str = model.tokenizer.decode(tokens, skip_special_tokens=True)
+    return beginning
+
+
+def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Figures of a release with their 95 % intervals over texts drawn with replacement."""
+    pairs = list(zip(line["free"], line["tokens"], strict=True))
+    return {
+        "free": interval(pairs, free_share),
+        "tokens": interval(line["tokens"], fmean),
+        "perplexity": interval(line["log_likelihood"], perplexity),
+        "mauve": line["mauve"],
+        "mauve_difference": line["mauve_difference"],
+    }
+
+
+def free_share(pairs: Sequence[tuple[int, int]]) -> float:
+    """The share of free tokens in all tokens of texts, from (free, tokens) of each."""
+    return sum(free for free, _ in pairs) / max(1, sum(tokens for _, tokens in pairs))
+
+
+def longer_by(tokens: Sequence[int], usual: Sequence[int], rounds: int = 2000) -> list[float]:
+    """How much longer texts are than others on average, and a 95 % interval over texts of both drawn anew."""
+    source = random.Random(SEED)
+    drawn = sorted(fmean(source.choices(tokens, k=len(tokens))) - fmean(source.choices(usual, k=len(usual)))
+                   for _ in range(rounds))  # fmt: skip
+    return [fmean(tokens) - fmean(usual), drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+
+
+def print_table(out: Path) -> None:
+    """Markdown, one line a release; differences are from the first release of the same data, without free tokens."""
+    print("| data | release | C | texts | free | tokens | longer by | ended | perplexity | MAUVE | MAUVE, difference |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    plain: dict[str, Sequence[int]] = {}
+    for line in _rows(out):
+        found, cell = figures(line), Cell(line["data"], line["draws"], line["free_above"])
+        usual = plain.setdefault(cell.data, line["tokens"])
+        shown = [
+            f"{line['clip_norm']:.2f}",
+            str(len(line["tokens"])),
+            _written(found["free"], 2),
+            _written(found["tokens"], 1),
+            "" if cell.free_above is None else _written(longer_by(line["tokens"], usual), 1),
+            f"{fmean(line['complete']):.0%}",
+            _written(found["perplexity"], 1),
+            _written(found["mauve"], 2),
+            "" if cell.free_above is None else _written(found["mauve_difference"], 2),
+        ]
+        print(f"| {line['data']} | {cell.name} | {' | '.join(shown)} |")
+
+
+def _written(values: Sequence[float], digits: int) -> str:
+    middle, low, high = (f"{value:.{digits}f}" for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The benchmark of free tokens: its figures, and the table that the documentation shows of them."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = ("utility.free_tokens",)
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def test_the_share_of_free_tokens_is_one_of_tokens_and_not_of_texts(bench: dict[str, ModuleType]) -> None:
+    free_share = bench["utility.free_tokens"].free_share
+    assert free_share([(9, 10), (0, 90)]) == pytest.approx(0.09)
+    assert free_share([(0, 0)]) == 0
+
+
+def test_figures_are_those_of_the_texts_with_their_intervals(bench: dict[str, ModuleType]) -> None:
+    line = {
+        "free": [2, 0, 4, 2],
+        "tokens": [10, 10, 14, 6],
+        "log_likelihood": [[-20.0, 10], [-20.0, 10], [-28.0, 14], [-12.0, 6]],
+        "mauve": [0.5, 0.4, 0.6],
+        "mauve_difference": [0.0, -0.1, 0.1],
+    }
+    found = bench["utility.free_tokens"].figures(line)
+    assert found["tokens"][0] == 10
+    assert found["free"][0] == pytest.approx(0.2)
+    assert found["perplexity"] == pytest.approx([2.718281828**2] * 3)  # every token alike, whatever is drawn again
+    assert found["tokens"][1] < 10 < found["tokens"][2]
+
+
+def test_how_much_longer_texts_are_has_the_scatter_of_both_sides(bench: dict[str, ModuleType]) -> None:
+    longer_by = bench["utility.free_tokens"].longer_by
+    middle, low, high = longer_by([12, 14, 10, 12] * 10, [10, 8, 12, 10] * 10)
+    assert 1 < low < middle == 2 < high < 3
+    assert longer_by([5] * 9, [3] * 9) == [2, 2, 2]
+
+
+def test_the_documented_table_is_that_of_the_stored_figures(
+    bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench["utility.free_tokens"].print_table(DOCS / "figures" / "free_tokens.jsonl")
+    table = capsys.readouterr().out
+    assert len(table.splitlines()) == 2 + 2 * len(bench["utility.free_tokens"].SETTINGS)
+    assert table in (DOCS / "utility.md").read_text()
