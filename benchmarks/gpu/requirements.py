@@ -17,7 +17,8 @@ HOW = """How to bring what is missing:
                             --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -d wheels {names}
                       then here:
                         {python} -m pip install --no-index --find-links wheels {names}
-  (`--no-deps` in both keeps the torch that is here; requirements.lock names the versions that the tests ran with.)"""
+requirements.lock names the versions that the tests ran with. An older transformers lacks what some families need: each
+of them is then a failed row that says so."""
 
 
 @dataclass(frozen=True)
