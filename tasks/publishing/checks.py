@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -206,10 +206,14 @@ def texts(bundle: OpenedBundle) -> str:
     if record.claim is not None and count != record.texts:
         raise CheckFailed(f"{count} texts, the request asks for {record.texts}")
     if record.claim is not None and selected is not None and labels:
-        shares = {label: n for label, n in kept_per_label(selected.keep, labels).items() if n}
-        if dict(rows_by_label) != shares:
-            raise CheckFailed("the labels have other shares of the selected texts than the request requires")
+        _require_shares(rows_by_label, kept_per_label(selected.keep, labels))
     return f"{count} texts{_selected_of(record, count)}"
+
+
+def _require_shares(found: Mapping[str, int], shares: Mapping[str | None, int]) -> None:
+    """Check that each label has as many of the selected texts as follows from the request."""
+    if dict(found) != {label: count for label, count in shares.items() if count}:
+        raise CheckFailed("the labels have other shares of the selected texts than the request requires")
 
 
 def _selected_of(record: ReleaseRecord, count: int) -> str:
