@@ -17,7 +17,8 @@ it is computed in passes that hold no private row. So the release is a sequence 
 The number of steps of the second kind is at most T: the text ends with the T-th, and `DrawMeter` admits no further
 one. So the fully adaptive composition of one text is at most T draws at the price of each, which was paid beforehand,
 wherever in the text they fall. A unit is in one batch (of m texts where it is read for m groups), so T (m T) draws
-bound its loss. That the text ends at its T-th charged draw, or at the bound on its tokens, is a function of x, too:
+bound its loss. Where an attempt goes on, its first token of a text is charged whatever f says; when attempts end is
+taken for public, as in docs/decisions/0023. That the text ends at its T-th charged draw, or at the bound on its tokens, is a function of x, too:
 its length says nothing that x does not say.
 
 Nothing of this holds if f reads a private row, the number of rows, or time: the audit in
