@@ -2,8 +2,8 @@
 
 A position is free if the largest probability of the public row's next-token distribution, at the request's
 temperature and over the whole vocabulary, is above a threshold of the request. Its token is drawn from the public
-row's softmax, no rule is asked, and no private row is computed for the position; private rows read the token later,
-as they read every token of their text. The first token that an attempt draws of a text is never free (`loop`).
+row's softmax, no rule is asked, and nothing of the text's private rows is used for it; they read the token later, as
+they read every token of their text. The first token that an attempt draws of a text is never free (`loop`).
 
 Why the charge holds (docs/decisions/0121). Fix one batch and its text, and let x be the tokens of all texts drawn so
 far, with everything else that was released. Whether the next position is free is a function f(x) of x and of public
@@ -17,8 +17,9 @@ it is computed in passes that hold no private row. So the release is a sequence 
 The number of steps of the second kind is at most T: the text ends with the T-th, and `DrawMeter` admits no further
 one. So the fully adaptive composition of one text is at most T draws at the price of each, which was paid beforehand,
 wherever in the text they fall. A unit is in one batch (of m texts where it is read for m groups), so T (m T) draws
-bound its loss. That the text ends at its T-th charged draw, or at the bound on its tokens, is a function of x, too:
-its length says nothing that x does not say.
+bound its loss. Where an attempt goes on, its first token of a text is charged whatever f says; when attempts end is
+taken for public, as in docs/decisions/0023. That the text ends at its T-th charged draw, or at the bound on its tokens,
+is a function of x, too: its length says nothing that x does not say.
 
 Nothing of this holds if f reads a private row, the number of rows, or time: the audit in
 tests/statistical/test_free_tokens_audit.py catches such twins.
