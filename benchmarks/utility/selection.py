@@ -21,9 +21,11 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.utility.mauve import Estimate, embedder, mean, measured_together
-from benchmarks.utility.sampled import Cell, distinct_2, interval, perplexity, real_texts
-from benchmarks.utility.texts import DESCRIPTIONS, SEED
+import numpy as np
+
+from benchmarks.utility.mauve import Estimate, embedder, measured_together
+from benchmarks.utility.sampled import UNREAD, Cell, distinct_2, interval, perplexity, real_texts
+from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
 from models_db.values.requests import Selection
 from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import Scorer
@@ -34,6 +36,7 @@ KEEP = 64
 CONTROLS = 5
 WITHOUT_MODEL = ("nonsense", "duplicates", "prompt", "identifiers")
 FILTER, WITHOUT_PERPLEXITY, LIKELIEST, RANDOM = "filter", "filter without perplexity", "likeliest", "random"
+OTHERS = "real, others"
 Choice = Callable[[Sequence["Drawn"], str, Scorer], list[int]]
 
 
@@ -65,20 +68,22 @@ def main() -> None:
     score, lines = scorer(model), []
     for data, releases in read_releases(arguments.sampled).items():
         chosen = published(releases, DESCRIPTIONS[data], score)
-        count = len(chosen[FILTER].texts)
+        count = min(len(chosen[FILTER].texts), len(read_texts(data)) // UNREAD // 3)  # MAUVE needs the other two thirds
         others, real = real_texts(model.tokenizer, data, count, max(cell.tokens for cell, _ in releases))
-        sides = {name: each.texts for name, each in chosen.items()} | {"real, others": others}
+        sides = {name: each.texts for name, each in chosen.items()} | {OTHERS: others}
         estimates = measured_together(embed, sides, real)
-        control = mean([estimates[name] for name in controls()])
+        control = [estimates[name] for name in controls()]
         about = {"data": data, "releases": len(releases), "drawn": sum(len(texts) for _, texts in releases)}
         for name in (FILTER, WITHOUT_PERPLEXITY, LIKELIEST):
             estimate = estimates[name]
-            lines.append(about | line(name, [chosen[name]], score, estimate, estimate.less(control), len(real)))
-        lines.append(about | line(RANDOM, [chosen[name] for name in controls()], score, control, None, len(real)))
-        whole = Published(tuple(others), (False,) * len(others))
-        lines.append(about | line("real, others", [whole], score, estimates["real, others"], None, len(real)))
+            less = pooled([estimate.less(one) for one in control])
+            lines.append(about | line(name, [chosen[name]], score, estimate, less, len(real)))
+        sides_at_random = [chosen[name] for name in controls()]
+        lines.append(about | line(RANDOM, sides_at_random, score, pooled(control), None, len(real)))
+        whole = Published(tuple(others), tuple(failing(others, DESCRIPTIONS[data])))
+        lines.append(about | line(OTHERS, [whole], score, estimates[OTHERS], None, len(real)))
     arguments.out.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
-    print_table(lines)
+    print("\n".join(table(lines)))
 
 
 def read_releases(path: Path) -> dict[str, list[tuple[Cell, tuple[Drawn, ...]]]]:
@@ -98,20 +103,22 @@ def controls() -> list[str]:
 
 def published(releases: Sequence[tuple[Cell, Sequence[Drawn]]], prompt: str, score: Scorer) -> dict[str, Published]:
     """The texts that each way of choosing publishes of all releases, and which of them fail a criterion."""
-    failing = [
-        [criterion is not None for criterion in failed_criteria([text.text for text in texts], every(), prompt)]
-        for _, texts in releases
-    ]
+    fails = [failing([text.text for text in texts], prompt) for _, texts in releases]
     found = {}
     for name, choose in choices().items():
         texts: list[str] = []
         flags: list[bool] = []
-        for (_, drawn), flagged in zip(releases, failing, strict=True):
+        for (_, drawn), flagged in zip(releases, fails, strict=True):
             places = choose(drawn, prompt, score)
             texts += [drawn[place].text for place in places]
             flags += [flagged[place] for place in places]
         found[name] = Published(tuple(texts), tuple(flags))
     return found
+
+
+def failing(texts: Sequence[str], prompt: str) -> list[bool]:
+    """Whether each text fails a criterion, duplicates among these texts included."""
+    return [criterion is not None for criterion in failed_criteria(texts, every(), prompt)]
 
 
 def every() -> Selection:
@@ -161,21 +168,31 @@ def line(
     }
 
 
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of estimates that share texts, with the interval of a single one: they are not independent."""
+    value = fmean(each.value for each in estimates)
+    return Estimate(value, np.concatenate([each.drawn - each.value + value for each in estimates]))
+
+
 def averaged(figures: Sequence[Sequence[float]]) -> list[float]:
     """The mean of figures, and of the ends of their intervals."""
     return [round(fmean(part), 4) for part in zip(*figures, strict=True)]
 
 
-def print_table(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Markdown."""
-    print("| data | published | texts | fail a criterion | perplexity | distinct-2 | MAUVE | less random's |")
-    print("| --- " * 8 + "|")
+def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The results as Markdown, line by line."""
+    rows = [
+        "| data | published | texts | fail a criterion | perplexity | distinct-2 | MAUVE | less random's |",
+        "| --- " * 8 + "|",
+    ]
     for each in lines:
         shares = shown([100 * value for value in each["failing"]], 1, "%")
         less = "" if each["mauve_less_random"] is None else shown(each["mauve_less_random"], 2)
         number, pairs = f"{each['texts']} of {each['drawn']}", f"{each['distinct_2']:.3f}"
+        number = str(each["texts"]) if each["way"] == OTHERS else number
         cells = [each["data"], each["way"], number, shares, shown(each["perplexity"], 1), pairs]
-        print(f"| {' | '.join([*cells, shown(each['mauve'], 2), less])} |")
+        rows.append(f"| {' | '.join([*cells, shown(each['mauve'], 2), less])} |")
+    return rows
 
 
 def shown(values: Sequence[float], digits: int, unit: str = "") -> str:
