@@ -209,7 +209,7 @@ def test_a_ledger_without_room_is_named_and_unchanged(sqlite_database: Database)
             for number in range(100):
                 session.execute(text(f"CREATE TABLE filler_{number} AS SELECT randomblob(1000000) AS data"))
 
-    with pytest.raises(LedgerDiskFull, match="is full .*MiB free.*; nothing was changed") as full:
+    with pytest.raises(LedgerDiskFull, match=r"is full .*MiB free.*; nothing was changed") as full:
         fill()
     assert isinstance(full.value, LedgerUnreachable), "whoever waits for the ledger waits for room, too"
     assert "MiB of room" in full.value.advice
