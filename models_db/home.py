@@ -14,6 +14,7 @@ scratch/          temporary files of runs, wiped by `almoner run sweep`
 """
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -25,6 +26,16 @@ from models_db.values.printable_text import is_storable
 def sqlite_url(path: Path) -> str:
     """Return the address of a SQLite file: what means something in an address (`?`, `%`, `#`) is a sign of its name."""
     return f"sqlite:///{quote(str(path), safe='/ ')}"
+
+
+def describe_free_space(path: Path) -> str:
+    """Return in words how much room is left on the disk of a path that need not exist."""
+    existing = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+    try:
+        free = shutil.disk_usage(existing).free
+    except OSError:
+        return "free space unknown"
+    return f"{free / 2**20:.1f} MiB free"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from flows.backup.archive import LEDGER_FILE, LedgerHead, Manifest, new_archive
 from flows.workspace import rollback_guard
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
-from models_db.home import HomeMissing, ProjectHome, sqlite_url
+from models_db.errors import EnvironmentProblem
+from models_db.home import HomeMissing, ProjectHome, describe_free_space, sqlite_url
 from models_db.services.lifecycle import artifacts
 from models_db.sessions.database import Database
 from models_db.tables import DatasetVersion
@@ -90,11 +91,28 @@ def _copy_ledger(database: Database, to: Path) -> Database | None:
     """Copy a ledger that is a file, while others may write to it; return None for a ledger on a server."""
     if not database.is_sqlite:
         return None
-    with closing(sqlite3.connect(database.engine.url.database or "")) as source, closing(sqlite3.connect(to)) as copy:
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
+    path = Path(database.engine.url.database or "")
+    try:
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(to)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")  # so that the file is all of it
+    except sqlite3.Error as problem:
+        needed = f"the copy takes {path.stat().st_size / 2**20:.1f} MiB, and its disk has {describe_free_space(to)}"
+        full = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        raise LedgerNotCopied(to, needed if full else type(problem).__name__) from problem
     os.chmod(to, 0o600)
     return Database(sqlite_url(to))
+
+
+class LedgerNotCopied(EnvironmentProblem):
+    """The ledger cannot be copied for a backup; nothing of the backup is kept."""
+
+    def __init__(self, to: Path, reason: str) -> None:
+        super().__init__(
+            f"The ledger cannot be copied to {to}: {reason}.",
+            "Make room on the disk of the home (`almoner run sweep` empties its scratch folder), then back up again.",
+            {"path": str(to)},
+        )
 
 
 def _ledger_facts(session: Session, home: ProjectHome) -> _LedgerFacts:

@@ -1,18 +1,22 @@
 """Registration of a corpus with its lifetime claim, and ingestion of its versions."""
 
 import secrets
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from flows.observability import tracing
 from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
 from models_db.errors import UsageError
+from models_db.home import ProjectHome
 from models_db.services.catalogue import cohorts, dataset_ends, datasets, erasures
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
+from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
 from models_db.values.names import require_plain_name
@@ -44,13 +48,26 @@ def register_dataset(
         RuleViolated: only a steward or an admin registers a dataset.
     """
     require_plain_name("a dataset", registration.name)
-    with workspace.database.write() as session:
+    with _new_partition_key(workspace.home) as (key_name, key), workspace.database.write() as session:
         datasets.require_name_free(session, registration.name)
         claim = lifetime_claim(epsilon, delta)
-        key_name = secrets.token_hex(8)
-        create_key(partition_key_path(workspace.home, key_name))
+        create_key(key)
         account = datasets.open_account(session, claim, blocks, key_name, workspace.actor)
         datasets.register(session, workspace.actor, registration, account.id)
+
+
+@contextmanager
+def _new_partition_key(home: ProjectHome) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of a key to be made; it does not stay if the dataset was not registered."""
+    name = secrets.token_hex(8)
+    path = partition_key_path(home, name)
+    try:
+        yield name, path
+    except OutcomeUnknown:  # the ledger may have a scheme of that key
+        raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def require_strong_claim(epsilon: str, delta: str, population: int | None, *, accepted: bool) -> None:

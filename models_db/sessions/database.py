@@ -26,10 +26,14 @@ from models_db.database.connection_reuse import SINGLE_CONNECTION_POOL, reuse_co
 from models_db.database.prepared_statements import COMMITTING, forget_connection
 from models_db.database.sqlite_writer_queue import acquire_turn, release_turns
 from models_db.errors import EnvironmentProblem
+from models_db.home import describe_free_space
 from models_db.writes.links import record_links
 
 BUSY_SECONDS = 60
 """Seconds that a writer waits for other writers before it gives up."""
+
+LEDGER_ROOM_MIB = 16
+"""Room that a ledger on SQLite needs: its write-ahead log is emptied at 4 MiB, and a large step adds a few MiB."""
 
 IDLE_SECONDS = 300
 """Seconds that a session may idle in a transaction before PostgreSQL ends it, because others may need its locks."""
@@ -84,6 +88,7 @@ class Database:
 
         Raises:
             LedgerUnreachable: the database cannot be opened or stays locked.
+            LedgerDiskFull: there is no room for it.
             OutcomeUnknown: it did not confirm a commit.
             SchemaOutdated: its tables are not there, or not these.
             LedgerForbidden: the database role may not do that.
@@ -159,7 +164,10 @@ class Database:
             if getattr(problem.orig, "sqlstate", None) == _FORBIDDEN_STATE:
                 raise LedgerForbidden(self._url_without_password) from None
             if isinstance(problem, OperationalError):
-                lost = session.info.get(COMMITTING) and sqlstate not in _ROLLED_BACK_STATES
+                committing = bool(session.info.get(COMMITTING))
+                if _disk_is_full(problem.orig, committing=committing):
+                    raise LedgerDiskFull(str(self.engine.url.database)) from problem
+                lost = committing and sqlstate not in _ROLLED_BACK_STATES
                 raise (OutcomeUnknown if lost else LedgerUnreachable)(self._url_without_password) from problem
             raise
         finally:
@@ -192,6 +200,28 @@ class LedgerUnreachable(EnvironmentProblem):
             f"The ledger at {url} cannot be used right now; nothing was changed.",
             "Check that the database is there and not locked by a stopped process; then try again.",
             {"database": url},
+        )
+
+
+def _disk_is_full(problem: BaseException | None, *, committing: bool) -> bool:
+    """Return whether SQLite had no room for a page, or for the index of its write-ahead log.
+
+    A transaction whose commit had no room for a page is not committed: its last frame, which commits it, was not
+    written whole (https://sqlite.org/fileformat2.html, section 4.1). The index may grow after that frame.
+    """
+    code = getattr(problem, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR_SHMSIZE and not committing)
+
+
+class LedgerDiskFull(LedgerUnreachable):
+    """The disk has no room for the ledger's next page."""
+
+    def __init__(self, path: str) -> None:
+        EnvironmentProblem.__init__(
+            self,
+            f"The disk of the ledger {path} is full ({describe_free_space(Path(path))}); nothing was changed.",
+            f"Make at least {LEDGER_ROOM_MIB} MiB of room there, then type the command again.",
+            {"database": path},
         )
 
 

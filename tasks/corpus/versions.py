@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from models_db.errors import EnvironmentProblem
-from models_db.home import ProjectHome
+from models_db.home import ProjectHome, describe_free_space
 
 _UID = re.compile(r"[0-9a-f]{32}")
 
@@ -43,9 +43,9 @@ def incoming(home: ProjectHome) -> Iterator[Path]:
     """Create a locked folder for a new version; any rest of it is removed at the end of the block.
 
     Raises:
-        StoreNotWritable: it cannot be made.
+        StoreNotWritable: it cannot be made or filled.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, _place_named(home.corpora):
         with named_problems(), _locked(home.corpora):  # no sweep can see the folder before it is locked
             folder = _incoming_path(home)
             folder.mkdir(mode=0o700)
@@ -54,6 +54,15 @@ def incoming(home: ProjectHome) -> Iterator[Path]:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _place_named(folder: Path) -> Iterator[None]:
+    """Add the folder, and the room on its disk, to a StoreNotWritable of the block."""
+    try:
+        yield
+    except StoreNotWritable as problem:
+        raise StoreNotWritable(str(problem.facts["reason"]), folder) from None
 
 
 def put_in_place(home: ProjectHome, folder: Path, uid: str) -> None:
@@ -179,9 +188,10 @@ class VersionMissing(EnvironmentProblem):
 class StoreNotWritable(EnvironmentProblem):
     """The project home cannot take a dataset version; nothing of it is kept."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, folder: Path | None = None) -> None:
+        where = "" if folder is None else f" ({folder}, {describe_free_space(folder)})"
         super().__init__(
-            f"The dataset version cannot be written into the project home: {reason}.",
+            f"The dataset version cannot be written into the project home{where}: {reason}.",
             "Make room on its disk (a version takes about the size of its source), then ingest again.",
             {"reason": reason},
         )

@@ -1,5 +1,6 @@
-"""`almoner release`: request, list, show, texts, withdraw, retract; the last also as `almoner retract`."""
+"""`almoner release`: request, list, show, texts, schema, withdraw, retract; the last also as `almoner retract`."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tasks.reporting.sections import TextOnPage
 
 app = typer.Typer(
-    no_args_is_help=True, help="Manage release requests: request, extend, list, show, texts, withdraw, retract."
+    no_args_is_help=True, help="Manage release requests: request, extend, list, show, texts, schema, withdraw, retract."
 )
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
@@ -209,6 +210,18 @@ def _text_panel(text: "TextOnPage") -> Panel:
     label = "" if text.label is None else f", {text.label}"
     doubts = f"  [!] {', '.join(text.doubts)}" if text.doubts else ""
     return Panel(plain_text(text.text), title=plain_text(f"Text {text.number}{label}{doubts}"), title_align="left")
+
+
+@command(app, "schema")
+def show_schema(context: CommandContext) -> CommandResult:
+    """Print the JSON schema of a request file, for editors and pipelines.
+
+    Pricing checks more: the parameters of the mechanism, names of models and datasets, the policy.
+
+    Example: almoner release schema
+    """
+    content = ReleaseRequest.model_json_schema()
+    return CommandResult(content, [json.dumps(content, indent=2)])
 
 
 _NEXT_STEPS = {

@@ -36,6 +36,10 @@ POST_PROCESSING: Final = (
     "Texts are written down as they were drawn. Measurements marked public read only released texts."
 )
 NOT_A_FACT: Final = "Nothing that they say is a fact about anybody."
+POST_PROCESSING_SELECTED: Final = (
+    "A selection of the drawn texts is published, by criteria that read these texts and public values alone."
+    f" {POST_PROCESSING}"
+)
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
 
@@ -178,7 +182,9 @@ def contribution(record: ReleaseRecord) -> str:
 
 def post_processing(record: ReleaseRecord) -> str:
     """Return the description of the processing after the mechanism."""
-    return insight_text.POST_PROCESSING if record.kind == ReleaseKind.INSIGHTS else POST_PROCESSING
+    if record.kind == ReleaseKind.INSIGHTS:
+        return insight_text.POST_PROCESSING
+    return POST_PROCESSING if record.selection is None else POST_PROCESSING_SELECTED
 
 
 def _read_where(record: ReleaseRecord) -> str:

@@ -6,17 +6,18 @@ from tasks.release.record import ReleaseRecord
 
 SELECTED: Final = (
     "Of {drawn} texts that were drawn, {published} are published, selected by criteria that read these texts, the"
-    " request and the public model alone. Left out: {reasons}. Of the published texts, {in_doubt} fail a criterion,"
-    " where too few texts fail none. All {drawn} were charged, and the claim covers all of them."
+    " request and the public model alone. Left out: {reasons}. {in_doubt}"
 )
-SELECTED_WITHOUT_CLAIM: Final = SELECTED.partition(" All {drawn}")[0]
+CHARGED: Final = "All {drawn} were charged, and the claim covers all of them."
+IN_DOUBT: Final = "{in_doubt} of the published texts fail a criterion, because too few texts fail none."
+NO_DOUBT: Final = "No published text fails a criterion."
 
 _REASONS: Final = {
     "nonsense": "nonsense {}",
     "duplicates": "duplicates {}",
     "prompt": "copies of the prompt {}",
-    "identifiers": "with addresses or long numbers {}",
-    "perplexity": "of less usual perplexity {}",
+    "identifiers": "addresses or long numbers {}",
+    "perplexity": "less usual perplexity {}",
     "surplus": "drawn last {}",
 }
 
@@ -28,9 +29,14 @@ def selection_sentence(record: ReleaseRecord) -> str | None:
     """
     if record.selection is None:
         return None
-    reasons = [wording.format(record.left_out[name]) for name, wording in _REASONS.items() if name in record.left_out]
+    left_out = [wording.format(count) for name, wording in _REASONS.items() if (count := record.left_out.get(name))]
     drawn = record.released.get("texts_drawn", "?")
-    published = "?" if drawn == "?" else int(drawn) - sum(record.left_out.values())
-    template = SELECTED if record.claim is not None else SELECTED_WITHOUT_CLAIM
+    published = int(drawn) - sum(record.left_out.values()) if drawn.isdecimal() else "?"
     in_doubt = record.released.get("texts_published_in_doubt", "?")
-    return template.format(drawn=drawn, published=published, reasons=", ".join(reasons), in_doubt=in_doubt)
+    template = f"{SELECTED} {CHARGED}" if record.claim is not None else SELECTED
+    return template.format(
+        drawn=drawn,
+        published=published,
+        reasons=", ".join(left_out) or "none",
+        in_doubt=NO_DOUBT if in_doubt == "0" else IN_DOUBT.format(in_doubt=in_doubt),
+    )

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from models_db.database.base import utc_now
-from models_db.sessions.database import Database, LedgerUnreachable, SchemaOutdated
+from models_db.sessions.database import Database, LedgerDiskFull, LedgerUnreachable, SchemaOutdated
 from models_db.tables import Principal
 from models_db.writes.database_errors import AlreadyRecorded, CapExceeded, RuleViolated, translate_database_errors
 from tests.support import World, execute, fetch, snapshot
@@ -195,3 +195,24 @@ def test_times_sort_as_text() -> None:
     at = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     times = [utc_now(at + timedelta(microseconds=n)) for n in (-1, 0, 1, 10**9)]
     assert times == sorted(times)
+
+
+def test_a_ledger_without_room_is_named_and_unchanged(sqlite_database: Database) -> None:
+    """SQLite says that the disk is full where it may have no further page."""
+    world = World.create(sqlite_database)
+    world.dataset("clinic")
+    before = snapshot(sqlite_database)
+
+    def fill() -> None:
+        with sqlite_database.write() as session:
+            session.execute(text("PRAGMA max_page_count = 1"))
+            for number in range(100):
+                session.execute(text(f"CREATE TABLE filler_{number} AS SELECT randomblob(1000000) AS data"))
+
+    with pytest.raises(LedgerDiskFull, match=r"is full .*MiB free.*; nothing was changed") as full:
+        fill()
+    assert isinstance(full.value, LedgerUnreachable), "whoever waits for the ledger waits for room, too"
+    assert "MiB of room" in full.value.advice
+    sqlite_database.dispose()
+    assert snapshot(sqlite_database) == before
+    world.request("clinic")

@@ -62,7 +62,7 @@ def test_an_honest_selection_verifies_and_is_told(make_release, tmp_path):
     sentence = selection_sentence(record)
     assert sentence is not None
     assert "Of 6 texts that were drawn, 3 are published" in sentence
-    assert "nonsense 1, duplicates 2, copies of the prompt 0" in sentence
+    assert "Left out: nonsense 1, duplicates 2. 1 of the published texts fail a criterion" in sentence
     assert sentence in (folder / "README.md").read_text()
     assert "Of 6 texts that were drawn, 3 are published" in (folder / "report.html").read_text()
     assert (record.texts, record.left_out["duplicates"]) == (3, 2)
@@ -121,3 +121,6 @@ def test_each_label_has_its_share(make_release, tmp_path, labels, found):
 
 def test_without_a_selection_nothing_is_said():
     assert selection_sentence(a_record()) is None
+    assert "No published text fails a criterion. All 6" in (
+        selection_sentence(record_of(selecting(), texts_published_in_doubt="0")) or ""
+    )
