@@ -3,6 +3,8 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -45,9 +47,7 @@ def here(known, bucket, tmp_path):
 
         @contextmanager
         def shelf():
-            scratch = tmp_path / f"scratch-{len(list(tmp_path.iterdir()))}"
-            scratch.mkdir()
-            yield BundlePrefix(store, Address(bucket, "out"), scratch)
+            yield BundlePrefix(store, Address(bucket, "out"), Path(mkdtemp(dir=tmp_path)))
 
         yield shelf
 
