@@ -70,6 +70,7 @@ def test_numbers_bundles_and_the_last_two_are_the_same_comparison(almoner: Almon
     assert almoner.everything() == before  # nothing is charged, and nothing is recorded
 
 
+@pytest.mark.slow
 def test_what_is_not_published_or_was_altered_or_retracted_is_refused(almoner: Almoner) -> None:
     two_releases(almoner)
     ran(almoner, 3)

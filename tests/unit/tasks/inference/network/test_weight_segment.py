@@ -89,7 +89,8 @@ def load_and_say(loading: "partial[LanguageModel]", line: Channel) -> None:
     line.request(pages())
 
 
-@pytest.mark.parametrize("precision", ["float32", *(pytest.param(p, marks=pytest.mark.slow) for p in PRECISIONS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_workers_have_the_pages_of_the_run(wide: Path, segment: WeightSegment, precision: Precision) -> None:
     if expect_refusal(precision):
         return
