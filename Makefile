@@ -39,10 +39,10 @@ weights: setup
 demo: weights
 	@$(BIN)/almoner demo
 
-# All of them, file by file as they lie, so that small files come last; or those of T in one process. Four processes keep
+# All of them, file by file as they lie, so that small files come last; or those of T in one process. Three processes keep
 # two cores busy: each waits a third of its time, for PostgreSQL, for a browser, or for processes that it kills.
 T ?=
-WORKERS ?= 4
+WORKERS ?= 3
 test: weights
 ifeq ($(T),)
 	$(BIN)/python -m pytest -m "not slow and not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -28,6 +28,8 @@ from tests.contracts import whole_story
 from tests.integration.story import Almoner
 from tests.support import World, fetch
 
+CONCERNS = ("cli/web", "flows/audit", "flows/dashboard", "models_db/services/audit")
+
 BODIES = {
     "digits": '{"n":' + "9" * 5000 + "}",
     "digits of an attempt": '{"attempt":' + "9" * 300 + ',"reason":"Swept"}',
@@ -233,6 +235,7 @@ UNTYPED = ("body = x'7b7d'", "body = 7", "at = x'00ff'", "at = 7", "actor = x'00
 """What SQLite keeps in a column of another type."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run.produced", "release.published"])
 def test_values_of_another_type_are_named(almoner: Almoner, kind: str) -> None:
     almoner.published()

@@ -110,6 +110,7 @@ def test_the_two_samplers_draw_the_same_distribution(honest):
         assert two_sample_p_value(drawn(wrong, SCORES, TRIALS), other) < P_THRESHOLD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", ["0.2", "5"])
 def test_the_samplers_agree_from_logits_to_tokens(temperature):
     """The shipped path with either sampler's own clip norm, which differ by parts in a million."""

@@ -84,6 +84,7 @@ def claimed(references: int) -> ExponentialMechanism:
     return draw
 
 
+@pytest.mark.slow
 def test_a_denominator_off_by_two_exceeds_the_claim():
     """Every row weighs 1/(B-2)."""
     honest = claimed(4)

@@ -55,6 +55,7 @@ def frequency_below(distance: float) -> float:
     return sum(TESTS.below(round(distance * NORM), CENTRE, OS_RANDOM) for _ in range(TRIALS)) / TRIALS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nearer", [-15.0, -4.0, 0.0, 6.0, 20.0])
 def test_a_test_has_noise_of_twice_sigma(nearer: float) -> None:
     """P(below) is the Laplace distribution function of scale 2 sigma; that of sigma and of 4 sigma are far off."""

@@ -44,6 +44,7 @@ def test_the_stated_distribution_is_accepted(honest):
     assert p_value(honest, STATED) > P_THRESHOLD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", FACTORS)
 def test_a_temperature_five_percent_off_is_rejected(honest, factor):
     wrong = softmax(SCORES, DRAW.scale * factor)

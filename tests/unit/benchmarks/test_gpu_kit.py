@@ -119,6 +119,7 @@ def test_the_kit_says_what_is_missing_without_any_package() -> None:
     assert not {"torch", "numpy", "tasks", "pydantic"} & set(json.loads(done.stdout.replace("'", '"')))
 
 
+@pytest.mark.slow
 def test_nothing_of_cuda_is_imported_where_it_is_absent() -> None:
     modules = ", ".join(f"benchmarks.gpu.{path.stem}" for path in (ROOT / "benchmarks" / "gpu").glob("*.py"))
     script = f"import sys, {modules}; print(sorted({{name.split('.')[0] for name in sys.modules}}))"

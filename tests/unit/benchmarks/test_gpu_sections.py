@@ -112,6 +112,7 @@ def test_a_precision_that_a_device_lacks_is_refused_by_name(bench: dict[str, Mod
     assert "no product of quantised rows" in rows_of(here)["sweep, int8"]["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("found", "passed"),
     [

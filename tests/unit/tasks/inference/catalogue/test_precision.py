@@ -99,5 +99,6 @@ def test_largest_inputs_are_seen_and_the_hooks_taken_off() -> None:
     assert len(largest) == 2
 
 
+@pytest.mark.slow
 def test_the_public_text_fits_the_model(real: LanguageModel) -> None:
     assert 100 < len(reference_tokens(real.tokenizer, PUBLIC_TEXT, 1000)) <= LONGEST_EXAMPLE

@@ -88,6 +88,7 @@ def test_the_ordinary_call_does_depend_on_the_others(embedder: TextEmbedder) -> 
     assert not same(embedder(TEXTS), alone)
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_embedder(embedder: TextEmbedder) -> None:
     texts = [*TEXTS[:12], LONG, "Thé café — 5 mg!", "发烧"]
     rows = points_of(CachedEmbedder(embedder), texts)

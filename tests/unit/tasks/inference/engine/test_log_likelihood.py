@@ -60,6 +60,7 @@ def test_no_texts(model: LanguageModel) -> None:
     assert log_likelihoods(model, []) == []
 
 
+@pytest.mark.slow
 def test_plain_english_is_likelier_than_its_letters_shuffled(real: LanguageModel) -> None:
     (plain, n), (shuffled, m) = log_likelihoods(
         real, ["My knee has been hurting since Monday.", "yM nkee ash bene urhtgin ecnsi daMnoy."]

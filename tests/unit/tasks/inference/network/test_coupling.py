@@ -26,6 +26,8 @@ from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import adopted, tiny_network
 from tests.unit.tasks.inference.rows_at_work import MOST, PRIVATE, PUBLIC, by_row, text
 
+CONCERNS = ("tasks/inference/isolation", "tasks/inference/network")
+
 pytestmark = pytest.mark.dear
 
 Spoil = Callable[[Tensor, Tensor], Tensor]
@@ -206,6 +208,7 @@ def _with_batch_norm() -> Any:
 MIXTRALS = [(experts, seed) for experts in (2, 3, 4) for seed in (1, 2, 3, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [8, 32, 48])
 def test_tiny_mixtrals_by_structure_and_by_probe(monkeypatch: pytest.MonkeyPatch, rows: int, threads: int) -> None:
