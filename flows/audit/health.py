@@ -15,7 +15,7 @@ from models_db.services.catalogue import database_access, datasets, policies
 from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
-from tasks.inference.catalogue.registry import WrongKind, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, list_models
 from tasks.inference.loading.check_model import check_model
 
 CheckedItem = TypeVar("CheckedItem")
@@ -124,7 +124,7 @@ def _check_models(_: Workspace) -> Iterator[Finding]:
             continue
         try:
             check = check_model(model.name)
-        except WrongKind:  # an embedder
+        except ModelKindMismatch:  # an embedder
             yield Finding(f"model {model.name}", ok=True, detail="installed")
         else:
             yield Finding(f"model {model.name}", ok=check.usable, detail=f"installed, {check.verdict}")

@@ -79,7 +79,7 @@ def evaluate_internally(
         workers, backend: the processes that read the corpus, for metrics of all of it; no figure depends on them.
 
     Raises:
-        UnknownModel, WrongKind, ModelNotPulled: the embedder is not on this machine; nothing was looked at.
+        UnknownModel, ModelKindMismatch, ModelNotPulled: the embedder is not on this machine; nothing was looked at.
         WrongState: governed data, and the publish decision is still open.
         VersionErased: what it was made of was erased.
         ReleaseUndecided: a release of the same account is running or waits at the publish gate.

@@ -64,10 +64,10 @@ def case_of(mechanism: str) -> AuditCase:
 
     Raises:
         NoAudit: the catalogue has no such mechanism.
-        NothingClaimed: the mechanism claims nothing about what it reads, or reads nothing.
+        MechanismWithoutClaim: the mechanism claims nothing about what it reads, or reads nothing.
     """
     if mechanism in WITHOUT_CLAIM:
-        raise NothingClaimed(mechanism)
+        raise MechanismWithoutClaim(mechanism)
     if mechanism not in CASES:
         raise NoAudit(mechanism)
     return CASES[mechanism]()
@@ -278,7 +278,7 @@ class NoAudit(UsageError):
         )
 
 
-class NothingClaimed(Refused):
+class MechanismWithoutClaim(Refused):
     """A mechanism that makes no claim an audit could contradict."""
 
     def __init__(self, mechanism: str) -> None:

@@ -301,11 +301,11 @@ class PartOfCorpus(Corpus):
 
     def texts(self, label: str | None = None) -> Iterator[str]:
         """Refused: internal metrics read whole versions, of public data alone, and there nothing rotates."""
-        raise WholeAsked
+        raise WholeCorpusRequested
 
     def labelled(self) -> Iterator[tuple[str, str]]:
         """Refused, as `texts`."""
-        raise WholeAsked
+        raise WholeCorpusRequested
 
     def batches(
         self,
@@ -336,14 +336,14 @@ class PartOfCorpus(Corpus):
 
     def shard_texts(self, shard: int) -> list[str]:
         """Refused, as `texts`."""
-        raise WholeAsked
+        raise WholeCorpusRequested
 
     def _require(self, scheme: PartitionScheme) -> None:
         if scheme != self.part:
-            raise WholeAsked
+            raise WholeCorpusRequested
 
 
-class WholeAsked(ValueError):
+class WholeCorpusRequested(ValueError):
     """Access to more of a version than the blocks that a release is charged for."""
 
 

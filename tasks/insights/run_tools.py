@@ -46,7 +46,8 @@ class Tools:
 
         Raises:
             ModelNotPulled: the embedder is not on this machine.
-            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot do it.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall:
+                the model cannot do it.
         """
         embed = load_embedder(parameters.embedder, str(bench.engine.model.device))
         progress = ShardProgress(bench.in_tenths("facets"))

@@ -24,7 +24,7 @@ from tasks.common.number_format import round_down
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.local_models import FolderGone, LocalModel, MergedParts
+from tasks.inference.catalogue.local_models import LocalModel, MergedParts, ModelFolderMissing
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.check_prompt import check_prompt
@@ -295,14 +295,15 @@ def model_facts(name: str, endpoints: Mapping[str, Endpoint] | None = None) -> M
         endpoints: those of the home, by name.
 
     Raises:
-        UnknownModel, NoRevision, ModelNotPulled, EndpointUnknown, UnsupportedModel, UnreadableModel, FolderGone.
+        UnknownModel, NoRevision, ModelNotPulled, ModelFolderMissing, EndpointUnknown, UnsupportedModel,
+        UnreadableModel.
     """
     if is_external(name):
         endpoint = endpoint_of(name, endpoints or {})
         return ModelFacts(name, endpoint.revision, endpoint.digest, endpoint.licence, endpoint)
     known = registry.find(name)
     if isinstance(known, LocalModel) and not known.folder.is_dir():
-        raise FolderGone(name, known.folder)
+        raise ModelFolderMissing(name, known.folder)
     for model in registry.list_models():
         if model.name == name and model.installed and model.digest:
             check, render = require_usable(name), partial(check_prompt, name)
@@ -329,7 +330,7 @@ def embedder_facts(name: str) -> EmbedderFacts:
     """Return the facts of an installed embedder.
 
     Raises:
-        UnknownModel, WrongKind, NoRevision, ModelNotPulled.
+        UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled.
     """
     registry.find(name, "embedder")
     for model in registry.list_models():
@@ -353,7 +354,7 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         SelectionUnfit, KeepTooLarge, KeepTooSmall: it publishes a selection of its texts that is impossible.
         ContextTooLong: texts of the requested lengths and the prompt exceed the model's context.
         ExternalModelRefused: the model is behind an API, and the system shows private text.
-        UnknownModel, WrongKind, NoRevision, ModelNotPulled: a metric needs an embedder that is not on this machine.
+        UnknownModel, ModelKindMismatch, NoRevision, ModelNotPulled: a metric needs an embedder that this machine lacks.
         Refused, UsageError, PrecisionMissing: the mechanism, a metric, the amount or the precision is impossible here.
     """
     system = system_for(request.mechanism, request.kind)

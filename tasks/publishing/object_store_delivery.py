@@ -69,7 +69,7 @@ def upload_bundle(
 
     Raises:
         BundleExists: another bundle, or other objects, have the name.
-        DeliveryGarbled: the store has not kept what it was sent.
+        DeliveredFileDiffers: the store has not kept what it was sent.
         As `bundle.write_bundle` and the store.
     """
     rehash(draft, files)
@@ -138,7 +138,7 @@ class _Place:
 
         Raises:
             BundleExists: the name was taken meanwhile, or has objects that are no part of the bundle.
-            DeliveryGarbled: a stored object differs from the file.
+            DeliveredFileDiffers: a stored object differs from the file.
         """
         digests = {name: str(measure(built / name)["sha256"]) for name in os.listdir(built)}
         if self.objects.keys() - digests.keys():
@@ -169,7 +169,7 @@ class _Place:
             raise BundleExists(self._target)
         for name, sha256 in expected.items():
             if name not in objects or measured(self._store, objects[name]) != sha256:
-                raise DeliveryGarbled(self._target, name)
+                raise DeliveredFileDiffers(self._target, name)
 
 
 def listed(store: Store, target: Address) -> dict[str, Entry]:
@@ -234,7 +234,7 @@ class BundleUnfit(Refused):
         )
 
 
-class DeliveryGarbled(EnvironmentProblem):
+class DeliveredFileDiffers(EnvironmentProblem):
     """A store that holds other content than it was sent."""
 
     def __init__(self, target: Address, name: str) -> None:

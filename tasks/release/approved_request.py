@@ -168,32 +168,32 @@ class ApprovedRequest(Strict):
         """Check that the stated plan is the one that this request leads to.
 
         Raises:
-            PlanForeign: it is another plan.
+            PlanMismatch: it is another plan.
             Refused, UsageError: the mechanism is unknown or forbidden here, or its parameters do not fit it.
         """
         system = system_for(self.mechanism, self.kind)
         require_public_prompts(system, self.model.name)
         parameters = parse_model(system.parameters, self.parameters, f"`parameters` of {self.mechanism}")
         if encode_canonical(model_to_json(parameters)) != encode_canonical(self.parameters):
-            raise PlanForeign("its parameters are not written out in full")
+            raise PlanMismatch("its parameters are not written out in full")
         require_parts_for(self.kind, parameters)
         require_schema_for(self.kind, parameters)
         stored_prompt = self.prompt.model_dump(exclude_none=True)
         prompt = parse_model(Prompt, stored_prompt, "`prompt`")
         if encode_canonical(prompt_json(prompt, names_of(parameters))) != encode_canonical(stored_prompt):
-            raise PlanForeign("its prompt is not written out in full")
+            raise PlanMismatch("its prompt is not written out in full")
         if isinstance(parameters, OneShotParameters):
             self._require_adapters_own(parameters.adapter.meta)
         if self.public_metadata is not None:
             self._require_declared(self.public_metadata)
         if self.choices is not None and not set(self.choices) <= set(self.parameters):
-            raise PlanForeign("it names choices that are no parameters")
+            raise PlanMismatch("it names choices that are no parameters")
         reading = self._reading()
         if len(self.plan.blocks) != reading.size:
-            raise PlanForeign("it charges other blocks than it reads")
+            raise PlanMismatch("it charges other blocks than it reads")
         inputs = PlanInputs(self._amount(system, parameters), parameters, self.blocks, self.population, self.governed)
         if self.prompt_sha256 is not None and not system.renders_prompt:
-            raise PlanForeign("it has a digest of prompts that its rows do not read")
+            raise PlanMismatch("it has a digest of prompts that its rows do not read")
         metrics = requested(self.evaluation, governed=self.governed)
         selection = self._selection(parameters)
         ask = reading.restrict_inputs(inputs)
@@ -202,16 +202,16 @@ class ApprovedRequest(Strict):
         plan = with_selection_fact(plan, selection)
         plan = with_external_fact(reading.renumber_plan(plan), self.model.name, self.model.revision)
         if encode_canonical(plan_json(plan)) != encode_canonical(self._stated_plan()):
-            raise PlanForeign(
+            raise PlanMismatch(
                 f"{self.mechanism} with these parameters leads to another plan in this version of almoner"
             )
 
     def _require_for_metrics(self, metrics: Sequence[Metric], *, paid: bool) -> None:
         """Check that there is a share, and an embedder, exactly where some metric needs one."""
         if (self.evaluation_share is not None) != paid:
-            raise PlanForeign("it has a share for charged metrics without naming any, or names some without a share")
+            raise PlanMismatch("it has a share for charged metrics without naming any, or names some without a share")
         if (self.evaluation_embedder is not None) != needs_embedder(metrics):
-            raise PlanForeign("it has an embedder without metrics that need one, or such metrics without an embedder")
+            raise PlanMismatch("it has an embedder without metrics that need one, or such metrics without an embedder")
 
     def _reading(self) -> Reading:
         """Return the selection of the dataset's blocks that it reads."""
@@ -219,7 +219,7 @@ class ApprovedRequest(Strict):
         try:
             return reading_of_request(fields, self.blocks)
         except (ValueError, RotationUnfit):
-            raise PlanForeign("there are no such cohorts or groups of blocks") from None
+            raise PlanMismatch("there are no such cohorts or groups of blocks") from None
 
     def _selection(self, parameters: BaseModel) -> Selection | None:
         """Return the selection of the texts to publish; it is in its one form, and the request can have it."""
@@ -227,7 +227,7 @@ class ApprovedRequest(Strict):
             return None
         selection = parse_model(Selection, self.selection, "`selection`")
         if encode_canonical(model_to_json(selection)) != encode_canonical(self.selection):
-            raise PlanForeign("its selection is not written out in full")
+            raise PlanMismatch("its selection is not written out in full")
         require_selection(selection, self.kind, self.mechanism, parameters, external=is_external(self.model.name))
         return selection
 
@@ -240,25 +240,25 @@ class ApprovedRequest(Strict):
     def _require_adapters_own(self, adapter: AdapterMeta) -> None:
         """Check that model and wording are the adapter's, whose digest covers them: the record may not state others."""
         if (self.model.name, self.model.sha256) != (adapter.model, adapter.model_digest):
-            raise PlanForeign("its adapter belongs to another model")
+            raise PlanMismatch("its adapter belongs to another model")
         prompt, wording = self.prompt, adapter.wording
         if (prompt.description, prompt.system, prompt.private) != (
             wording.description,
             wording.system,
             wording.private,
         ):
-            raise PlanForeign("its adapter was trained with another prompt")
+            raise PlanMismatch("its adapter was trained with another prompt")
 
     def _require_declared(self, stated: dict[str, Any]) -> None:
         declared = model_to_json(parse_model(PublicMetadata, stated, "`public_metadata`"))
         if not stated or encode_canonical(declared) != encode_canonical(stated):
-            raise PlanForeign("its public metadata is not in its one form")
+            raise PlanMismatch("its public metadata is not in its one form")
 
     def _amount(self, system: Generator[Any], parameters: BaseModel) -> Amount | None:
         if not system.charges:
             return None
         if self.epsilon is None or self.delta is None:
-            raise PlanForeign("a mechanism that charges needs an epsilon and a delta")
+            raise PlanMismatch("a mechanism that charges needs an epsilon and a delta")
         return release_amount(self.epsilon, self.delta, system.failure_delta_share(parameters))
 
     def _stated_plan(self) -> Json:
@@ -275,7 +275,7 @@ def groups_asked(kind: str, parameters: Mapping[str, Any]) -> tuple[PublicGroup,
     return tuple(map(PublicGroup.model_validate, parameters["groups"])) if kind == ReleaseKind.SUMMARIES else ()
 
 
-class PlanForeign(Refused):
+class PlanMismatch(Refused):
     """The charged plan is not the one that the request leads to."""
 
     def __init__(self, reason: str) -> None:

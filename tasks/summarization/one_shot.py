@@ -94,7 +94,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         Raises:
             AdapterUnknown, AdapterAmbiguous, AdapterDamaged: the adapter is not on this machine.
             AdapterUnfit: it belongs to another model.
-            AdapterWordedOtherwise: the request states another prompt than the adapter's.
+            AdapterPromptDiffers: the request states another prompt than the adapter's.
             AdapterUnlabelled: its prompt has no place for the subject of a group.
         """
         requested_adapter = request.parameters.get("adapter")
@@ -286,7 +286,7 @@ def _require_worded(adapter: KnownAdapter, request: ReleaseRequest) -> None:
     for name in ("description", "system", "private"):
         requested_text = getattr(prompt, name)
         if requested_text is not None and requested_text != getattr(wording, name):
-            raise AdapterWordedOtherwise(adapter, name, getattr(wording, name))
+            raise AdapterPromptDiffers(adapter, name, getattr(wording, name))
     if LABEL not in Template.read("private", wording.private).places:
         raise AdapterUnlabelled(adapter)
 
@@ -302,7 +302,7 @@ class AdapterChanged(UsageError):
         )
 
 
-class AdapterWordedOtherwise(UsageError):
+class AdapterPromptDiffers(UsageError):
     """A request that states another prompt than its adapter's."""
 
     def __init__(self, adapter: KnownAdapter, name: str, wording: str) -> None:

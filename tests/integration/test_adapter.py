@@ -79,7 +79,7 @@ def test_training_goes_on_after_it_was_interrupted(school: Almoner, monkeypatch:
     monkeypatch.setattr(loop.Course, "_step", watched)
     school.type(line.format("broken"), expected=130)
     assert school.ask("adapter list") == [whole]
-    assert school.ask(line.format("broken") + " --seed 1", expected=2)["error"] == "OtherTraining"
+    assert school.ask(line.format("broken") + " --seed 1", expected=2)["error"] == "TrainingDiffers"
     again = school.type(line.format("broken"))
     assert "Going on after step 20" in again.err
     assert made[32:] == list(range(20, 40))

@@ -49,7 +49,7 @@ def test_figures_by_an_embedder_that_is_missing_are_not_looked_at(
     monkeypatch.setenv("ALMONER_MODELS", str(tmp_path / "none"))
     refused = almoner.ask("evaluate 1 --internal --embedder all-mpnet-base-v2", expected=3)
     assert refused["error"] == "ModelNotPulled"
-    assert almoner.ask("evaluate 1 --internal --embedder tiny", expected=2)["error"] == "WrongKind"
+    assert almoner.ask("evaluate 1 --internal --embedder tiny", expected=2)["error"] == "ModelKindMismatch"
 
 
 def test_after_the_decision_labels_of_both_sides_are_compared(almoner: Almoner) -> None:

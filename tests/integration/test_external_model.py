@@ -178,10 +178,10 @@ def test_an_endpoint_that_fails_costs_nothing_twice_and_the_run_goes_on(office: 
     price = approved(office)
     honest = [says_json(completion(f"text {number}")) for number in range(1, 6)]
     troubles = [
-        ("EndpointBroken", says(500)),
+        ("EndpointServerError", says(500)),
         ("EndpointBusy", says(429, Retry_After="9000")),
-        ("EndpointNonsense", says(200, b"<html>Sign in</html>")),
-        ("EndpointMoved", says(302, Location="https://elsewhere.example.org/")),
+        ("EndpointAnswerMalformed", says(200, b"<html>Sign in</html>")),
+        ("EndpointRedirects", says(302, Location="https://elsewhere.example.org/")),
     ]
     for number, (name, trouble) in enumerate(troubles):
         server.next = [honest[number], trouble]
@@ -223,7 +223,7 @@ def test_a_slow_endpoint_may_be_given_more_time_without_a_new_approval(office: A
     office.type(f"{ADD} --url {server.url} --timeout 1 --replace")
     approved(office)
     server.always = hangs
-    assert office.ask("run 1", 3)["error"] == "EndpointSlow"
+    assert office.ask("run 1", 3)["error"] == "EndpointTimeout"
     server.always = None
     office.type(f"{ADD} --url {server.url} --timeout 900 --replace")
     assert office.ask("run 1")["texts"] == 5

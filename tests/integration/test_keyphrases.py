@@ -151,10 +151,10 @@ def test_an_endpoint_that_never_answers_costs_nothing(almoner: Almoner) -> None:
         almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1")
         approved(almoner, model="external:office")
         server.always = says(404)
-        for failure in ("EndpointDeclines", "EndpointUnreachable"):
+        for failure in ("EndpointRejectedRequest", "EndpointUnreachable"):
             assert almoner.ask("run 1", expected=3)["error"] == failure
             assert (balance(almoner).spent, balance(almoner).held) == (Amount(), Amount())
-            if failure == "EndpointDeclines":
+            if failure == "EndpointRejectedRequest":
                 server.stop()
         assert len(server.seen) == 1
         assert "Mention" not in server.prompts[0]
@@ -183,7 +183,7 @@ def test_an_external_model_hears_no_canary_and_is_asked_the_same_after_it_failed
         almoner.type(f"models endpoint add office --model tiny-chat --url {server.url} --attempts 1 --at-once 1")
         approved(almoner, model="external:office")
         server.next = [*[answer] * 3, says(500)]  # the first to find out whether anybody answers
-        assert almoner.ask("run 1", expected=3)["error"] == "EndpointBroken"
+        assert almoner.ask("run 1", expected=3)["error"] == "EndpointServerError"
         assert balance(almoner).spent == total_amount(instalments(almoner))
         before = list(server.prompts)
         assert almoner.ask("run 1")["texts"] == 6

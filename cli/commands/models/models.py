@@ -44,12 +44,12 @@ def list_all(context: CommandContext) -> CommandResult:
 
 def _usability(model: "ListedModel") -> str:
     """Return the verdict of the stored check; a model is checked when it is pulled."""
-    from tasks.inference.catalogue.registry import WrongKind, find
+    from tasks.inference.catalogue.registry import ModelKindMismatch, find
     from tasks.inference.loading.check_model import stored_check
 
     try:
         find(model.name)
-    except WrongKind:
+    except ModelKindMismatch:
         return "for metrics"
     check = stored_check(model.name)
     return "not checked" if check is None else check.verdict

@@ -40,7 +40,7 @@ def extractor_for(
 
     Raises:
         ValueError: `model` without an engine.
-        TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such facets.
+        TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: the model cannot write such facets.
         ContextTooLong, NoChatTemplate: the model cannot take the prompt.
     """
     if settings.extractor == MODEL:

@@ -125,14 +125,14 @@ class FacetSettings(RequestModel):
     def _possible(self) -> "FacetSettings":
         kinds = {field.name: field.kind for field in self.fields}
         if len(kinds) < len(self.fields):
-            raise FacetsImpossible("two fields have one name")
+            raise FacetFieldsInvalid("two fields have one name")
         for name, kind in ((SUMMARY, "text"), (KEYWORDS, "list")):
             if kinds.get(name) != kind:
-                raise FacetsImpossible(f"a field `{name}` of kind {kind} is needed")
+                raise FacetFieldsInvalid(f"a field `{name}` of kind {kind} is needed")
         if (size := sum(field.characters for field in self.fields)) > MOST_CHARACTERS:
-            raise FacetsImpossible(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
+            raise FacetFieldsInvalid(f"all fields together have up to {size} characters (at most {MOST_CHARACTERS})")
         if (size := self._prompt_characters) > MOST_TOLD:
-            raise FacetsImpossible(f"their descriptions and examples have {size} characters (at most {MOST_TOLD})")
+            raise FacetFieldsInvalid(f"their descriptions and examples have {size} characters (at most {MOST_TOLD})")
         return self
 
     @property
@@ -161,7 +161,7 @@ class FacetSettings(RequestModel):
         return digest(model_to_json(self))
 
 
-class FacetsImpossible(UsageError):
+class FacetFieldsInvalid(UsageError):
     """Fields that cannot be extracted, or that later stages cannot use."""
 
     def __init__(self, reason: str) -> None:

@@ -73,7 +73,7 @@ class ModelKeywordAssigner:
 
         Raises:
             RowsNotIsolated, NotEnoughMemory: the device cannot run the passes.
-            TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write lines of a list.
+            TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: the model cannot write lines of a list.
             NoChatTemplate, ContextTooLong: the model cannot take the prompt.
         """
         Grammar.of(lines_of([], 1, OTHERWISE), engine.model, MAX_NEW_TOKENS)

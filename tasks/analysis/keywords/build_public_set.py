@@ -147,14 +147,14 @@ def build(
 
     Raises:
         SizeInvalid: the size is out of range.
-        NothingNamed: no word is in two texts.
+        KeywordCandidatesMissing: no word is in two texts.
     """
     if not 1 <= size <= MOST_WORDS:
         raise SizeInvalid(size)
     occurrences = Occurrences(texts)
     ranked = candidates(texts, tag, occurrences)
     if not ranked:
-        raise NothingNamed(len(texts))
+        raise KeywordCandidatesMissing(len(texts))
     selected = different(ranked[: CONSIDERED * size], embed)
     built = Built(tuple(selected[:size]), len(ranked), min(len(ranked), CONSIDERED * size) - len(selected))
     if write is None or not rounds:
@@ -263,7 +263,7 @@ class SizeInvalid(UsageError):
         )
 
 
-class NothingNamed(UsageError):
+class KeywordCandidatesMissing(UsageError):
     """Public texts in which no candidate occurs twice."""
 
     def __init__(self, texts: int) -> None:

@@ -48,8 +48,8 @@ def build_with_tools(
     """Build a keyword set of public texts; return it with the names of the tools.
 
     Raises:
-        TaggerChanged, ModelNotPulled, UnknownModel, WrongKind: a tool is not on this machine.
-        SizeInvalid, NothingNamed: as `build`.
+        TaggerChanged, ModelNotPulled, UnknownModel, ModelKindMismatch: a tool is not on this machine.
+        SizeInvalid, KeywordCandidatesMissing: as `build`.
     """
     if options.model is not None:
         require_pulled(options.model, "causal_lm")  # refused now, not after all texts are read

@@ -67,7 +67,7 @@ def read_documents(
     Raises:
         SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels: at once.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
-        LabelNowhere: at the end, if not one record has a label.
+        LabelFieldEmpty: at the end, if not one record has a label.
     """
     with named_problems(path):
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
@@ -93,7 +93,7 @@ def _guarded(read: _Reader, path: Source, fields: Fields) -> Documents:
     if empty:
         raise SourceEmpty(path)
     if fields.label is not None and not labelled:
-        raise LabelNowhere(path, fields.label)
+        raise LabelFieldEmpty(path, fields.label)
 
 
 class _Lines:
@@ -257,7 +257,7 @@ class FolderWithoutLabels(UsageError):
         )
 
 
-class LabelNowhere(UsageError):
+class LabelFieldEmpty(UsageError):
     """A label field that no record has: most likely a typing error."""
 
     def __init__(self, source: Source, label_field: str) -> None:

@@ -67,7 +67,7 @@ class Writer:
 
         Raises:
             NoChatTemplate: the model cannot be prompted.
-            TokenizerNotSupported, NoEnd, TokenLimitTooSmall: it cannot write such records in so many tokens.
+            TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: it cannot write such records in so many tokens.
             ContextTooLong: it cannot read a prompt and write as much.
         """
         from tasks.generation.decoding.public_sampling import PublicSampling

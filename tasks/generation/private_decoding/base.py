@@ -174,7 +174,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
 
         Raises:
             ContextTooLong, BadDescription, ControlTokens, NoChatTemplate: the prompts do not fit the model.
-            TokenizerNotSupported, TokenLimitTooSmall, NoEnd: nor can its tokens write records of the schema.
+            TokenizerNotSupported, TokenLimitTooSmall, EndTokenMissing: nor can its tokens write records of the schema.
             LabelsNotKept: labels are declared, and the version has none.
             RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
             MemoryRanOut: it could not go on.

@@ -30,7 +30,7 @@ class EndpointUnreachable(EndpointFailed):
     advice_first = "See that it runs and that its address is right (`almoner models endpoint list`)."
 
 
-class EndpointSlow(EndpointFailed):
+class EndpointTimeout(EndpointFailed):
     """The endpoint did not answer in time."""
 
     happened = "does not answer in time"
@@ -44,14 +44,14 @@ class EndpointBusy(EndpointFailed):
     advice_first = "Ask less often (`--per-minute` of `almoner models endpoint add --replace`), or later."
 
 
-class EndpointBroken(EndpointFailed):
+class EndpointServerError(EndpointFailed):
     """Errors of its own (HTTP 5xx)."""
 
     happened = "has an error of its own"
     advice_first = "Its operator has to see to it."
 
 
-class EndpointDeclines(EndpointFailed):
+class EndpointRejectedRequest(EndpointFailed):
     """The endpoint rejects the request (HTTP 4xx)."""
 
     happened = "does not take the request"
@@ -60,14 +60,14 @@ class EndpointDeclines(EndpointFailed):
     )
 
 
-class EndpointMoved(EndpointFailed):
+class EndpointRedirects(EndpointFailed):
     """The endpoint redirects to an address that no steward approved, so the redirect is not followed."""
 
     happened = "points to another address"
     advice_first = "Redirects are not followed. Configure the right address, and have it approved."
 
 
-class EndpointNonsense(EndpointFailed):
+class EndpointAnswerMalformed(EndpointFailed):
     """A malformed answer."""
 
     happened = "gives malformed answers"
@@ -76,12 +76,12 @@ class EndpointNonsense(EndpointFailed):
 
 FAILURES: Final[Mapping[str, type[EndpointFailed]]] = {
     "unreachable": EndpointUnreachable,
-    "slow": EndpointSlow,
+    "slow": EndpointTimeout,
     "busy": EndpointBusy,
-    "broken": EndpointBroken,
-    "declines": EndpointDeclines,
-    "moved": EndpointMoved,
-    "nonsense": EndpointNonsense,
+    "broken": EndpointServerError,
+    "declines": EndpointRejectedRequest,
+    "moved": EndpointRedirects,
+    "nonsense": EndpointAnswerMalformed,
 }
 """Every kind of trouble by the name that `backends.request` gives it."""
 

@@ -71,7 +71,7 @@ class ModelNotAdded(UsageError):
         super().__init__(f"No model {name!r} was added from a folder.", "See `almoner models list`.", {"model": name})
 
 
-class FolderGone(EnvironmentProblem):
+class ModelFolderMissing(EnvironmentProblem):
     """The folder of an added model is not there any more."""
 
     def __init__(self, name: str, folder: Path) -> None:

@@ -183,7 +183,7 @@ class UnknownModel(UsageError):
         )
 
 
-class WrongKind(UsageError):
+class ModelKindMismatch(UsageError):
     """A model that cannot do this work: an embedder writes no texts, and a language model gives no embeddings here."""
 
     def __init__(self, name: str, kind: Kind) -> None:
@@ -241,16 +241,16 @@ def find(name: str, kind: Kind | None = "causal_lm") -> Model:
     """Return the model that a request names, or with `kind=None` one of any kind.
 
     Raises:
-        UnknownModel, NoRevision, WrongKind.
+        UnknownModel, NoRevision, ModelKindMismatch.
     """
     for spec in REGISTRY:
         if spec.name == name:
             if kind is not None and kind != spec.kind:
-                raise WrongKind(name, kind)
+                raise ModelKindMismatch(name, kind)
             return spec
     if local := find_local(name):
         if kind == "embedder":
-            raise WrongKind(name, kind)
+            raise ModelKindMismatch(name, kind)
         return local
     if match := _HUB_ID.fullmatch(name):
         return HubModel(match["repo"], match["revision"])

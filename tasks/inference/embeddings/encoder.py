@@ -108,10 +108,10 @@ class TextEmbedder:
         """Return the word pieces of each text: rows float32 [t, hidden size] of length 1; bool [t], false for marks.
 
         Raises:
-            NoPieces: the embedder is not `shaped`.
+            WordPiecesUnavailable: the embedder is not `shaped`.
         """
         if not self.shaped:
-            raise NoPieces(self.model)
+            raise WordPiecesUnavailable(self.model)
         marks, done = self._marks(texts), 0
         embedded: dict[int, tuple[NDArray[np.float32], NDArray[np.bool_]]] = {}
         for group in _groups([len(flags) for flags in marks]):
@@ -155,7 +155,7 @@ def load_embedder(
     It is read from local safetensors, without network, and no code of a model is run.
 
     Raises:
-        UnknownModel, WrongKind, NoRevision, UnknownDevice: the name is wrong.
+        UnknownModel, ModelKindMismatch, NoRevision, UnknownDevice: the name is wrong.
         NotPooled: a hub model that was not made for sentence-transformers.
         ModelNotPulled, NoSafetensors, ModelChanged, UnreadableModel, DeviceMissing: this machine cannot.
     """
@@ -224,7 +224,7 @@ class NotPooled(UsageError):
         )
 
 
-class NoPieces(UsageError):
+class WordPiecesUnavailable(UsageError):
     """An embedder that wraps a text in a prompt or a template: its word pieces are not those of the text alone."""
 
     def __init__(self, name: str) -> None:

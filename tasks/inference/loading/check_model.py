@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from models_db.values.canonical_json import Json
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ModelCheck
-from tasks.inference.catalogue.registry import UnsupportedModel, WrongKind, find
+from tasks.inference.catalogue.registry import ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
 CODE: Final = 4
@@ -58,7 +58,7 @@ def check_model(name: str) -> ModelCheck:
     """Return the check of a pulled language model, the stored one where nothing has changed since.
 
     Raises:
-        UnknownModel, NoRevision, WrongKind, ModelNotPulled, UnreadableModel.
+        UnknownModel, NoRevision, ModelKindMismatch, ModelNotPulled, UnreadableModel.
     """
     if (stored := stored_check(name)) is not None:
         return stored
@@ -66,7 +66,7 @@ def check_model(name: str) -> ModelCheck:
 
     folder = located(find(name))[0]
     if model_store.is_embedder(folder):
-        raise WrongKind(name, "causal_lm")
+        raise ModelKindMismatch(name, "causal_lm")
     return check_folder(name, folder)
 
 

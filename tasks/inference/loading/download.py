@@ -222,7 +222,7 @@ def check_named(name: str) -> ModelCheck:
 
     Raises:
         ModelNotPulled: a model of the registry whose wheel is not here.
-        UnknownModel, NoRevision, WrongKind, UnreadableModel, DownloadFailed, RepositoryGated.
+        UnknownModel, NoRevision, ModelKindMismatch, UnreadableModel, DownloadFailed, RepositoryGated.
     """
     name = with_commit(name)
     try:

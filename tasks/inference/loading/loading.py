@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4C
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
-from tasks.inference.catalogue.local_models import FolderGone, LocalModel
+from tasks.inference.catalogue.local_models import LocalModel, ModelFolderMissing
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import Kind, Model, ModelNotPulled, ModelSpec, UnsupportedModel, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
@@ -103,7 +103,7 @@ def require_pulled(name: str, kind: Kind) -> None:
     """Check that a model is on this machine, without reading it.
 
     Raises:
-        UnknownModel, NoRevision, WrongKind, ModelNotPulled.
+        UnknownModel, NoRevision, ModelKindMismatch, ModelNotPulled.
     """
     located(find(name, kind))
 
@@ -112,11 +112,11 @@ def located(model: Model) -> tuple[Path, Path]:
     """Return the model's folder and the record of its digest.
 
     Raises:
-        ModelNotPulled, FolderGone.
+        ModelNotPulled, ModelFolderMissing.
     """
     if isinstance(model, LocalModel):
         if not model.folder.is_dir():
-            raise FolderGone(model.name, model.folder)
+            raise ModelFolderMissing(model.name, model.folder)
         return model.folder, model.record
     if isinstance(model, ModelSpec):
         folder = model_store.model_folder(model.name, model.revision)

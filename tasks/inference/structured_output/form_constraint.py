@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasks.inference.structured_output.form import Form, FormTooLong
 from tasks.inference.structured_output.form_tokens import FormNotWritable, SlotTokens, Tokens, puts_a_space, spelling
-from tasks.inference.structured_output.token_bytes import NoEnd, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FormConstraint:
                 nothing is left for a slot, the text ends before it.
 
         Raises:
-            TokenizerNotSupported, FormNotWritable, NoEnd: the model's tokens cannot write it.
+            TokenizerNotSupported, FormNotWritable, EndTokenMissing: the model's tokens cannot write it.
             FormTooLong: the longest text does not fit.
         """
         self._texts = TokenTexts.of(tokenizer, vocabulary)
@@ -210,6 +210,6 @@ def _within(literal: Sequence[int], drawn: Sequence[int]) -> int | None:
 def _end(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
     """Return the token that ends every text: the tokenizer's own if it is one of those that do."""
     if not stop_tokens:
-        raise NoEnd(name_of(tokenizer))
+        raise EndTokenMissing(name_of(tokenizer))
     own = getattr(tokenizer, "eos_token_id", None)
     return next((token for token in stop_tokens if token == own), min(stop_tokens))

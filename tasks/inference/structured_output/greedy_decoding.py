@@ -17,7 +17,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.structured_output.automaton import DEAD, Automaton
 from tasks.inference.structured_output.json_schema import grammar_schema
 from tasks.inference.structured_output.schema_constraint import TokenLimitTooSmall
-from tasks.inference.structured_output.token_bytes import NoEnd, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
 
 PLAUSIBLE = 0.05
 """Least probability of a plausible token, relative to the likeliest; see `Grammar.best`."""
@@ -45,11 +45,11 @@ class Grammar:
 
         Raises:
             TokenizerNotSupported: it is not certain what the model's tokens spell.
-            NoEnd: the model has no token that ends a text.
+            EndTokenMissing: the model has no token that ends a text.
             TokenLimitTooSmall: the shortest answer does not fit.
         """
         if not model.stop_tokens:
-            raise NoEnd(name_of(model.tokenizer))
+            raise EndTokenMissing(name_of(model.tokenizer))
         tokens = TokenTexts.of(model.tokenizer, model.vocabulary)
         needed = automaton.tokens_to_end(tokens.texts, tokens.letters.shape[1])
         if (fewest := int(needed[automaton.start]) + 1) > max_new_tokens:

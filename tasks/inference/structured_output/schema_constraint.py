@@ -29,7 +29,7 @@ from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.form_parameters import FormParameters, form_of, require_one_grammar
 from tasks.inference.structured_output.json_schema import grammar_schema
 from tasks.inference.structured_output.schema_parameters import RecordParameters
-from tasks.inference.structured_output.token_bytes import NoEnd, TokenTexts, name_of
+from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenTexts, name_of
 
 CACHE_BYTES = 64 * 2**20
 """Masks that are remembered, by state of the automaton."""
@@ -62,11 +62,11 @@ class RecordConstraint:
 
         Raises:
             SchemaInvalid, SchemaNotSupported, SchemaTooLarge, TokenizerNotSupported: see there.
-            NoEnd: the model has no token that ends a text.
+            EndTokenMissing: the model has no token that ends a text.
             TokenLimitTooSmall: the shortest record does not fit.
         """
         if not stop_tokens:
-            raise NoEnd(name_of(tokenizer))
+            raise EndTokenMissing(name_of(tokenizer))
         self._automaton = Automaton.of(grammar_schema(schema))
         self._tokens = TokenTexts.of(tokenizer, vocabulary)
         self._stops = list(stop_tokens)
@@ -139,8 +139,8 @@ def constraint_for(
 
     Raises:
         FormAndSchema: there is a schema and a form.
-        TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot write such records.
-        TokenizerNotSupported, NoEnd, FormNotWritable, FormTooLong: nor texts of the form.
+        TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: the model cannot write such records.
+        TokenizerNotSupported, EndTokenMissing, FormNotWritable, FormTooLong: nor texts of the form.
     """
     require_one_grammar(settings)
     if isinstance(settings, FormParameters) and (form := form_of(settings)) is not None:

@@ -161,7 +161,7 @@ def name_of(tokenizer: Any) -> str:
     return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
 
 
-class NoEnd(UsageError):
+class EndTokenMissing(UsageError):
     """A constrained text must end, and the model has no way to say so."""
 
     def __init__(self, name: str) -> None:

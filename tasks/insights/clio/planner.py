@@ -31,7 +31,7 @@ class SimpleClio(GeneratorDefaults):
 
         Raises:
             NotForGovernedData: the dataset is not marked public.
-            UnknownModel, WrongKind: the embedder is unknown.
+            UnknownModel, ModelKindMismatch: the embedder is unknown.
         """
         if ask.governed:
             raise NotForGovernedData(self.name)
@@ -56,8 +56,8 @@ class SimpleClio(GeneratorDefaults):
 
         Raises:
             ModelNotPulled: the embedder is not on this machine.
-            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot take the
-                prompts. None of these has armed anything.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall:
+                the model cannot take the prompts. None of these has armed anything.
         """
         from tasks.insights.clio.run import ClioRun  # imports torch, which pricing does not need
 

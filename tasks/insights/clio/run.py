@@ -51,7 +51,7 @@ class ClioRun:
         """Build the run with its public models; a model that cannot do its part is refused here.
 
         Raises:
-            ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall.
+            ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall.
         """
         return cls(parameters, bench, Tools.of(parameters, plan.blocks, bench, SCHEMAS))
 

@@ -57,7 +57,7 @@ class Urania:
 
         Raises:
             WordsUnreadable, WordsInvalid: the file is missing, or not in its format.
-            UnknownModel, WrongKind: the embedder is unknown.
+            UnknownModel, ModelKindMismatch: the embedder is unknown.
         """
         parameters = dict(request.parameters)
         if "keywords" in parameters:
@@ -73,7 +73,7 @@ class Urania:
         """Buy all stages; each is one instalment, charged to every block.
 
         Raises:
-            UnknownModel, WrongKind: the embedder is unknown.
+            UnknownModel, ModelKindMismatch: the embedder is unknown.
             UsageError, Refused: a share of the amount buys nothing.
         """
         settings = self._typed_parameters(ask.parameters)
@@ -96,8 +96,8 @@ class Urania:
 
         Raises:
             ModelNotPulled: the embedder is not on this machine.
-            ContextTooLong, NoChatTemplate, TokenizerNotSupported, NoEnd, TokenLimitTooSmall: the model cannot take the
-                prompts. None of these has armed anything.
+            ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall:
+                the model cannot take the prompts. None of these has armed anything.
             StepLost: an interrupted run has paid for a stage and lost it.
         """
         from tasks.insights.urania.run import UraniaRun

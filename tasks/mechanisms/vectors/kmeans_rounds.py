@@ -190,7 +190,7 @@ class Rounds:
             bins: how many there are, a function of earlier outputs and public facts.
 
         Raises:
-            RoundUnpaid: all count rounds are used up.
+            RoundsExhausted: all count rounds are used up.
             ValueError: a bin that there is not.
         """
         _require_bins(bin_of, bins)
@@ -207,7 +207,7 @@ class Rounds:
             bin_of, bins: as for `counts`.
 
         Raises:
-            RoundUnpaid: all sum rounds are used up.
+            RoundsExhausted: all sum rounds are used up.
             ValueError: a bin that there is not, or not a bin for each row.
         """
         if points.shape != (len(bin_of), points.shape[-1]):
@@ -219,7 +219,7 @@ class Rounds:
 
     def _use(self, kind: str) -> None:
         if not self._left[kind]:
-            raise RoundUnpaid(kind)
+            raise RoundsExhausted(kind)
         self._left[kind] -= 1
 
     def _noisy(self, noise: NoisyMean, exact_sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -258,7 +258,7 @@ class RoundsInvalid(UsageError):
         super().__init__(message, "Correct the parameters of the request.")
 
 
-class RoundUnpaid(Refused):
+class RoundsExhausted(Refused):
     """A clusterer asked for one round more than its charge pays for."""
 
     def __init__(self, kind: str) -> None:

@@ -50,7 +50,7 @@ class PrivateEvolution(GeneratorDefaults):
         """Buy all rounds; each is one instalment, charged to every block.
 
         Raises:
-            UnknownModel, WrongKind: the embedder is unknown.
+            UnknownModel, ModelKindMismatch: the embedder is unknown.
             LabelWithoutSample: fewer texts than labels.
             NoiseInvalid, BinsInvalid: as `Schedule.of`.
         """

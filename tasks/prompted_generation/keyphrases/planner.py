@@ -64,7 +64,7 @@ class KeyphraseSeeding:
         """Buy both stages; each is one instalment, charged to every block. An extension of a release buys nothing.
 
         Raises:
-            UnknownModel, WrongKind: the embedder is unknown.
+            UnknownModel, ModelKindMismatch: the embedder is unknown.
             LabelWithoutSample: fewer texts than labels.
             UsageError, Refused: as `Stages.of`.
         """

@@ -65,7 +65,7 @@ def resume(order: Order) -> State | None:
     """Return the state of an interrupted training of the same order; None if there is none.
 
     Raises:
-        OtherTraining: the training of that name has another order.
+        TrainingDiffers: the training of that name has another order.
         CheckpointUnreadable.
     """
     path = folder_of(order.name) / _STATE
@@ -80,7 +80,7 @@ def resume(order: Order) -> State | None:
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointUnreadable(order.name) from None
     if stored_digest != order.digest:
-        raise OtherTraining(order.name)
+        raise TrainingDiffers(order.name)
     return state
 
 
@@ -110,7 +110,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimiser.load_state_dict({**whole, "state": state})
 
 
-class OtherTraining(UsageError):
+class TrainingDiffers(UsageError):
     """A checkpoint of another order under the same name."""
 
     def __init__(self, name: str) -> None:

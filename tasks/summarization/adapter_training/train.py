@@ -53,7 +53,7 @@ def train_adapter(path: Path, request: TrainingRequest, device: str = "auto", *,
         anew: forget an interrupted training of that name.
 
     Raises:
-        BadTrainingFile, AdapterNameTaken, OtherTraining, CheckpointUnreadable, TooFewDocuments, BadTemplate,
+        BadTrainingFile, AdapterNameTaken, TrainingDiffers, CheckpointUnreadable, TooFewDocuments, BadTemplate,
         BadDescription, ContextTooLong: the training is not possible.
         UnknownModel, ModelNotPulled and all else of `tasks.inference.loading.loading.load`.
     """
@@ -90,7 +90,7 @@ def train(
         revision: of the model.
 
     Raises:
-        TooFewDocuments, OtherTraining, CheckpointUnreadable.
+        TooFewDocuments, TrainingDiffers, CheckpointUnreadable.
     """
     settings = order.settings
     states = [lessons.states[source] for source in lessons.learned_sources]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from tasks.auditing.audit import FEWEST_TRIALS, TooFewTrials, audit
-from tasks.auditing.audit_cases import CASES, WITHOUT_CLAIM, NoAudit, NothingClaimed, case_of
+from tasks.auditing.audit_cases import CASES, WITHOUT_CLAIM, MechanismWithoutClaim, NoAudit, case_of
 from tasks.mechanisms.registry import MECHANISMS, recompute
 
 
@@ -26,7 +26,7 @@ def test_a_case_claims_what_its_event_is_charged(mechanism):
 
 @pytest.mark.parametrize("mechanism", WITHOUT_CLAIM)
 def test_what_claims_nothing_is_refused_with_the_reason(mechanism):
-    with pytest.raises(NothingClaimed, match="private text"):
+    with pytest.raises(MechanismWithoutClaim, match="private text"):
         case_of(mechanism)
 
 

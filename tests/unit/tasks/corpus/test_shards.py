@@ -13,7 +13,15 @@ from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import PartitionScheme, SomeBlocks
 from tasks.corpus.shards import ShardProgress, lots
-from tasks.corpus.store import SHARDS, Corpus, LabelsNotKept, PartOfCorpus, PlacedUnit, WholeAsked, open_corpus
+from tasks.corpus.store import (
+    SHARDS,
+    Corpus,
+    LabelsNotKept,
+    PartOfCorpus,
+    PlacedUnit,
+    WholeCorpusRequested,
+    open_corpus,
+)
 
 KEY = bytes(range(32))
 SCHEME = PartitionScheme(KEY, 3)
@@ -69,9 +77,9 @@ def test_nothing_of_another_block_is_read(corpus: Corpus) -> None:
     units = [placed.unit for shard in some.each_shard(part, "r", (0,)) for placed in shard]
     assert units
     assert all(SCHEME.block_of(row.unit) == 1 for row in units)
-    with pytest.raises(WholeAsked):
+    with pytest.raises(WholeCorpusRequested):
         list(some.each_shard(SCHEME, "r", (0,)))
-    with pytest.raises(WholeAsked):
+    with pytest.raises(WholeCorpusRequested):
         some.shard_texts(0)
     with pytest.raises(ValueError):
         list(corpus.each_shard(SCHEME, "r", (3,)))

@@ -10,7 +10,7 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import NOWHERE, PartitionScheme, SomeBlocks
-from tasks.corpus.store import Corpus, PartOfCorpus, WholeAsked, open_corpus
+from tasks.corpus.store import Corpus, PartOfCorpus, WholeCorpusRequested, open_corpus
 
 KEY = bytes(range(32))
 WHOLE = PartitionScheme(KEY, 6)
@@ -65,12 +65,12 @@ def test_no_door_leads_to_another_block(corpus: Corpus, labels: tuple[str, ...])
 def test_by_another_partition_nothing_is_read(corpus: Corpus) -> None:
     part = PartOfCorpus.of(corpus, PART)
     for other in (WHOLE, SomeBlocks.of(WHOLE, (0, 4)), PartitionScheme(KEY, 2)):
-        with pytest.raises(WholeAsked):
+        with pytest.raises(WholeCorpusRequested):
             part.batches(other, "r", 1, [(0, 0, 0)])
-        with pytest.raises(WholeAsked):
+        with pytest.raises(WholeCorpusRequested):
             part.each(other, "r")
     for whole in (part.texts, part.labelled):
-        with pytest.raises(WholeAsked):
+        with pytest.raises(WholeCorpusRequested):
             whole()
 
 

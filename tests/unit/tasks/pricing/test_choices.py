@@ -18,7 +18,7 @@ from tasks.planning.labels_and_groups import GroupsUnexpected, LabelsNeeded
 from tasks.pricing.choices import CHOSEN_PARAMETERS, LengthNeeded, PopulationNeeded, TooFewUnits
 from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import ClaimMissing, quote, written_request
-from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 pytestmark = pytest.mark.dear
@@ -140,7 +140,7 @@ def test_the_approved_request_names_only_parameters_that_it_has() -> None:
     body = {**priced(facts(population=2000), parameters={}).body, "nonce": "n" * 32, "policy": "a" * 64}
     ApprovedRequest.model_validate(body).require_planned()
     forged = ApprovedRequest.model_validate({**body, "choices": {"beauty": "because"}})
-    with pytest.raises(PlanForeign, match="choices that are no parameters"):
+    with pytest.raises(PlanMismatch, match="choices that are no parameters"):
         forged.require_planned()
 
 

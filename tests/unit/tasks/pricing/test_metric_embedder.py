@@ -8,10 +8,10 @@ import pytest
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid
 from tasks.inference.catalogue import registry
-from tasks.inference.catalogue.registry import ListedModel, ModelNotPulled, NoRevision, UnknownModel, WrongKind
+from tasks.inference.catalogue.registry import ListedModel, ModelKindMismatch, ModelNotPulled, NoRevision, UnknownModel
 from tasks.pricing import quote as pricing
 from tasks.pricing.quote import written_request
-from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, priced
 
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
@@ -57,7 +57,7 @@ def test_the_canonical_request_leads_back_to_it(installed: dict[str, str]) -> No
     [
         (MPNET, ModelNotPulled),
         ("no-such-model", UnknownModel),
-        ("smollm2-135m-instruct", WrongKind),
+        ("smollm2-135m-instruct", ModelKindMismatch),
         ("org/embedder", NoRevision),
         ("", FileInvalid),
     ],
@@ -75,7 +75,7 @@ def test_a_record_must_state_the_embedder_of_its_metrics() -> None:
     made = {**priced(evaluation=NEEDS).body, **stated}
     ApprovedRequest.model_validate(made).require_planned()
     without = {name: value for name, value in made.items() if name != "evaluation_embedder"}
-    with pytest.raises(PlanForeign, match="embedder"):
+    with pytest.raises(PlanMismatch, match="embedder"):
         ApprovedRequest.model_validate(without).require_planned()
-    with pytest.raises(PlanForeign, match="embedder"):
+    with pytest.raises(PlanMismatch, match="embedder"):
         ApprovedRequest.model_validate({**made, "evaluation": ["length"]}).require_planned()

@@ -38,7 +38,7 @@ from tasks.pricing.quote import (
     quote,
     written_request,
 )
-from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.values.plan import NotForGovernedData, UnknownSystem
 
 pytestmark = pytest.mark.dear
@@ -413,7 +413,7 @@ def test_a_request_of_cohorts_is_priced_and_verified_by_its_own_words() -> None:
     asked = ApprovedRequest.model_validate({**both.body, "nonce": "n", "policy": "a" * 64})
     asked.require_planned()
     for lie in ({"cohorts": [1]}, {"cohorts": [2, 3]}, {"cohorts": [2, 1]}, {"cohorts": None}):
-        with pytest.raises(PlanForeign):
+        with pytest.raises(PlanMismatch):
             asked.model_copy(update=lie).require_planned()
 
 

@@ -11,7 +11,7 @@ from tasks.evaluation.charged.coverage import TooFewTexts
 from tasks.planning.selection import KeepTooLarge, KeepTooSmall, SelectionUnfit
 from tasks.pricing import quote as pricing
 from tasks.pricing.quote import written_request
-from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tests.unit.tasks.pricing.test_quote import MODEL, facts, parameters, priced
 
 STATED = {"nonce": "n", "policy": "a" * 64, "code": "c" * 64}
@@ -90,7 +90,7 @@ def test_a_record_states_it_as_it_was_approved() -> None:
     for stated in ({"keep": 3}, {"keep": 3, "criteria": list(reversed(SELECTION_CRITERIA))}, {"keep": 2}, None):
         forged = {name: value for name, value in made.items() if name != "selection"}
         forged |= {} if stated is None else {"selection": stated}
-        with pytest.raises(PlanForeign):
+        with pytest.raises(PlanMismatch):
             ApprovedRequest.model_validate(forged).require_planned()
     with pytest.raises(KeepTooLarge):
         ApprovedRequest.model_validate({**made, "selection": {**made["selection"], "keep": 9}}).require_planned()

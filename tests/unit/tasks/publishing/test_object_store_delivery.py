@@ -18,7 +18,7 @@ from tasks.publishing.object_store_delivery import (
     BundlePrefix,
     BundleUnfinished,
     BundleUnfit,
-    DeliveryGarbled,
+    DeliveredFileDiffers,
     fetch,
     listed,
     upload_bundle,
@@ -214,7 +214,7 @@ def test_what_arrives_is_read_back_before_it_is_sealed(release, here, monkeypatc
         return done
 
     monkeypatch.setattr(Store, "create", garbling)
-    with pytest.raises(DeliveryGarbled, match=TEXTS):
+    with pytest.raises(DeliveredFileDiffers, match=TEXTS):
         put(release, here)
     assert not any(key.endswith(SUMS_SIGNATURE) for key in s3.keys(bucket))
 

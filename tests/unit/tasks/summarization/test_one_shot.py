@@ -22,15 +22,15 @@ from tasks.inference.engine import hidden_states
 from tasks.inference.structured_output.form import FormTooLong
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request
-from tasks.release.approved_request import ApprovedRequest, PlanForeign
+from tasks.release.approved_request import ApprovedRequest, PlanMismatch
 from tasks.summarization.adapters import store as adapter_store
 from tasks.summarization.adapters.adapter import Adapter, tensors_of
 from tasks.summarization.adapters.metadata import KnownAdapter
 from tasks.summarization.adapters.store import AdapterDamaged, AdapterUnfit, AdapterUnknown
 from tasks.summarization.one_shot import (
     AdapterChanged,
+    AdapterPromptDiffers,
     AdapterUnlabelled,
-    AdapterWordedOtherwise,
     OneShotParameters,
     OneShotSummary,
     UsedAdapter,
@@ -187,7 +187,7 @@ def test_the_stored_request_is_verified_without_the_adapter(tmp_path: Path) -> N
     ApprovedRequest.model_validate(body).require_planned()
     for name, value in (("clip_norm", "2"), ("shots", 3), ("groups_per_unit", 1), ("references", 5)):
         forged = body | {"parameters": body["parameters"] | {name: value}}
-        with pytest.raises(PlanForeign):
+        with pytest.raises(PlanMismatch):
             ApprovedRequest.model_validate(forged).require_planned()
 
 
@@ -195,7 +195,7 @@ def test_the_stored_request_is_verified_without_the_adapter(tmp_path: Path) -> N
 def test_another_wording_than_the_adapters_is_refused(which: str) -> None:
     saved(adapter())
     prompt = {"description": "a short summary", which: "Other words for {label}: {reference}"}
-    with pytest.raises(AdapterWordedOtherwise) as refused:
+    with pytest.raises(AdapterPromptDiffers) as refused:
         one_shot_request(prompt=prompt)
     assert refused.value.facts["field"] == which
     same = {"description": "a short summary", "system": WORDING.system, "private": WORDING.private}

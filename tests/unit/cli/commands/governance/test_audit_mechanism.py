@@ -41,7 +41,7 @@ def test_a_mechanism_that_leaks_more_than_it_claims_ends_with_an_error_code(monk
     ("line", "code", "name"),
     [
         ("audit mechanism nothing", 2, "NoAudit"),
-        ("audit mechanism non_private", 1, "NothingClaimed"),
+        ("audit mechanism non_private", 1, "MechanismWithoutClaim"),
         ("audit mechanism noisy_count --trials 10", 2, "TooFewTrials"),
     ],
 )

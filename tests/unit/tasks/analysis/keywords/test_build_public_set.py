@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.analysis.keywords.build_public_set import (
     REVISE_SCHEMA,
     SHOWN,
-    NothingNamed,
+    KeywordCandidatesMissing,
     PublicTexts,
     SizeInvalid,
     build,
@@ -123,7 +123,7 @@ def test_an_impossible_size_is_named(size):
 
 @pytest.mark.parametrize("texts", [(), ("the and of",), ("pottery", "chess")])
 def test_texts_that_name_nothing_together_are_told(texts):
-    with pytest.raises(NothingNamed):
+    with pytest.raises(KeywordCandidatesMissing):
         build(texts, 3, Named(), apart)
 
 

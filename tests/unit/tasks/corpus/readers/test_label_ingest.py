@@ -14,7 +14,13 @@ from models_db.home import ProjectHome
 from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.documents import BadLabel
-from tasks.corpus.readers.readers import ColumnMissing, ColumnUnfit, FolderWithoutLabels, LabelNowhere, read_documents
+from tasks.corpus.readers.readers import (
+    ColumnMissing,
+    ColumnUnfit,
+    FolderWithoutLabels,
+    LabelFieldEmpty,
+    read_documents,
+)
 from tasks.corpus.store import LabelsNotKept, open_corpus
 from tasks.corpus.versions import version_uids
 
@@ -103,7 +109,7 @@ def test_what_is_no_label_is_refused_by_place_and_not_quoted(
 
 def test_a_field_that_no_record_has_is_a_mistake(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     source = jsonl([{"text": "a", "topic": "x"}, {"text": "b"}])
-    with pytest.raises(LabelNowhere, match="'tpic'") as refused:
+    with pytest.raises(LabelFieldEmpty, match="'tpic'") as refused:
         ingest(home, source, None, KEY, label_field="tpic")
     assert "nothing of this attempt was kept" in refused.value.advice
     assert version_uids(home) == []

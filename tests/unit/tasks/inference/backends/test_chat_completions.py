@@ -25,13 +25,13 @@ from cryptography.x509.oid import NameOID
 from models_db.errors import AlmonerError
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.errors import (
-    EndpointBroken,
+    EndpointAnswerMalformed,
     EndpointBusy,
-    EndpointDeclines,
     EndpointFailed,
-    EndpointMoved,
-    EndpointNonsense,
-    EndpointSlow,
+    EndpointRedirects,
+    EndpointRejectedRequest,
+    EndpointServerError,
+    EndpointTimeout,
     EndpointUnreachable,
 )
 from tasks.inference.backends.interface import SEES, SYSTEM, Sampling
@@ -131,27 +131,27 @@ def test_nothing_is_said_but_the_prompt_and_how_to_draw(
 
 
 FAILING: list[tuple[Trick, type[EndpointFailed], int]] = [
-    (says(500), EndpointBroken, 2),
-    (says(503, b"<html>gone</html>"), EndpointBroken, 2),
+    (says(500), EndpointServerError, 2),
+    (says(503, b"<html>gone</html>"), EndpointServerError, 2),
     (says(429), EndpointBusy, 2),
     (says(429, Retry_After=f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"), EndpointBusy, 2),
-    (says(408), EndpointSlow, 2),
-    (says(401), EndpointDeclines, 1),
-    (says(404), EndpointDeclines, 1),
-    (says(422), EndpointDeclines, 1),
-    (says(302, Location="https://elsewhere.example.org/v1/chat/completions"), EndpointMoved, 1),
-    (says(307, Location="/v2"), EndpointMoved, 1),
-    (says(204, b""), EndpointNonsense, 2),
-    (says(200, b"<html><body>Sign in</body></html>", Content_Type="text/html"), EndpointNonsense, 2),
-    (says(200, b""), EndpointNonsense, 2),
-    (says(200, b'{"choices": [{"message": {"content": "half a'), EndpointNonsense, 2),
-    (says_json({"choices": []}), EndpointNonsense, 2),
-    (says_json({"error": {"message": "overloaded"}}), EndpointNonsense, 2),
-    (says_json(completion("")), EndpointNonsense, 2),
-    (says_json(completion(["a list"])), EndpointNonsense, 2),
-    (says_json(completion("x" * 100_000)), EndpointNonsense, 2),
-    (says(200, b" " * 1_000_000), EndpointNonsense, 2),
-    (says(200, b"\x1f\x8b\x08\x00", Content_Encoding="gzip"), EndpointNonsense, 2),
+    (says(408), EndpointTimeout, 2),
+    (says(401), EndpointRejectedRequest, 1),
+    (says(404), EndpointRejectedRequest, 1),
+    (says(422), EndpointRejectedRequest, 1),
+    (says(302, Location="https://elsewhere.example.org/v1/chat/completions"), EndpointRedirects, 1),
+    (says(307, Location="/v2"), EndpointRedirects, 1),
+    (says(204, b""), EndpointAnswerMalformed, 2),
+    (says(200, b"<html><body>Sign in</body></html>", Content_Type="text/html"), EndpointAnswerMalformed, 2),
+    (says(200, b""), EndpointAnswerMalformed, 2),
+    (says(200, b'{"choices": [{"message": {"content": "half a'), EndpointAnswerMalformed, 2),
+    (says_json({"choices": []}), EndpointAnswerMalformed, 2),
+    (says_json({"error": {"message": "overloaded"}}), EndpointAnswerMalformed, 2),
+    (says_json(completion("")), EndpointAnswerMalformed, 2),
+    (says_json(completion(["a list"])), EndpointAnswerMalformed, 2),
+    (says_json(completion("x" * 100_000)), EndpointAnswerMalformed, 2),
+    (says(200, b" " * 1_000_000), EndpointAnswerMalformed, 2),
+    (says(200, b"\x1f\x8b\x08\x00", Content_Encoding="gzip"), EndpointAnswerMalformed, 2),
     (breaks_off, EndpointUnreachable, 2),
 ]
 
@@ -194,7 +194,7 @@ def test_a_server_that_comes_to_no_end_is_slow(
     asking.join(PATIENCE)
     server.closing.set()  # what does not end by itself ends now, and not as slow
     asking.join()
-    assert [type(each) for each in failed] == [EndpointSlow]
+    assert [type(each) for each in failed] == [EndpointTimeout]
 
 
 def raised(act: Callable[[], object]) -> BaseException:
@@ -207,7 +207,7 @@ def test_whoever_tries_first_has_the_answer_on_disk_and_the_same_prompt_gets_ano
     server: ModelServer, backend: Callable[..., HttpBackend]
 ) -> None:
     server.next = [says(404)]  # a model that is not there; nobody knows before it is asked
-    with pytest.raises(EndpointDeclines):
+    with pytest.raises(EndpointRejectedRequest):
         backend().require_ready(["a note"], HOW)
     server.next = [says_json(completion(text)) for text in ("a trial", "a text")]
     for _ in range(2):  # the second goes on
@@ -252,7 +252,7 @@ def test_answers_are_never_asked_for_twice(server: ModelServer, backend: Callabl
     heard: list[tuple[int, int]] = []
     stopped = backend(at_once=1, attempts=1)
     server.next = [server.always] * 3 + [says(500)]
-    with pytest.raises(EndpointBroken):
+    with pytest.raises(EndpointServerError):
         stopped.write(prompts, HOW)
     assert server.prompts == ["a", "a", "b", "c"]
     again = replace(backend(at_once=1), progress=lambda what, done, total: heard.append((done, total)))
@@ -306,7 +306,7 @@ def test_redirects_are_not_followed_and_cookies_are_not_kept(
 ) -> None:
     with ModelServer() as elsewhere:
         server.next = [says(307, Location=f"{elsewhere.url}/chat/completions")]
-        with pytest.raises(EndpointMoved):
+        with pytest.raises(EndpointRedirects):
             backend().write(["a"], HOW)
         assert elsewhere.seen == []
     body = completion("text")
@@ -349,10 +349,10 @@ def test_a_request_over_tls_comes_to_an_end_too(backend: Callable[..., HttpBacke
         with pytest.raises(EndpointUnreachable, match="not one that is trusted"):
             backend(url=secure.url).write(["b"], HOW)
         secure.always = hints_for_ever
-        with pytest.raises(EndpointSlow):
+        with pytest.raises(EndpointTimeout):
             backend(url=secure.url, ca_file=str(trusted), timeout=1, attempts=1).write(["c"], HOW)
         assert secure.prompts == ["a", "c"]
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EndpointSlow):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EndpointTimeout):
         backend(url=f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=1, attempts=1).write(["d"], HOW)
 
 

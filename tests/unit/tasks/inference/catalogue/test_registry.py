@@ -11,9 +11,9 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.registry import (
     REGISTRY,
     HubModel,
+    ModelKindMismatch,
     NoRevision,
     UnknownModel,
-    WrongKind,
     find,
     list_models,
 )
@@ -39,7 +39,7 @@ def test_a_model_is_found_for_the_work_it_can_do() -> None:
         ("all-minilm-l6-v2", "causal_lm", "smollm2-135m-instruct"),
         ("smollm2-135m-instruct", "embedder", "all-minilm-l6-v2"),
     ):
-        with pytest.raises(WrongKind) as refusal:
+        with pytest.raises(ModelKindMismatch) as refusal:
             find(name, kind)
         assert refusal.value.exit_code == 2
         assert other in refusal.value.advice

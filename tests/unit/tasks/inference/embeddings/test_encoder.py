@@ -15,9 +15,16 @@ from safetensors.torch import save_file
 from transformers import MPNetConfig, MPNetModel
 
 from tasks.inference.catalogue import model_store, registry
-from tasks.inference.catalogue.registry import ModelNotPulled, WrongKind, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, list_models
 from tasks.inference.embeddings import encoder
-from tasks.inference.embeddings.encoder import EMBEDDER, MAX_PIECES, NoPieces, NotPooled, TextEmbedder, load_embedder
+from tasks.inference.embeddings.encoder import (
+    EMBEDDER,
+    MAX_PIECES,
+    NotPooled,
+    TextEmbedder,
+    WordPiecesUnavailable,
+    load_embedder,
+)
 from tasks.inference.loading.loading import UnreadableModel
 from tests.support import require
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
@@ -90,7 +97,7 @@ def test_what_is_recorded_names_the_files(embedder: TextEmbedder) -> None:
 
 
 def test_wrong_names() -> None:
-    with pytest.raises(WrongKind):
+    with pytest.raises(ModelKindMismatch):
         load_embedder("smollm2-135m-instruct")
 
 
@@ -148,7 +155,7 @@ def test_a_model_that_wraps_texts_in_a_template(hub: Callable[..., Path]) -> Non
     made = load_embedder(HUB, device="cpu")
     assert not made.shaped
     assert np.isfinite(made(["noon", ""])).all()
-    with pytest.raises(NoPieces):
+    with pytest.raises(WordPiecesUnavailable):
         made.pieces(["noon"])
 
 

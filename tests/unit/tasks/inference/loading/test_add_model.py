@@ -15,9 +15,15 @@ from cli.app import app
 from models_db.errors import AlmonerError
 from models_db.values.names import InvalidPlainName
 from tasks.inference.catalogue import gguf, model_store
-from tasks.inference.catalogue.local_models import FolderGone, ModelExists, ModelNotAdded, find_local, local_models
+from tasks.inference.catalogue.local_models import (
+    ModelExists,
+    ModelFolderMissing,
+    ModelNotAdded,
+    find_local,
+    local_models,
+)
 from tasks.inference.catalogue.model_store import ModelChanged
-from tasks.inference.catalogue.registry import UnknownModel, UnsupportedModel, WrongKind, find, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, UnknownModel, UnsupportedModel, find, list_models
 from tasks.inference.loading import merge_adapter
 from tasks.inference.loading.add_model import NotAModel, add_model, remove_model
 from tasks.inference.loading.download import pull
@@ -74,7 +80,7 @@ def test_a_folder_is_a_model_like_any_other(folder: Path) -> None:
     model = load("ours", "cpu")
     assert (model.name, model.digest) == ("ours", listed.digest)
     assert pull("ours") == listed
-    with pytest.raises(WrongKind):
+    with pytest.raises(ModelKindMismatch):
         find("ours", "embedder")
 
 
@@ -96,7 +102,7 @@ def test_a_folder_that_goes_is_named_and_comes_back(folder: Path) -> None:
     add_model("ours", folder, "MIT")
     away = folder.rename(folder.with_name("away"))
     for ask in (lambda: load("ours", "cpu"), lambda: model_facts("ours")):
-        with pytest.raises(FolderGone) as refusal:
+        with pytest.raises(ModelFolderMissing) as refusal:
             ask()
         assert refusal.value.exit_code == 3
         assert "models remove ours" in refusal.value.advice

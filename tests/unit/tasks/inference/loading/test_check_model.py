@@ -19,7 +19,7 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
 from tasks.inference.catalogue.model_store import ModelChanged
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.catalogue.registry import ModelNotPulled, UnsupportedModel, WrongKind, list_models
+from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
 from tasks.inference.loading import check_model, describe_model, loading
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
@@ -299,5 +299,5 @@ def test_doctor_names_a_model_that_cannot_be_used(snapshot: Path) -> None:
 def test_an_embedder_from_the_hub_is_no_fault_of_the_home(snapshot: Path) -> None:
     (snapshot / "modules.json").write_text("[]")
     assert all(finding.ok for finding in health._check_models(NO_WORKSPACE))
-    with pytest.raises(WrongKind):
+    with pytest.raises(ModelKindMismatch):
         check_model.check_model(NAME)

@@ -20,7 +20,7 @@ from tasks.inference.structured_output.form_parameters import FormAndSchema, For
 from tasks.inference.structured_output.form_tokens import FORBIDDEN, FormNotWritable
 from tasks.inference.structured_output.schema_constraint import RecordConstraint, constraint_for
 from tasks.inference.structured_output.schema_parameters import RecordParameters
-from tasks.inference.structured_output.token_bytes import NoEnd, TokenizerNotSupported
+from tasks.inference.structured_output.token_bytes import EndTokenMissing, TokenizerNotSupported
 from tasks.planning.precision_parameters import PrecisionParameters
 from tests.support import require
 from tests.tiny_tokenizer import tiny_tokenizer
@@ -287,7 +287,7 @@ def test_a_limit_below_the_longest_text_is_refused() -> None:
 
 
 def test_models_that_cannot_write_a_form_are_refused_by_name() -> None:
-    with pytest.raises(NoEnd):
+    with pytest.raises(EndTokenMissing):
         constrain("I like {x}.", stop_tokens=())
     with pytest.raises(TokenizerNotSupported):
         FormConstraint(

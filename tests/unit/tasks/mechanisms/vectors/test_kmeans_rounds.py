@@ -18,8 +18,8 @@ from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.vectors.kmeans_rounds import (
     KMeansRounds,
+    RoundsExhausted,
     RoundsInvalid,
-    RoundUnpaid,
     binned_sums,
     calibrate_rounds,
 )
@@ -123,11 +123,11 @@ def test_no_round_more_than_is_paid():
     bin_of, points = np.array([0, 1]), np.eye(2, dtype=np.float32)
     for _ in range(3):
         rounds.counts(bin_of, 2)
-    with pytest.raises(RoundUnpaid, match="count rounds"):
+    with pytest.raises(RoundsExhausted, match="count rounds"):
         rounds.counts(bin_of, 2)
     rounds.sums(points, bin_of, 2)
     rounds.sums(points, bin_of, 2)
-    with pytest.raises(RoundUnpaid, match="sum rounds"):
+    with pytest.raises(RoundsExhausted, match="sum rounds"):
         rounds.sums(points, bin_of, 2)
 
 

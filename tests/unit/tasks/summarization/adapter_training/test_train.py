@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_order_is_refused() -> None:
 
     with pytest.raises(KeyboardInterrupt), progress.listening(after(11, stop)):
         trained(order())
-    with pytest.raises(checkpoint.OtherTraining):
+    with pytest.raises(checkpoint.TrainingDiffers):
         trained(order(soft_tokens=4))
     assert checkpoint.resume(order(name="another")) is None
     path = checkpoint.folder_of("planted") / "state.safetensors"
