@@ -69,7 +69,7 @@ def decode_some(
 
 
 def _kept(rule: ResumableSamplingRule, free: FreeTokens | None, number: int) -> Sequence[float]:
-    """What is written down of a generation beside its token: the count of its free tokens comes first."""
+    """Return the journal's values of a generation beside its token; the count of its free tokens comes first."""
     return (*(free.kept(number) if free else ()), *rule.kept(number))
 
 
