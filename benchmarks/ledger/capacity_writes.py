@@ -7,16 +7,15 @@ arming and settling, and the model says how many runs a second they should get, 
 alone just before. The two take turns, on SQLite, and on PostgreSQL with fsync on.
 """
 
-import multiprocessing
-import multiprocessing.synchronize
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from statistics import median, quantiles
 from typing import NamedTuple
 
 from benchmarks.ledger.capacity_model import Fleet, Simulation, Writes, measured
-from benchmarks.ledger.writes import PLAN, PROVENANCE, backends, bench, timed
+from benchmarks.ledger.writes import PLAN, PROVENANCE, backends, bench, timed, together
 from models_db.services.audit.chain import Actor
 from models_db.services.lifecycle import ledger
 from models_db.services.lifecycle.ledger import Attempt
@@ -46,7 +45,13 @@ def main() -> None:
                 every += alone
                 writes = Writes(*(measured(seconds) for seconds in zip(*alone, strict=True)))
                 for think, own in ratios.items():
-                    found = together(database, actor, [list(islice(waiting, each)) for _ in range(PROCESSES)], think)
+                    found = together(
+                        database,
+                        actor,
+                        [list(islice(waiting, each)) for _ in range(PROCESSES)],
+                        partial(steps, think=think),
+                        WARM,
+                    )
                     fleet = Fleet(PROCESSES, think, 1, draws=1, rounds=1, load_s=0, poll_s=0)
                     own.append(found / Simulation(fleet, writes, 1, SEED).run(200).arms)
             report(backend, every, ratios)
@@ -82,37 +87,6 @@ def steps(database: Database, actor: Actor, attempt: Attempt, think: float) -> S
     held, armed = timed(hold), timed(arm)
     time.sleep(think)
     return Steps(held, armed, timed(settle))
-
-
-def together(database: Database, actor: Actor, shares: Sequence[Sequence[Attempt]], think: float) -> float:
-    """Runs a second of as many processes as there are shares."""
-    context = multiprocessing.get_context("spawn")
-    gate = context.Barrier(len(shares) + 1, timeout=300)
-    working = [context.Process(target=work, args=(database.url, actor, share, think, gate)) for share in shares]
-    for process in working:
-        process.start()
-    gate.wait()
-    took = timed(gate.wait)
-    for process in working:
-        process.join()
-    return sum(len(share) - WARM for share in shares) / took
-
-
-def work(
-    url: str,
-    actor: Actor,
-    attempts: Sequence[Attempt],
-    think: float,
-    gate: multiprocessing.synchronize.Barrier,
-) -> None:
-    database = Database(url)
-    for attempt in attempts[:WARM]:
-        steps(database, actor, attempt, 0.0)
-    gate.wait()
-    for attempt in attempts[WARM:]:
-        steps(database, actor, attempt, think)
-    gate.wait()
-    database.dispose()
 
 
 if __name__ == "__main__":

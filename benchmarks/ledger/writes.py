@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
+from typing import TypeAlias
 
 from sqlalchemy import text
 
@@ -48,6 +49,7 @@ PROVENANCE = Provenance(device="cpu", code_digest="0" * 64, libraries={}, rng_ki
 TERMS = PolicyTerms("0" * 64, "{}", True, 1, 1, 1, 10**12, None, None, None, 100, 365, 365, 365, ())
 EVER = utc_now(datetime.now(UTC) + timedelta(days=360))
 ROUNDS = 3  # of writers
+Step: TypeAlias = Callable[[Database, Actor, Attempt], object]
 WARM = 8  # cycles before the stopwatch starts: statements compiled, guards planned
 
 Makers = dict[str, Callable[[str], Database]]
@@ -199,34 +201,48 @@ def writers(backend: str, new: Callable[[str], Database], many: int, cycles: int
     waiting = iter(attempts)
     alone, every = [], []
     for _ in range(ROUNDS):
-        alone.append(together(database, actor, [list(islice(waiting, many * share + WARM))]))
-        every.append(together(database, actor, [list(islice(waiting, share + WARM)) for _ in range(many)]))
+        alone.append(together(database, actor, [list(islice(waiting, many * share + WARM))], cycle))
+        every.append(together(database, actor, [list(islice(waiting, share + WARM)) for _ in range(many)], cycle))
     finish(prepared, past=0)
     print(f"{backend:12}{f'{many} writers, cycles/s':28}{median(every):8.0f}{'one writer':>30}{median(alone):8.0f}"
           f"{median(every) / median(alone):20.2f}", flush=True)  # fmt: skip
 
 
-def together(database: Database, actor: Actor, shares: Sequence[Sequence[Attempt]]) -> float:
-    """Cycles per second of as many processes as there are shares, from when all are warm until the last is done."""
+def together(
+    database: Database, actor: Actor, shares: Sequence[Sequence[Attempt]], step: Step, warm: int = WARM
+) -> float:
+    """Steps per second of as many processes as there are shares, from when all are warm until the last is done.
+
+    Args:
+        step: what a process does with each attempt of its share; a function of a module, which processes can load.
+        warm: how many attempts of each share come before the stopwatch starts.
+    """
     context = multiprocessing.get_context("spawn")
     gate = context.Barrier(len(shares) + 1, timeout=300)
-    working = [context.Process(target=work, args=(database.url, actor, share, gate)) for share in shares]
+    working = [context.Process(target=work, args=(database.url, actor, share, step, warm, gate)) for share in shares]
     for process in working:
         process.start()
     gate.wait()
     took = timed(gate.wait)
     for process in working:
         process.join()
-    return sum(len(share) - WARM for share in shares) / took
+    return sum(len(share) - warm for share in shares) / took
 
 
-def work(url: str, actor: Actor, attempts: Sequence[Attempt], gate: multiprocessing.synchronize.Barrier) -> None:
+def work(
+    url: str,
+    actor: Actor,
+    attempts: Sequence[Attempt],
+    step: Step,
+    warm: int,
+    gate: multiprocessing.synchronize.Barrier,
+) -> None:
     database = Database(url)
-    for attempt in attempts[:WARM]:
-        cycle(database, actor, attempt)
+    for attempt in attempts[:warm]:
+        step(database, actor, attempt)
     gate.wait()
-    for attempt in attempts[WARM:]:
-        cycle(database, actor, attempt)
+    for attempt in attempts[warm:]:
+        step(database, actor, attempt)
     gate.wait()
     database.dispose()
 
