@@ -45,21 +45,17 @@ def require_tools(metrics: Sequence[Metric], embedder: str = EMBEDDER) -> None:
 
 
 @private_task
-def select_texts(
-    generated: Generated, selection: Selection | None, prompt: str, model: LanguageModel | None
-) -> Generated:
+def select_texts(generated: Generated, selection: Selection, prompt: str, model: LanguageModel | None) -> Generated:
     """Return what was generated with the texts that are published, and the numbers of those that are not.
 
     Post-processing of the drawn texts, for which `tasks.evaluation.selection` has the reason; what the mechanisms have
     released on the way, and the values that more texts can be made of, stay as they are.
 
     Args:
-        selection: that of the approved request; None where all texts are published.
+        selection: that of the approved request.
         prompt: the public words that the model was asked with.
         model: the public model, which scores texts for the criterion `perplexity`.
     """
-    if selection is None:
-        return generated
     selected = select(generated.texts, selection, prompt, scorer(model) if model else None)
     texts = tuple(generated.texts[place] for place in selected.places)
     return replace(generated, texts=texts, released={**generated.released, **selected.figures})

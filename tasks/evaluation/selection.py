@@ -39,7 +39,7 @@ from typing import Final
 
 from models_db.values.requests import SELECTION_CRITERIA, Selection, SelectionCriterion
 from tasks.evaluation.core.subject import ReleasedText, Scorer
-from tasks.planning.selection import kept_per_label
+from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, kept_per_label, reasons_of
 from tasks.text.doubts import find_doubts
 from tasks.text.shingles import Shingle, shingles
 
@@ -72,8 +72,7 @@ class Selected:
 
     Attributes:
         places: of the published texts among the drawn ones, ascending.
-        left_out: the number of texts that were left out, for each criterion of the request, and `surplus` for texts
-            that fail none where `perplexity` does not decide.
+        left_out: the number of texts that were left out, for each reason (`tasks.planning.selection.reasons_of`).
         in_doubt: the number of published texts that fail a criterion.
     """
 
@@ -84,9 +83,9 @@ class Selected:
     @property
     def figures(self) -> dict[str, str]:
         """The figures as a release has them (`tasks.release.record.RELEASED_FIGURES`)."""
-        counts = {f"texts_left_out_{criterion}": count for criterion, count in self.left_out.items()}
+        counts = {f"{LEFT_OUT}{reason}": count for reason, count in self.left_out.items()}
         drawn = len(self.places) + sum(self.left_out.values())
-        figures = {"texts_drawn": drawn, **counts, "texts_published_in_doubt": self.in_doubt}
+        figures = {DRAWN: drawn, **counts, IN_DOUBT: self.in_doubt}
         return {name: str(figure) for name, figure in figures.items()}
 
 
@@ -101,11 +100,10 @@ def select(texts: Sequence[ReleasedText], selection: Selection, prompt: str, sco
     Raises:
         ValueError: `perplexity` is a criterion, and there is no scorer.
     """
-    by_perplexity = "perplexity" in selection.criteria
     failed = failed_criteria([text.text for text in texts], selection, prompt)
     sound = [place for place, criterion in enumerate(failed) if criterion is None]
     distances = dict.fromkeys(sound, 0.0)
-    if by_perplexity:
+    if "perplexity" in selection.criteria:
         if score is None:
             raise ValueError("the criterion perplexity needs a public model")
         distances = dict(zip(sound, distances_to_median(score([texts[place].text for place in sound])), strict=True))
@@ -116,9 +114,8 @@ def select(texts: Sequence[ReleasedText], selection: Selection, prompt: str, sco
         if room[texts[place].label]:
             room[texts[place].label] -= 1
             kept.add(place)
-    last = "perplexity" if by_perplexity else "surplus"
-    left_out = Counter(failed[place] or last for place in range(len(texts)) if place not in kept)
-    reasons = (*(one for one in selection.criteria if one != "perplexity"), last)
+    reasons = reasons_of(selection)
+    left_out = Counter(failed[place] or reasons[-1] for place in range(len(texts)) if place not in kept)
     in_doubt = sum(failed[place] is not None for place in kept)
     return Selected(tuple(sorted(kept)), {reason: left_out[reason] for reason in reasons}, in_doubt)
 

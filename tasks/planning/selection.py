@@ -20,6 +20,15 @@ from tasks.values.release_kinds import ReleaseKind
 KINDS: Final = (ReleaseKind.SYNTHETIC_CORPUS, ReleaseKind.DEMONSTRATIONS)
 """Kinds whose texts are running text, one beside the other, so that some of them can be left out."""
 
+NUMBERS_OF_TEXTS: Final = "texts_"
+"""Beginning of the names of figures of a selection, which are whole numbers of texts."""
+DRAWN: Final = f"{NUMBERS_OF_TEXTS}drawn"
+LEFT_OUT: Final = f"{NUMBERS_OF_TEXTS}left_out_"
+"""Beginning of the names of the numbers of texts that a selection has left out; a reason follows."""
+IN_DOUBT: Final = f"{NUMBERS_OF_TEXTS}published_in_doubt"
+SURPLUS: Final = "surplus"
+"""Reason of texts that fail no criterion and were drawn last."""
+
 SELECTING_MECHANISMS: Final = frozenset({"private_evolution"})
 """Mechanisms that select their texts themselves, by noisy votes of the units."""
 
@@ -60,6 +69,12 @@ def require_selection(
         raise KeepTooLarge(selection.keep, samples)
     if selection.keep < len(labels):
         raise KeepTooSmall(selection.keep, len(labels))
+
+
+def reasons_of(selection: Selection) -> tuple[str, ...]:
+    """Return the reasons for which a selection leaves texts out, at last that of texts that fail none."""
+    last = "perplexity" if "perplexity" in selection.criteria else SURPLUS
+    return (*(criterion for criterion in selection.criteria if criterion != last), last)
 
 
 def published_texts(selection: Selection | None, samples: int) -> int:

@@ -22,7 +22,7 @@ from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.registry import recompute
-from tasks.planning.selection import kept_per_label
+from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -33,7 +33,7 @@ from tasks.release.format_versions import bundle_files, drafted_files
 from tasks.release.independent_accountant import second_opinion
 from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
-from tasks.release.record import LEFT_OUT, NUMBERS_OF_TEXTS, CapChange, Lifetime, ReleaseRecord
+from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
 from tasks.release.signatures.approvals import counted_approvals, require_approved, required_approvals
 from tasks.release.signatures.attestation import require_attested
@@ -228,11 +228,9 @@ def _selected_of(record: ReleaseRecord, count: int) -> str:
         if stated:
             raise CheckFailed("the record has figures of a selection, and the request asks for none")
         return ""
-    last = "perplexity" if "perplexity" in selected.criteria else "surplus"
-    reasons = {f"{LEFT_OUT}{reason}" for reason in (*selected.criteria, last)}
-    if set(stated) != {*reasons, "texts_drawn", "texts_published_in_doubt"}:
+    if set(stated) != {DRAWN, IN_DOUBT, *(f"{LEFT_OUT}{reason}" for reason in reasons_of(selected))}:
         raise CheckFailed("the record has other figures of its selection than the request's criteria lead to")
-    drawn, in_doubt = int(stated["texts_drawn"]), int(stated["texts_published_in_doubt"])
+    drawn, in_doubt = int(stated[DRAWN]), int(stated[IN_DOUBT])
     if record.claim is not None and drawn != record.request["parameters"]["samples"]:
         raise CheckFailed(f"{drawn} texts were drawn, the request draws {record.request['parameters']['samples']}")
     if sum(record.left_out.values()) + count != drawn or not 0 <= in_doubt <= count:

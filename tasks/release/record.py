@@ -16,14 +16,14 @@ from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.canonical_json import Json, digest
 from models_db.values.events import PrivacyEvent
-from models_db.values.requests import PublicMetadata, Selection
+from models_db.values.requests import SELECTION_CRITERIA, PublicMetadata, Selection
 from tasks.common.files import FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompts.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
-from tasks.planning.selection import published_texts
+from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, SURPLUS, published_texts
 from tasks.release.claim import Claim, state_claim
 from tasks.release.file_names import RECORD
 from tasks.release.format_versions import FORMAT
@@ -31,11 +31,6 @@ from tasks.values.release_kinds import ReleaseKind
 
 CUT_FIGURE: Final = "references_cut"
 """Number of private texts that were cut: published only for public data, where nothing is claimed."""
-
-NUMBERS_OF_TEXTS: Final = "texts_"
-"""Beginning of the names of figures of a selection, which are whole numbers of texts."""
-LEFT_OUT: Final = f"{NUMBERS_OF_TEXTS}left_out_"
-"""Beginning of the names of the numbers of texts that a selection has left out."""
 
 RELEASED_FIGURES: Final = frozenset({
     CUT_FIGURE,
@@ -54,14 +49,9 @@ RELEASED_FIGURES: Final = frozenset({
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
-    "texts_drawn",
-    "texts_left_out_duplicates",
-    "texts_left_out_identifiers",
-    "texts_left_out_nonsense",
-    "texts_left_out_perplexity",
-    "texts_left_out_prompt",
-    "texts_left_out_surplus",
-    "texts_published_in_doubt",
+    DRAWN,
+    *(f"{LEFT_OUT}{reason}" for reason in (*SELECTION_CRITERIA, SURPLUS)),
+    IN_DOUBT,
 })  # fmt: skip
 """Names of figures that a charged mechanism may have released on the way to the texts, or that follow from its released
 values and from public logits."""

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tasks.planning import selection as figures
 from tasks.release.record import ReleaseRecord
 
 SELECTED: Final = (
@@ -30,9 +31,9 @@ def selection_sentence(record: ReleaseRecord) -> str | None:
     if record.selection is None:
         return None
     left_out = [wording.format(count) for name, wording in _REASONS.items() if (count := record.left_out.get(name))]
-    drawn = record.released.get("texts_drawn", "?")
+    drawn = record.released.get(figures.DRAWN, "?")
     published = int(drawn) - sum(record.left_out.values()) if drawn.isdecimal() else "?"
-    in_doubt = record.released.get("texts_published_in_doubt", "?")
+    in_doubt = record.released.get(figures.IN_DOUBT, "?")
     template = f"{SELECTED} {CHARGED}" if record.claim is not None else SELECTED
     return template.format(
         drawn=drawn,
