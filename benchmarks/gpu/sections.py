@@ -21,11 +21,12 @@ SECTIONS: Final = (
         "Whether rows are isolated in every precision, at the widths of three models and 8, 64 and 256 rows.",
     ),
     Section(
-        "conformance", "Families of networks", 120, "suites:families", _ENGINE,
+        "conformance", "Families of networks", 120, "conformance_tests:families", _ENGINE,
         "Whether the engine computes what transformers computes, for every family, and keeps rows apart.",
     ),
     Section(
-        "tests", "Tests that need an accelerator", 90, "suites:gpu_tests", (*_DRAWING, "pytest", "hypothesis"),
+        "tests", "Tests that need an accelerator", 90, "conformance_tests:gpu_tests",
+        (*_DRAWING, "pytest", "hypothesis"),
         "The tests that are marked `gpu`, which no other machine runs.",
     ),
     Section(
@@ -37,7 +38,7 @@ SECTIONS: Final = (
         "The same for a small model, where launches weigh most.",
     ),
     Section(
-        "split", "Where a step spends its time", 110, "split:measure", _DRAWING,
+        "split", "Where a step spends its time", 110, "step_profile:measure", _DRAWING,
         "Layers, heads, draw and host, and the kernels that are launched in a step.",
     ),
     Section(
@@ -45,11 +46,12 @@ SECTIONS: Final = (
         "The same for the model that everything else is tested with; random weights where its own are not there.",
     ),
     Section(
-        "adapter", "Training of an adapter", 70, "other_work:adapter", _ENGINE,
+        "adapter", "Training of an adapter", 70, "training_and_embedding:adapter", _ENGINE,
         "Steps of an adapter's training through a frozen model, and whether its loss is the CPU's.",
     ),
     Section(
-        "embedding", "Embedding and k-means", 70, "other_work:embedding", (*_DRAWING, "sentence-transformers"),
+        "embedding", "Embedding and k-means", 70, "training_and_embedding:embedding",
+        (*_DRAWING, "sentence-transformers"),
         "Texts embedded in a second, whether places of a pass are alike, and private k-means of their points.",
     ),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from unittest import mock
 
 import torch
 
-from benchmarks.gpu import networks, roofline, vllm_side
+from benchmarks.gpu import networks, roofline, vllm_baseline
 from benchmarks.gpu.networks import LLAMA_1B, LLAMA_8B, SMOLLM2, memory_returned, synchronise
 from benchmarks.gpu.section import Bench
 from benchmarks.inference.decoding import RHO, TOP_K, Stopwatch, Work, decode_one_by_one, decode_together
@@ -122,7 +122,7 @@ def compare(bench: Bench, plan: Plan) -> None:
         del network
     for references in plan.references:
         if generations[references]:
-            measure = partial(vllm_side.measure, bench, plan, references, generations[references])
+            measure = partial(vllm_baseline.measure, bench, plan, references, generations[references])
             bench.row(f"vLLM, {references} references", measure)
     for references in plan.references:
         bench.row(f"ratios, {references} references", partial(ratios, bench, references))

@@ -20,8 +20,8 @@ from tests.unit.tasks.inference.conformance import Conformance
 CONCERNS = ("benchmarks/gpu",)
 
 SCRIPTS = (
-    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.other_work", "gpu.roofline", "gpu.section", "gpu.speed",
-    "gpu.split", "gpu.suites", "gpu.vllm_side",
+    "gpu.environment", "gpu.isolation", "gpu.networks", "gpu.training_and_embedding", "gpu.roofline", "gpu.section",
+    "gpu.speed", "gpu.step_profile", "gpu.conformance_tests", "gpu.vllm_baseline",
 )  # fmt: skip
 
 pytestmark = pytest.mark.dear
@@ -125,8 +125,8 @@ def test_a_precision_that_a_device_lacks_is_refused_by_name(bench: dict[str, Mod
 def test_a_family_must_be_close_and_isolated(
     bench: dict[str, ModuleType], here: Any, monkeypatch: pytest.MonkeyPatch, found: Conformance, passed: bool
 ) -> None:
-    monkeypatch.setattr(bench["gpu.suites"], "conformance_of", lambda family, device: found)
-    bench["gpu.suites"].families(here)
+    monkeypatch.setattr(bench["gpu.conformance_tests"], "conformance_of", lambda family, device: found)
+    bench["gpu.conformance_tests"].families(here)
     assert [row["passed"] for row in here.record.rows] == [passed] * 2
 
 
@@ -136,7 +136,7 @@ RESULTS = """<testsuites><testsuite>
 
 
 def test_tests_are_counted(bench: dict[str, ModuleType], tmp_path: Path) -> None:
-    counts, file = bench["gpu.suites"].counts, tmp_path / "pytest.xml"
+    counts, file = bench["gpu.conformance_tests"].counts, tmp_path / "pytest.xml"
     file.write_text(RESULTS)
     found = counts(file, on_device=False)
     assert (found["tests that passed"], found["tests that failed"], found["tests that were skipped"]) == (2, 1, 1)
@@ -149,7 +149,7 @@ def test_tests_are_counted(bench: dict[str, ModuleType], tmp_path: Path) -> None
 
 
 def test_the_marked_tests_are_found(bench: dict[str, ModuleType]) -> None:
-    files = bench["gpu.suites"].marked_files(Path(__file__).resolve().parents[2])
+    files = bench["gpu.conformance_tests"].marked_files(Path(__file__).resolve().parents[2])
     assert {Path(file).name for file in files} >= {
         "test_clipping.py",
         "test_integer_table.py",
@@ -208,7 +208,7 @@ def test_generate_takes_half_as_many_generations_where_memory_ends(
 
 
 def test_a_step_has_its_parts(bench: dict[str, ModuleType], here: Any) -> None:
-    split, networks = bench["gpu.split"], bench["gpu.networks"]
+    split, networks = bench["gpu.step_profile"], bench["gpu.networks"]
     model = networks.random_model(networks.SMOLLM2, "cpu", "float32", small=True)
     found = split.shares(here, split.SMALL, model, "table")
     parts = {name: value for name, value in found.items() if name not in ("generations", "step ms")}
@@ -223,7 +223,7 @@ def test_launches_waits_and_kernels_are_counted(bench: dict[str, ModuleType]) ->
 
     events = [event("cudaLaunchKernel")] * 6 + [event("cudaMemcpyAsync")] * 2 + [event("aten::mm")] * 4
     events += [event("cudaStreamSynchronize")] * 2 + [event("gemm", "DeviceType.CUDA", 3000.0)] * 2
-    found = bench["gpu.split"].counted(events, steps=2)
+    found = bench["gpu.step_profile"].counted(events, steps=2)
     assert (found["launches"], found["copies"], found["operations"], found["waits"]) == (3, 1, 2, 1)
     assert found["device ms"] == 3.0
     assert found["kernels, ms"] == {"gemm": 3.0}
@@ -292,7 +292,7 @@ def test_vllm_is_asked_for_the_same_rows(
     tmp_path: Path,
 ) -> None:
     """vLLM is played: its class takes what its documentation names, and a token of all rows takes 0.02 s."""
-    vllm_side, speed = bench["gpu.vllm_side"], bench["gpu.speed"]
+    vllm_baseline, speed = bench["gpu.vllm_baseline"], bench["gpu.speed"]
     plan = speed.Plan(bench["gpu.networks"].LLAMA_1B, (7,))
     made: dict[str, Any] = {}
 
@@ -305,10 +305,10 @@ def test_vllm_is_asked_for_the_same_rows(
             time.sleep(0.02 * how.max_tokens)
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=LLM, SamplingParams=SimpleNamespace))
-    folder = vllm_side.write_configuration(tmp_path / "shape", plan)
+    folder = vllm_baseline.write_configuration(tmp_path / "shape", plan)
     assert json.loads((folder / "config.json").read_text())["hidden_size"] == 2048
-    monkeypatch.setattr(sys, "argv", ["vllm_side", str(folder), "--rows", "16", "--prompt", "336"])
-    vllm_side.main()
+    monkeypatch.setattr(sys, "argv", ["vllm_baseline", str(folder), "--rows", "16", "--prompt", "336"])
+    vllm_baseline.main()
     assert json.loads(capsys.readouterr().out)["step"] >= 0.02
     assert made["load_format"] == "dummy"
     assert [len(prompt["prompt_token_ids"]) for prompt in made["prompts"]] == [336] * 16
@@ -319,15 +319,15 @@ def test_vllm_is_asked_for_the_same_rows(
         assert command[4:6] == ["--rows", "16"]
         return SimpleNamespace(returncode=0, stdout='INFO\n{"step": 0.5}\n', stderr="")
 
-    monkeypatch.setattr(vllm_side, "installed", lambda name: "0.12")
-    monkeypatch.setattr(vllm_side.subprocess, "run", run)
-    found = vllm_side.measure(here, plan, 7, 2)
+    monkeypatch.setattr(vllm_baseline, "installed", lambda name: "0.12")
+    monkeypatch.setattr(vllm_baseline.subprocess, "run", run)
+    found = vllm_baseline.measure(here, plan, 7, 2)
     assert (modes, found["rows"]) == (["0", "1"], 16)
     assert found["tokens/s"] == found["batch-invariant tokens/s"] == 4.0
     failure = SimpleNamespace(returncode=1, stdout="", stderr="no kernel")
-    monkeypatch.setattr(vllm_side.subprocess, "run", lambda *_, **__: failure)
+    monkeypatch.setattr(vllm_baseline.subprocess, "run", lambda *_, **__: failure)
     with pytest.raises(RuntimeError, match="status 1: no kernel"):
-        vllm_side.measure(here, plan, 7, 2)
+        vllm_baseline.measure(here, plan, 7, 2)
 
 
 def test_sizes_of_the_roofline_are_those_of_the_networks(bench: dict[str, ModuleType]) -> None:

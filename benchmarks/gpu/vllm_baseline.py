@@ -51,7 +51,7 @@ def write_configuration(folder: Path, plan: "Plan") -> Path:
 
 
 def _step(folder: Path, plan: "Plan", rows: int, variables: Mapping[str, str], seconds: float) -> float:
-    command = [sys.executable, "-m", "benchmarks.gpu.vllm_side", str(folder), "--rows", str(rows)]
+    command = [sys.executable, "-m", "benchmarks.gpu.vllm_baseline", str(folder), "--rows", str(rows)]
     command += ["--prompt", str(plan.prompt + plan.reference_tokens)]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False,
