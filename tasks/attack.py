@@ -20,7 +20,7 @@ from tasks.attacks.public_twin import TwinSplit
 from tasks.attacks.registry import possible
 from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.evaluation.core.subject import Scorer
 from tasks.generation.decoding.journal import ResumeState, RunJournal
@@ -34,8 +34,6 @@ from tasks.values.attack_result import AttackResult
 if TYPE_CHECKING:
     from tasks.inference.network.language_model import LanguageModel
 
-_ANY_SCHEME = "attack"
-
 
 @private_task
 def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
@@ -43,9 +41,9 @@ def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
 
     Without declared labels a unit of one document keeps that document's label, if the corpus has labels.
     """
-    scheme = PartitionScheme(secrets.token_bytes(32), 1)
+    scheme, split = PartitionScheme(secrets.token_bytes(32), 1), BatchSplit(BatchSplit.new_key(), "attack")
     positions = [(0, number, 0) for number in range(max(1, len(labels)))]
-    rows = corpus.batches(scheme, _ANY_SCHEME, 1, positions, labels)
+    rows = corpus.batches(scheme, split, 1, positions, labels)
     label_by_text = dict(corpus.labelled()) if not labels and corpus.label_field() is not None else {}
     return [
         CorpusDocument(row.unit, row.text, labels[number] if labels else label_by_text.get(row.text))
@@ -103,7 +101,7 @@ def release(
         engine=Engine(model),
         corpus=corpus,
         scheme=PartitionScheme(key, len(quote.plan.blocks)),
-        scheme_id=f"{_ANY_SCHEME}/{what}",
+        split=BatchSplit(key, f"attack/{what}"),
         prompt=quote.prompt,
         rng=OS_RANDOM,
         arm=lambda sequence, instalment: None,

@@ -3,7 +3,7 @@
 The texts stand for private ones and anybody may read them, which is why a bench without a ledger may arm nothing.
 """
 
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
@@ -20,7 +20,7 @@ def open_bench(engine: Engine, corpus: Corpus, prompt: PromptSpec) -> RunContext
         engine=engine,
         corpus=corpus,
         scheme=PartitionScheme(KEY, 1),
-        scheme_id="benchmark",
+        split=BatchSplit(KEY, "benchmark"),
         prompt=prompt,
         rng=OperatingSystemRandom(),
         arm=lambda sequence, instalment: None,

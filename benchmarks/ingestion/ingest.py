@@ -19,10 +19,11 @@ from statistics import median
 
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import remove_version
 
+SPLIT = BatchSplit(bytes(32), "bench")
 DOCUMENTS_PER_UNIT = 4
 WORDS = (
     "the",
@@ -76,7 +77,7 @@ def measure(source: Path, home: ProjectHome, documents: int, rounds: int) -> Non
         if number == 0:
             grown = peak_mib() - start_peak
         corpus, scheme = open_corpus(home, version.uid), PartitionScheme(key, 4)
-        read.append(timed(lambda: corpus.batches(scheme, "bench", 1000, {(0, 0, 0), (1, 0, 1)})))  # noqa: B023
+        read.append(timed(lambda: corpus.batches(scheme, SPLIT, 1000, {(0, 0, 0), (1, 0, 1)})))  # noqa: B023
         remove_version(home, version.uid)
     print(f"{documents:,} documents, {source.stat().st_size / 2**20:,.0f} MiB, median of {rounds} rounds")
     print(f"{'':34}{'seconds':>10}{'documents/s':>14}{'ratio':>8}")

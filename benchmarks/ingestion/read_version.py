@@ -8,9 +8,10 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import DATABASE, Corpus
 
+SPLIT = BatchSplit(bytes(32), "bench")
 BLOCKS, BATCHES = 4, 1000
 
 
@@ -19,10 +20,10 @@ def main() -> None:
     corpus = Corpus(Path(version).name, Path(version) / DATABASE)
     scheme = PartitionScheme(secrets.token_bytes(32), BLOCKS)
     if how == "unit":
-        found = sum(1 for _ in corpus.each(scheme, "bench"))
+        found = sum(1 for _ in corpus.each(scheme, SPLIT))
     else:
         places = [(block, 0, batch) for block, batch in product(range(BLOCKS), range(BATCHES))]
-        found = sum(len(rows) for rows in corpus.batches(scheme, "bench", BATCHES, places).values())
+        found = sum(len(rows) for rows in corpus.batches(scheme, SPLIT, BATCHES, places).values())
     if found != corpus.unit_count():
         raise SystemExit("the partition lost count")
 

@@ -23,10 +23,11 @@ from pathlib import Path
 from benchmarks.ingestion.ingest import WORDS
 from benchmarks.ingestion.scale import BLOCKS, almoner, measured, source_of
 from models_db.home import ProjectHome
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.shards import lots
 from tasks.corpus.store import DATABASE, SHARDS, Corpus
 
+SPLIT = BatchSplit(bytes(32), "bench")
 TO = 10_000_000
 """Documents that figures are extrapolated to."""
 
@@ -77,16 +78,16 @@ def start(corpus: Corpus) -> None:
 
 def whole(corpus: Corpus) -> None:
     places = [(block, 0, 0) for block in range(BLOCKS)]
-    rows = corpus.batches(scheme(), "bench", 1, places)
+    rows = corpus.batches(scheme(), SPLIT, 1, places)
     _require_all(corpus, sum(map(len, rows.values())))
 
 
 def by_lot(corpus: Corpus) -> None:
-    _require_all(corpus, sum(len(lot.units) for lot in lots(corpus.each_shard(scheme(), "bench", range(BLOCKS)))))
+    _require_all(corpus, sum(len(lot.units) for lot in lots(corpus.each_shard(scheme(), SPLIT, range(BLOCKS)))))
 
 
 def by_large_lot(corpus: Corpus) -> None:
-    shards = corpus.each_shard(scheme(), "bench", range(BLOCKS))
+    shards = corpus.each_shard(scheme(), SPLIT, range(BLOCKS))
     _require_all(corpus, sum(len(lot.units) for lot in lots(shards, TO // SHARDS)))
 
 
@@ -95,7 +96,7 @@ def facets(corpus: Corpus) -> None:
     from tasks.analysis.facets.parameters import FacetSettings
 
     extract, count = extractor_for(FacetSettings()), 0
-    for lot in lots(corpus.each_shard(scheme(), "bench", range(BLOCKS))):
+    for lot in lots(corpus.each_shard(scheme(), SPLIT, range(BLOCKS))):
         count += len(extract([placed.unit.text for placed in lot.units]))
     _require_all(corpus, count)
 

@@ -24,11 +24,12 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.common.open_bench import open_bench
+from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, SEED
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
+from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
@@ -119,7 +120,7 @@ def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, samples: int
     started = time.process_time()
     plan = system.plan(PlanInputs(release_amount(EPSILON, DELTA), parameters, 1, units, governed=True))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
-    made = system.generate(plan, parameters, replace(bench, scheme_id=cell.name))
+    made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, cell.name)))
     texts = [{"text": text.text, "tokens": text.tokens, "complete": text.complete, **text.facts} for text in made.texts]
     return {
         "cell": asdict(cell),

@@ -30,6 +30,7 @@ from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
+from tasks.corpus.partition import BatchSplit
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.log_likelihood import log_likelihoods
@@ -178,7 +179,7 @@ def generate(engine: Engine, corpus: Corpus, units: int, cell: Cell) -> list[dic
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
     bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
-    bench = replace(bench, scheme_id=f"{cell.samples} samples")
+    bench = replace(bench, split=BatchSplit(KEY, f"{cell.samples} samples"))
     made = system.generate(plan, parameters, bench)
     return [{"text": text.text, "tokens": text.tokens, "complete": text.complete} for text in made.texts]
 

@@ -334,7 +334,7 @@ def _make_releases(
                 quoted = quotes[name]
                 model = model_in(precision_of(quoted.parameters))
                 with Journal(folder.path / f"draws-{name}", number or 0) as journal:
-                    earlier = _interrupted_draws(journal) if name == REQUEST else None
+                    earlier = _interrupted_draws(journal, split.key) if name == REQUEST else None
                     record = journal if name == REQUEST else None
                     texts = release(quoted, corpus, model, split.key, name, record, earlier)
                     folder.write_texts(name, texts)
@@ -343,9 +343,9 @@ def _make_releases(
     return made
 
 
-def _interrupted_draws(journal: Journal) -> ResumeState:
+def _interrupted_draws(journal: Journal, key: bytes) -> ResumeState:
     """Return the draws of an interrupted rehearsal; a damaged journal is discarded, as its texts are public."""
-    journal.assign(code_digest(), 1)
+    journal.assign(code_digest(), 1, key)
     try:
         contents = journal.open()
     except JournalUnfit:

@@ -7,7 +7,7 @@ and model; unless that gives exactly the approved plan, the run is refused.
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
 from tasks.corpus.identity.keys import load_key
-from tasks.corpus.partition import PartitionScheme, SomeBlocks
+from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.generation.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
 from tasks.generation.decoding.release_steps import ReleaseSteps
@@ -55,6 +55,7 @@ class RunningAttempt:
     scheme: PartitionScheme
     journal: Journal
     resume_point: ResumePoint | None
+    split_key: bytes = field(repr=False)
 
     @property
     def facts(self) -> DatasetFacts:
@@ -72,14 +73,15 @@ class RunningAttempt:
         return self.workspace.home.path_inside("quarantine", f"{self.request_id}-{self.attempt.number}")
 
     @property
-    def scheme_id(self) -> str:
-        """Names the split into batches; they carry no account, so each attempt that begins anew has its own.
+    def split(self) -> BatchSplit:
+        """The split into batches; they carry no account, so each attempt that begins anew has its own.
 
-        A resumed attempt keeps the split, because a batch is paid for together with its units. It begins with the
-        digest of the request, which no two requests of a ledger share; a nonce is only what its requester wrote
-        (decision 0101).
+        A resumed attempt keeps the split, because a batch is paid for together with its units. The key is drawn for
+        the split and destroyed with the journal (decision 0131). The name begins with the digest of the request, which
+        no two requests of a ledger share; a nonce is only what its requester wrote (decision 0101).
         """
-        return f"{self.digest}/{self.resume_point.first if self.resume_point else self.attempt.number}"
+        first = self.resume_point.first if self.resume_point else self.attempt.number
+        return BatchSplit(self.split_key, f"{self.digest}/{first}")
 
     @property
     def resume_state(self) -> ResumeState:
@@ -185,8 +187,20 @@ def start_attempt(checked: CheckedRequest, journal: Journal, *, restart: bool = 
     attempt = _record_attempt(
         workspace, request_id, token, priced.plan.blocks, resume_point.last if resume_point else None
     )
-    journal.assign(checked.digest, attempt.number)
-    run = RunningAttempt(workspace, checked.digest, attempt, token, priced, checked.body, scheme, journal, resume_point)
+    split_key = resume_point.split_key if resume_point else BatchSplit.new_key()
+    journal.assign(checked.digest, attempt.number, split_key)
+    run = RunningAttempt(
+        workspace,
+        checked.digest,
+        attempt,
+        token,
+        priced,
+        checked.body,
+        scheme,
+        journal,
+        resume_point,
+        split_key,
+    )
     if resume_point is None:
         with close_attempt_on_error(run):
             journal.discard()

@@ -214,7 +214,7 @@ def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner
         engine=engine,
         corpus=_open_corpus(run, extends=kept is not None),
         scheme=run.scheme,
-        scheme_id=run.scheme_id,
+        split=run.split,
         prompt=run.quote.prompt,
         rng=OS_RANDOM,
         arm=run.arm,

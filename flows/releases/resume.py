@@ -28,6 +28,7 @@ class ResumePoint:
         first: the attempt that began, whose split into batches stays.
         last: the newest one that went on from it, or itself.
         paid: for each invocation of the plan, how many of its instalments are paid for.
+        split_key: secret, 32 bytes, the key of that split.
         state: what is drawn.
         total: how many tokens the plan has at most.
         begun, results: mechanisms of one release, by name: those that began to draw, and what they have released.
@@ -36,6 +37,7 @@ class ResumePoint:
     first: int
     last: int
     paid: tuple[int, ...]
+    split_key: bytes = field(repr=False)
     state: ResumeState
     total: int
     begun: frozenset[str] = frozenset()
@@ -107,7 +109,9 @@ def load_resume_point(session: Session, request: Request, plan: Plan, contents: 
 
 def _resume_point(contents: Contents, plan: Plan, paid: tuple[int, ...], earlier: ResumeState) -> ResumePoint:
     total, begun = plan.samples * plan.steps, frozenset(contents.begun)
-    return ResumePoint(contents.attempts[0], contents.attempts[-1], paid, earlier, total, begun, contents.results)
+    return ResumePoint(
+        contents.attempts[0], contents.attempts[-1], paid, contents.split_key, earlier, total, begun, contents.results
+    )
 
 
 def _paid_instalments(session: Session, request_id: int, plan: Plan, contents: Contents) -> tuple[int, ...]:

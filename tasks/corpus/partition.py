@@ -1,10 +1,14 @@
-"""Keyed partition of a dataset's units into blocks and batches (PRIVACY §3).
+"""Keyed partition of a dataset's units into blocks (for life) and batches (for one release) (PRIVACY §3).
 
-Where a unit goes depends on its own id, its own cohort, the key and public numbers alone - never on another unit, on
+Where a unit goes depends on its own id, its own cohort, a key and public numbers alone - never on another unit, on
 its position, or on how many units there are. That is what makes "deleting one unit changes exactly one batch"
 true, and with it parallel composition over blocks and batches. Why a cohort is a unit's own: `services.cohorts`.
+
+Blocks carry accounts, so their key is the dataset's and is kept. Batches carry none: each split into batches has a key
+of its own, which is destroyed when the release has been drawn (docs/decisions/0131).
 """
 
+import secrets
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,8 +37,7 @@ class PartitionScheme:
     cohorts: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.key) != KEY_BYTES:
-            raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(self.key)}")
+        _require_key(self.key)
         _require_positive("blocks", self.blocks)
         self._require_even(self.blocks)
 
@@ -60,31 +63,6 @@ class PartitionScheme:
             return NOWHERE
         per_cohort = whole // self.cohorts
         return (cohort - 1) * per_cohort + int.from_bytes(keyed_hash(self.key, "block", unit), "big") % per_cohort
-
-    def batch_of(self, unit: str, scheme_id: str, batches: int) -> int:
-        """Return the unit's batch within its block: HMAC-SHA256(key, "batch", scheme_id, unit) mod `batches`.
-
-        Args:
-            unit: a normalised unit id.
-            scheme_id: may differ between releases, because batches carry no account.
-            batches: the public number of batches in the block, at least 1.
-        """
-        _require_positive("batches", batches)
-        return int.from_bytes(keyed_hash(self.key, "batch", scheme_id, unit), "big") % batches
-
-    def labels_of(self, unit: str, scheme_id: str, carried: Iterable[str], most: int = 1) -> tuple[str, ...]:
-        """Return the `most` labels of a unit to read, least by HMAC-SHA256(key, "label", scheme_id, unit, label).
-
-        Each of them is as likely as any other, however many documents carry it. It depends on this unit's id and
-        labels alone, so what another unit carries cannot move it (PRIVACY §3). `most` is the contribution bound.
-
-        Args:
-            carried: the labels of the declared set that its documents carry; without any, it is in no batch.
-            most: the public number of labels that one unit may be read under, at least 1.
-        """
-        _require_positive("the contribution bound", most)
-        ranked = ((keyed_hash(self.key, "label", scheme_id, unit, label), label) for label in set(carried))
-        return tuple(label for _, label in sorted(ranked)[:most])
 
     def row_order(self, unit: str) -> bytes:
         """Rows of a batch are sorted by this: HMAC-SHA256(key, "row", unit), 32 bytes."""
@@ -138,6 +116,61 @@ class SomeBlocks(PartitionScheme):
     def reads(self, unit: str, cohort: int = 1) -> bool:
         """Return whether the unit is in one of them."""
         return self.block_of(unit, cohort) != NOWHERE
+
+
+@dataclass(frozen=True)
+class BatchSplit:
+    """The split of every block into batches for one release, and all else that is drawn from a key for it.
+
+    Attributes:
+        key: secret, 32 bytes, drawn for this split alone; the journal keeps it until the release has been drawn.
+        name: the digest of the request and the attempt that began, which no other split of a ledger has: equal keys of
+            two copies of a ledger make equal splits only of the same attempt.
+    """
+
+    key: bytes = field(repr=False)
+    name: str
+
+    def __post_init__(self) -> None:
+        _require_key(self.key)
+
+    @staticmethod
+    def new_key() -> bytes:
+        """Return 32 bytes of the operating system."""
+        return secrets.token_bytes(KEY_BYTES)
+
+    def batch_of(self, unit: str, batches: int) -> int:
+        """Return the unit's batch within its block: HMAC-SHA256(key, "batch", name, unit) mod `batches`.
+
+        Args:
+            unit: a normalised unit id.
+            batches: the public number of batches in the block, at least 1.
+        """
+        _require_positive("batches", batches)
+        return int.from_bytes(self.keyed_hash("batch", unit), "big") % batches
+
+    def labels_of(self, unit: str, carried: Iterable[str], most: int = 1) -> tuple[str, ...]:
+        """Return the `most` labels of a unit to read, least by HMAC-SHA256(key, "label", name, unit, label).
+
+        Each of them is as likely as any other, however many documents carry it. It depends on this unit's id and
+        labels alone, so what another unit carries cannot move it (PRIVACY §3). `most` is the contribution bound.
+
+        Args:
+            carried: the labels of the declared set that its documents carry; without any, it is in no batch.
+            most: the public number of labels that one unit may be read under, at least 1.
+        """
+        _require_positive("the contribution bound", most)
+        ranked = ((self.keyed_hash("label", unit, label), label) for label in set(carried))
+        return tuple(label for _, label in sorted(ranked)[:most])
+
+    def keyed_hash(self, purpose: str, *parts: str) -> bytes:
+        """Return HMAC-SHA256(key, purpose, name, parts), 32 bytes; each purpose has messages of its own."""
+        return keyed_hash(self.key, purpose, self.name, *parts)
+
+
+def _require_key(key: bytes) -> None:
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
 
 
 def _require_positive(name: str, number: int) -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
-from tasks.corpus.partition import PartitionScheme, SomeBlocks
+from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 
 DATABASE = "documents.sqlite"
@@ -168,7 +168,7 @@ class Corpus:
     def batches(
         self,
         scheme: PartitionScheme,
-        scheme_id: str,
+        split: BatchSplit,
         batches_per_block: int,
         places: Collection[Place],
         labels: Sequence[str] = (),
@@ -177,13 +177,13 @@ class Corpus:
         """Return the rows of every wanted batch, one per unit, in keyed order; an empty batch is an empty list.
 
         Which rows a batch has, and in which order, depends on the units in it alone. With labels, a unit is read under
-        at most `most` of those that its documents carry (`PartitionScheme.labels_of`), with a row for each: its
+        at most `most` of those that its documents carry (`BatchSplit.labels_of`), with a row for each: its
         documents with that label. A unit with none of them is in no batch. Only wanted texts are read, but every unit
         id is hashed (some microseconds each): ask for all batches of a step at once.
 
         Args:
             scheme: the dataset's partition.
-            scheme_id: names the split into batches; may differ between releases.
+            split: of every block into batches; may differ between releases.
             batches_per_block: the public number of batches in every block, and under every label of it.
             places: the batches to read, which must have been armed (PRIVACY §6).
             labels: the public label set, normalised; empty without labels.
@@ -205,8 +205,8 @@ class Corpus:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if (block := scheme.block_of(unit, cohort)) not in blocks:
                     continue
-                batch, order = scheme.batch_of(unit, scheme_id, batches_per_block), scheme.row_order(unit)
-                read_under = [number_of[label] for label in scheme.labels_of(unit, scheme_id, carried, most)]
+                batch, order = split.batch_of(unit, batches_per_block), scheme.row_order(unit)
+                read_under = [number_of[label] for label in split.labels_of(unit, carried, most)]
                 for label in read_under if labels else [0]:
                     if (place := (block, label, batch)) in rows:  # read at once, in the order of the store
                         row = _row(connection, scheme, number, unit, labels[label] if labels else None)
@@ -214,7 +214,7 @@ class Corpus:
         return {place: [row for _, row in sorted(rows.pop(place), key=itemgetter(0))] for place in list(rows)}
 
     def each(
-        self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
+        self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
         """Yield every unit once, one at a time, with the number of the label that it is read under; 0 without labels.
 
@@ -233,12 +233,12 @@ class Corpus:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if not scheme.reads(unit, cohort):
                     continue
-                under = scheme.labels_of(unit, scheme_id, carried)
+                under = split.labels_of(unit, carried)
                 row = _row(connection, scheme, number, unit, under[0] if labels else None)
                 yield number_of[under[0]] if labels else 0, row
 
     def each_shard(
-        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+        self, scheme: PartitionScheme, split: BatchSplit, blocks: Sequence[int], labels: Sequence[str] = ()
     ) -> Iterator[list[PlacedUnit]]:
         """Yield the units that each of the `SHARDS` shards has in some blocks, of one shard after the other.
 
@@ -264,7 +264,7 @@ class Corpus:
                 for number, unit, cohort, carried in _units(connection, number_of, shard):
                     if (place := place_of.get(scheme.block_of(unit, cohort))) is None:
                         continue
-                    under = scheme.labels_of(unit, scheme_id, carried)[0] if labels else None
+                    under = split.labels_of(unit, carried)[0] if labels else None
                     order = place, number_of[under] if under is not None else 0, scheme.row_order(unit)
                     placed.append(PlacedUnit(order, _row(connection, scheme, number, unit, under)))
                 yield placed
@@ -310,7 +310,7 @@ class PartOfCorpus(Corpus):
     def batches(
         self,
         scheme: PartitionScheme,
-        scheme_id: str,
+        split: BatchSplit,
         batches_per_block: int,
         places: Collection[Place],
         labels: Sequence[str] = (),
@@ -318,21 +318,21 @@ class PartOfCorpus(Corpus):
     ) -> dict[Place, list[UnitDocuments]]:
         """Return the same as `Corpus.batches`, of those blocks."""
         self._require(scheme)
-        return super().batches(scheme, scheme_id, batches_per_block, places, labels, most)
+        return super().batches(scheme, split, batches_per_block, places, labels, most)
 
     def each(
-        self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()
+        self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()
     ) -> Iterator[tuple[int, UnitDocuments]]:
         """Yield the same as `Corpus.each`, of those blocks."""
         self._require(scheme)
-        return super().each(scheme, scheme_id, labels)
+        return super().each(scheme, split, labels)
 
     def each_shard(
-        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+        self, scheme: PartitionScheme, split: BatchSplit, blocks: Sequence[int], labels: Sequence[str] = ()
     ) -> Iterator[list[PlacedUnit]]:
         """Yield the same as `Corpus.each_shard`, of those blocks."""
         self._require(scheme)
-        return super().each_shard(scheme, scheme_id, blocks, labels)
+        return super().each_shard(scheme, split, blocks, labels)
 
     def shard_texts(self, shard: int) -> list[str]:
         """Refused, as `texts`."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from tasks.analysis.facets.cache import CachedExtractor
 from tasks.analysis.facets.extractor import Extractor
-from tasks.corpus.identity.keys import keyed_hash
 from tasks.corpus.shards import UNITS_AT_ONCE, Lot, ShardProgress
 from tasks.corpus.store import UnitDocuments, UnitOrder
 from tasks.generation.decoding.run_context import RunContext
@@ -94,7 +93,6 @@ class PrivateUnits:
         Repeated calls give the same sample. A sample of fixed size is not allowed: one unit more would push another
         one out, and that counts twice (PRIVACY §5).
         """
-        key, name = self.bench.scheme.key, self.bench.scheme_id
-        limit = int(_WHOLE * Fraction(share))
-        in_sample = [int.from_bytes(keyed_hash(key, "insights", name, unit), "big") < limit for unit in self.ids]
+        split, limit = self.bench.split, int(_WHOLE * Fraction(share))
+        in_sample = [int.from_bytes(split.keyed_hash("insights", unit), "big") < limit for unit in self.ids]
         return np.array(in_sample, np.bool_).reshape(len(self.ids))

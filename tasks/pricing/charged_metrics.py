@@ -128,7 +128,7 @@ class Measuring:
         """Yield every unit of every block, each under at most one label."""
         bench, labels = self.bench, self.labels if by_label else ()
         places = [(block, label, 0) for block in self.plan.blocks for label in range(max(1, len(labels)))]
-        batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, places, labels)
+        batches = bench.corpus.batches(bench.scheme, bench.split, 1, places, labels)
         for done, ((_, label, _), units) in enumerate(batches.items(), 1):
             for unit in units:
                 yield UnitText(unit.text, label if labels else None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from models_db.values.amounts import Amount, total_amount
+from tasks.corpus.identity.keys import KEY_BYTES
 from tasks.generation.decoding.journal import FILE, Contents, Journal
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
@@ -61,6 +62,32 @@ def test_killed_again_and_again_a_release_costs_its_plan_once(almoner: Almoner) 
     assert not re.search(r'"attempt"|goes_on|going on|journal|interrupt', told)
 
 
+def holders_of(key: bytes, folder: Path) -> list[str]:
+    """Return the names of the files below `folder` that hold the key, as bytes or in hexadecimal digits."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if any(text in path.read_bytes() for text in (key, key.hex().encode()))]
+
+
+def test_the_key_of_a_split_lasts_as_long_as_its_run(almoner: Almoner) -> None:
+    """An attempt that goes on has the same key, one from nothing another; afterwards no file has either."""
+    almoner.approved(epsilon=2)
+    killed("run 1", "mid generation")
+    key = left(almoner).split_key
+    assert holders_of(key, almoner.folder) == [FILE]
+    assert journal(almoner).stat().st_mode & 0o777 == 0o600
+    killed("run 1", "mid generation")
+    assert left(almoner).split_key == key
+    almoner.type(f"backup --to {almoner.folder / 'saved.tar'}")
+    assert holders_of(key, almoner.folder) == [FILE]
+    dataset_key = next(path for path in almoner.home.keys.iterdir() if path.stat().st_size == KEY_BYTES)
+    assert "saved.tar" in holders_of(dataset_key.read_bytes(), almoner.folder)  # a backup can be searched
+    killed("run 1 --anew", "mid generation")
+    other = left(almoner).split_key
+    assert other != key
+    almoner.type("run 1")
+    assert holders_of(key, almoner.folder) == holders_of(other, almoner.folder) == []
+
+
 @pytest.mark.slow
 def test_a_run_with_two_workers_goes_on_and_costs_its_plan_once(almoner: Almoner) -> None:
     """Worker one has texts 0 and 2, worker two text 1: their steps are lines of their own, in whatever order."""
@@ -89,7 +116,7 @@ def test_a_journal_that_does_not_fit_is_refused_before_anything_happens(almoner:
     if how == "of another request":
         path.unlink()
         with Journal(path.parent, 1) as made:
-            made.assign("d" * 64, 1)
+            made.assign("d" * 64, 1, bytes(32))
             made.begin(1, {"batches_per_block": "4"})
     else:  # a line is missing; or all are, as in a backup from before the second instalment was armed
         path.write_bytes(lines[0] + (lines[2] if how == "damaged" else b""))

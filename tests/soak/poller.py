@@ -168,7 +168,7 @@ def _watch_draws(patch: pytest.MonkeyPatch, pipe: _Pipe) -> None:
 
     def begun(*args: Any, **kwargs: Any) -> Any:
         run = begin(*args, **kwargs)
-        now.update(request=run.request_id, attempt=run.attempt.number, first=int(run.scheme_id.split("/")[1]))
+        now.update(request=run.request_id, attempt=run.attempt.number, first=int(run.split.name.split("/")[1]))
         return run
 
     def stepping(rule: Any, step: Any) -> Any:

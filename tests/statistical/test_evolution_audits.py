@@ -73,7 +73,7 @@ def ballots(corpus: Corpus) -> list[tuple[int, str, list[str]]]:
     """Every unit under every label that it has: the number of the label, its whole text, its documents."""
     bench = Workshop(corpus).bench()
     places = [(0, label, 0) for label in range(len(LABELS))]
-    found = corpus.batches(bench.scheme, bench.scheme_id, 1, places, LABELS, most=len(LABELS))
+    found = corpus.batches(bench.scheme, bench.split, 1, places, LABELS, most=len(LABELS))
     return [(place[1], row.text, row.text.split("\n\n")) for place in places for row in found[place]]
 
 

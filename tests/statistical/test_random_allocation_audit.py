@@ -14,13 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.accounting.random_allocation import RandomAllocation, allocation_figures
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit
 from tests.toy_release import probability
 
 pytestmark = pytest.mark.statistical
 
 BATCHES, DRAWS, ETA, DELTA, TRIALS = 32, 8, 0.8, "0.01", 20_000
-SCHEME = PartitionScheme(bytes(range(32)), 1)
 RHO = math.ceil(DRAWS * ETA**2 / 8 * 1e12)
 FIGURES = allocation_figures(RandomAllocation.whole(RHO, BATCHES), DELTA)
 ERROR = math.sqrt(math.log(1e9) / (2 * TRIALS))
@@ -34,9 +33,14 @@ Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def split_of(release: int, attempt: int = 1) -> BatchSplit:
+    """A split with a key and a name of its own."""
+    return BatchSplit((release << 8 | attempt).to_bytes(32, "big"), f"{release:032x}/{attempt}")
+
+
 def fresh_places(trials: int) -> Places:
-    """The unit's batch in each release, by the keyed hash of a scheme id of its own: int64 [trials, 1]."""
-    places = [SCHEME.batch_of("patient 17", f"{trial:032x}/1", BATCHES) for trial in range(trials)]
+    """The unit's batch in each release, by the keyed hash of a split of its own: int64 [trials, 1]."""
+    places = [split_of(trial).batch_of("patient 17", BATCHES) for trial in range(trials)]
     return np.array(places)[:, None]
 
 
@@ -80,8 +84,8 @@ def test_a_secret_assignment_stays_below_the_claim_in_both_directions() -> None:
 
 
 def test_an_assignment_that_is_known_exceeds_it() -> None:
-    """Every release has the same scheme id, and somebody has found out where it puts the unit."""
-    place = SCHEME.batch_of("patient 17", "the same/1", BATCHES)
+    """Every release has the same split, and somebody has found out where it puts the unit."""
+    place = split_of(0).batch_of("patient 17", BATCHES)
     present = log_ratios(np.full((TRIALS, 1), place), seed=3)
     remove, add = deltas(ratio_of(present, [(place,)]), ratio_of(log_ratios(None, seed=4), [(place,)]))
     assert min(remove, add) - ERROR > float(DELTA)
@@ -99,12 +103,12 @@ def test_the_assignment_is_uniform_over_releases_and_of_two_units_independent() 
     """The hypothesis itself, of the keyed hash: 64 pairs of batches of two units, chi-square with 63 degrees."""
     pairs = np.zeros((8, 8))
     for release in range(20_000):
-        one, other = (SCHEME.batch_of(unit, f"{release:032x}/1", 8) for unit in ("a", "b"))
+        one, other = (split_of(release).batch_of(unit, 8) for unit in ("a", "b"))
         pairs[one, other] += 1
     # above 160 with a probability of 3e-10 for a random function
     assert ((pairs - 312.5) ** 2 / 312.5).sum() < 160
 
 
 def test_two_attempts_of_one_request_put_a_unit_independently() -> None:
-    same = sum(SCHEME.batch_of("a", f"{n:032x}/1", 8) == SCHEME.batch_of("a", f"{n:032x}/2", 8) for n in range(20_000))
+    same = sum(split_of(n).batch_of("a", 8) == split_of(n, 2).batch_of("a", 8) for n in range(20_000))
     assert abs(same - 2500) < 6 * math.sqrt(2500 * 7 / 8)

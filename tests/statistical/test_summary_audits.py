@@ -17,7 +17,7 @@ from torch import Tensor
 from models_db.values.amounts import Amount
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.generation.decoding.loop import DrawMeter
 from tasks.inference.engine.session import RowHidden, RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -69,7 +69,7 @@ def token_level(
 
 def read_in(most: int, groups: Sequence[str] = GROUPS) -> list[int]:
     """The groups in which the unit is read, by the shipped choice."""
-    return sorted(groups.index(label) for label in SCHEME.labels_of("u", "release", groups, most))
+    return sorted(groups.index(label) for label in BatchSplit(SCHEME.key, "release").labels_of("u", groups, most))
 
 
 def means(

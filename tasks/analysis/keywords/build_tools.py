@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from models_db.values.canonical_json import Json
 from tasks.analysis.keywords.build_public_set import REVISE_SCHEMA, Built, Progress, PublicTexts, build
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Writer
@@ -79,7 +79,7 @@ def writer_of(model: "LanguageModel") -> Writer:
         engine=Engine(model),
         corpus=cast(Corpus, None),
         scheme=cast(PartitionScheme, None),
-        scheme_id="",
+        split=cast(BatchSplit, None),
         prompt=PromptSpec("keywords"),
         rng=OS_RANDOM,
         arm=nothing_to_pay,

@@ -1,8 +1,9 @@
 """Journal of a run's draws, on disk before the next draw, so that a killed run can resume (decision 0023).
 
 A request has one journal, in quarantine: its tokens are outputs of mechanisms that nobody has approved. Its first line
-says what was released before the first draw; each further one holds the tokens of one step of all live generations,
-and the state of their rule, or says that a mechanism of one release
+says what was released before the first draw, and holds the secret key of the split into batches
+(`tasks.corpus.partition.BatchSplit`), which ends with the journal. Each further one holds the tokens of one step of all
+live generations, and the state of their rule, or says that a mechanism of one release
 (`tasks.generation.decoding.release_steps`) begins to draw, or has its result. A line is on disk before the next
 step begins. So when a process dies, at most one draw of each generation is missing, and a resumed run skips one draw
 of every generation (`ResumeState.lost`).
@@ -25,8 +26,9 @@ from typing import Any, Final
 
 from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.files import sync_folder
+from tasks.corpus.identity.keys import KEY_BYTES
 
-FORMAT: Final = "almoner-journal/1"
+FORMAT: Final = "almoner-journal/2"
 FILE: Final = "journal"
 _DIGEST = 64
 
@@ -57,6 +59,7 @@ class Contents:
     Attributes:
         request: digest of the approved request.
         attempts: the attempt that began it, and those that went on from it.
+        split_key: secret, the key of the split into batches.
         first: sequence number of the first invocation that is armed for draws.
         released, tokens, kept: as in `ResumeState`.
         armed: instalments of the draws that were armed at the last step.
@@ -67,6 +70,7 @@ class Contents:
 
     request: str
     attempts: list[int]
+    split_key: bytes = field(repr=False)
     first: int
     released: dict[str, str]
     armed: int = 0
@@ -86,7 +90,12 @@ class Contents:
         head = lines[0]
         if head["format"] != FORMAT:
             raise ValueError("the format is another")
-        contents = cls(str(head["request"]), [int(head["attempt"])], int(head["first"]), dict(head["released"]))
+        split_key = bytes.fromhex(head["split_key"])
+        if len(split_key) != KEY_BYTES:
+            raise ValueError("the key of the split has another length")
+        contents = cls(
+            str(head["request"]), [int(head["attempt"])], split_key, int(head["first"]), dict(head["released"])
+        )
         for line in lines[1:]:
             contents._add(line)
         return contents
@@ -136,11 +145,11 @@ class Journal(RunJournal):
         self._folder, self._request_id = folder, request_id
         self._file: int | None = None
         self._last = ""
-        self._request, self._attempt = "", 0
+        self._request, self._attempt, self._split_key = "", 0, b""
 
-    def assign(self, request: str, attempt: int) -> None:
-        """Name the approved request, by its digest, and the attempt that writes from here on."""
-        self._request, self._attempt = request, attempt
+    def assign(self, request: str, attempt: int, split_key: bytes) -> None:
+        """Name the approved request, by its digest, the attempt that writes from here on, and the key of its split."""
+        self._request, self._attempt, self._split_key = request, attempt, split_key
 
     def __enter__(self) -> "Journal":
         return self
@@ -192,6 +201,7 @@ class Journal(RunJournal):
             self._lock()
             self._last = ""
             head = {"format": FORMAT, "request": self._request, "attempt": self._attempt}
+            head["split_key"] = self._split_key.hex()
             self._write({**head, "first": first, "released": dict(released)})
             os.rename(new, self._folder / FILE)
             sync_folder(self._folder)
@@ -266,7 +276,7 @@ class Journal(RunJournal):
     def _checked(self, line: bytes) -> Any:
         """Return the content of a line, if its digest follows from the line before."""
         digest, content = line[:_DIGEST].decode("ascii"), line[_DIGEST + 1 :]
-        if digest != self._following(content):
+        if digest != self._following(content) or line[_DIGEST : _DIGEST + 1] != b" ":
             raise ValueError("the digests do not fit")
         self._last = digest
         return json.loads(content)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Never, Protocol
 
 from models_db.errors import Refused
 from models_db.values.canonical_json import Json
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.shards import Lot, lots, shard_of_text
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.generation.decoding.journal import ResumeState, RunJournal
@@ -69,7 +69,7 @@ class RunContext:
             (`NoEngine`).
         corpus: the private (or public) texts.
         scheme: the dataset's partition.
-        scheme_id: names this release's split into batches.
+        split: this release's split into batches.
         prompt: the public wording of every row; `prompts_for` makes a label's prompts of it.
         rng: randomness; anything but the operating system's is refused by the ledger.
         arm: spends one instalment of one invocation, durably, before it returns.
@@ -87,7 +87,7 @@ class RunContext:
     engine: "Engine"
     corpus: Corpus
     scheme: PartitionScheme
-    scheme_id: str
+    split: BatchSplit
     prompt: PromptSpec
     rng: RandomSource
     arm: Callable[[int, int], None]
@@ -114,7 +114,7 @@ class RunContext:
         Args:
             labels: the public label set; with labels, units without any of them are left out.
         """
-        return lots(self.corpus.each_shard(self.scheme, self.scheme_id, blocks, labels))
+        return lots(self.corpus.each_shard(self.scheme, self.split, blocks, labels))
 
     @property
     def text_shards(self) -> TextShards:

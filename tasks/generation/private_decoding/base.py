@@ -277,7 +277,7 @@ def rows_of(
     """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
     batches = bench.corpus.batches(
-        bench.scheme, bench.scheme_id, per_block, places, settings.names, settings.groups_per_unit
+        bench.scheme, bench.split, per_block, places, settings.names, settings.groups_per_unit
     )
     for source in sources:
         yield [unit for place in source for unit in batches[place]]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.parameters import FacetField, FacetSettings
-from tasks.corpus.identity.keys import keyed_hash
 from tasks.corpus.store import UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.vectors.kde_sketch import Chunk
@@ -77,7 +76,7 @@ class PhraseReader:
 
     def _chunks(self, stage: str, at_once: int) -> Iterator[list[Unit]]:
         bench, done = self.bench, 0
-        units = bench.corpus.each(bench.scheme, bench.scheme_id, self.parameters.labels)
+        units = bench.corpus.each(bench.scheme, bench.split, self.parameters.labels)
         total, progress = bench.corpus.unit_count(), bench.in_tenths(f"units for the {stage}")
         while chunk := list(islice(units, at_once)):
             yield chunk
@@ -115,8 +114,7 @@ class PhraseReader:
 
     def _in_keyed_order(self, unit: str, phrases: Sequence[str]) -> list[str]:
         """Order phrases by a key, so that their order does not depend on their rank."""
-        key, name = self.bench.scheme.key, self.bench.scheme_id
-        return sorted(phrases, key=lambda phrase: keyed_hash(key, "keyphrases", name, unit, phrase))
+        return sorted(phrases, key=lambda phrase: self.bench.split.keyed_hash("keyphrases", unit, phrase))
 
 
 def _together(

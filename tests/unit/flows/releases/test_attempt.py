@@ -12,7 +12,7 @@ from flows.releases.resume import ResumePoint
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.services.lifecycle.ledger import Attempt, AttemptClosed
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.generation.decoding.journal import Journal, ResumeState
 from tasks.pricing.quote import Quote
 
@@ -76,36 +76,39 @@ def test_a_run_that_fails_after_it_was_swept_says_that_it_was_swept(error: BaseE
         ended(FakeRun(fenced=True), error)
 
 
-def scheme_id(digest: str, number: int, goes_on_from: int | None = None) -> str:
-    """The scheme id of an attempt at a request whose requester wrote the nonce "n"."""
-    point = None if goes_on_from is None else ResumePoint(goes_on_from, number - 1, (), ResumeState(), 0)
+KEY = bytes(range(32))
+
+
+def split(digest: str, number: int, goes_on_from: int | None = None) -> BatchSplit:
+    """The split of an attempt at a request whose requester wrote the nonce "n"."""
+    point = None if goes_on_from is None else ResumePoint(goes_on_from, number - 1, (), KEY, ResumeState(), 0)
     attempt = Attempt(7, number, "clinic", 1, (0,))
     unused = cast(Workspace, None), cast(Quote, None), cast(PartitionScheme, None), cast(Journal, None)
     workspace, quote, scheme, journal = unused
-    return RunningAttempt(workspace, digest, attempt, "", quote, {"nonce": "n"}, scheme, journal, point).scheme_id
+    return RunningAttempt(workspace, digest, attempt, "", quote, {"nonce": "n"}, scheme, journal, point, KEY).split
 
 
 def test_each_split_has_a_name_of_its_own_whatever_nonces_requesters_write() -> None:
-    names = [scheme_id("a" * 64, 1), scheme_id("a" * 64, 2), scheme_id("b" * 64, 1), scheme_id("b" * 64, 11)]
-    assert len(set(names)) == 4
+    splits = [split("a" * 64, 1), split("a" * 64, 2), split("b" * 64, 1), split("b" * 64, 11)]
+    assert len({each.name for each in splits}) == 4
 
 
 def test_an_attempt_that_goes_on_keeps_the_split() -> None:
-    assert scheme_id("a" * 64, 3, goes_on_from=1) == scheme_id("a" * 64, 1)
-    assert scheme_id("a" * 64, 3, goes_on_from=1) != scheme_id("a" * 64, 3)
+    assert split("a" * 64, 3, goes_on_from=1) == split("a" * 64, 1)
+    assert split("a" * 64, 3, goes_on_from=1) != split("a" * 64, 3)
 
 
-def test_the_corpus_is_split_by_the_name_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever reads units has the attempt's own scheme id, and no other."""
+def test_the_corpus_is_split_by_the_split_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever reads units has the attempt's own split, and no other."""
     parts = ("external_backend", "require_tools", "load_values", "_open_corpus", "heartbeat", "choose_device")
     for part in parts:
         monkeypatch.setattr(flows.releases.execute, part, lambda *args, **named: "outside")
-    ids = [scheme_id("a" * 64, number) for number in (1, 2)]
+    splits = [split("a" * 64, number) for number in (1, 2)]
     request = SimpleNamespace(model="m", evaluation_embedder="e")
     quote = SimpleNamespace(request=request, parameters=SimpleNamespace(), metrics=(), prompt=None)
     unused = dict.fromkeys(("scheme", "arm", "resume_state", "journal", "steps", "body"))
     workspace = SimpleNamespace(home=SimpleNamespace(derived=None))
     monkeypatch.setattr(flows.releases.execute, "precision_of", lambda parameters: "float32")
-    for name in ids:
-        run: Any = SimpleNamespace(quote=quote, workspace=workspace, scheme_id=name, **unused)
-        assert flows.releases.execute.prepare_bench(run, "cpu", 1).scheme_id == name
+    for own in splits:
+        run: Any = SimpleNamespace(quote=quote, workspace=workspace, split=own, **unused)
+        assert flows.releases.execute.prepare_bench(run, "cpu", 1).split == own

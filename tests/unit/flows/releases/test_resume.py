@@ -19,7 +19,8 @@ TESTS = replace(planned(*[Amount(1)] * 4), event=SimpleNamespace(count=4, loss=A
 GIVEN: dict[str, Any] = {"invocations": (COUNT, DRAWS, TESTS), "samples": 3, "steps": 8, "texts_per_unit": 1}
 PLAN: Any = SimpleNamespace(**GIVEN, all_invocations=(COUNT, DRAWS, TESTS))
 REQUEST: Any = SimpleNamespace(id=1, digest="d")
-LEFT = Contents("d", [1], 1, {"batches_per_block": "3"}, armed=2, tokens={0: [7, 8], 2: [9]}, kept={0: (1,)})
+SPLIT_KEY = bytes(range(32))
+LEFT = Contents("d", [1], SPLIT_KEY, 1, {"batches_per_block": "3"}, armed=2, tokens={0: [7, 8], 2: [9]}, kept={0: (1,)})
 
 
 def going_on(monkeypatch: pytest.MonkeyPatch, left: Contents, *armed: int) -> ResumePoint:
@@ -44,6 +45,7 @@ def test_what_is_paid_is_what_the_ledger_says(monkeypatch: Any, armed: Any, draw
 def test_each_attempt_that_went_on_costs_a_draw(monkeypatch: Any) -> None:
     found = going_on(monkeypatch, replace(LEFT, attempts=[2, 3, 5], since=2), 1, 4, 4)
     assert (found.first, found.last, found.state.lost) == (2, 5, 3)
+    assert found.split_key == SPLIT_KEY
     assert "Going on from attempt 5: 3 of 24 tokens are drawn; 3 draws of each unfinished text are lost." in str(found)
     assert found.to_json() == {
         "attempt": 5, "tokens_drawn": 3, "tokens_at_most": 24, "draws_lost_per_text": 3
@@ -94,7 +96,7 @@ def test_mechanisms_of_one_release_may_be_unpaid_unless_all_was_released_at_the_
     monkeypatch: Any, released: dict[str, str], fits: bool
 ) -> None:
     plan: Any = SimpleNamespace(**{**GIVEN, "invocations": (COUNT, COUNT)}, all_invocations=(COUNT, COUNT))
-    left = Contents("d", [1], 2, released)
+    left = Contents("d", [1], SPLIT_KEY, 2, released)
     monkeypatch.setattr(resume.ledger, "armed_instalments", lambda *given: {0: {0}})
     if fits:
         found = load_resume_point(None, REQUEST, plan, left)  # type: ignore[arg-type]

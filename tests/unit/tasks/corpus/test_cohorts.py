@@ -12,12 +12,13 @@ from tasks.corpus import cohorts as cohorts_module
 from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import NOWHERE, PartitionScheme, SomeBlocks
+from tasks.corpus.partition import NOWHERE, BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.store import PartOfCorpus, iter_marks, open_corpus
 
 pytestmark = pytest.mark.dear
 
 KEY = b"k" * 32
+SPLIT = BatchSplit(KEY, "r")
 UNITS = [f"p{n}" for n in range(8)]
 HISTORIES = st.lists(st.tuples(st.sets(st.sampled_from(UNITS)), st.booleans()), min_size=1, max_size=6)
 """Versions: who is in each, and whether it opens a cohort."""
@@ -106,10 +107,10 @@ def test_units_of_other_cohorts_are_not_read(home: ProjectHome, grown: str, labe
         part = SomeBlocks.of(scheme, range(2 * cohort - 2, 2 * cohort))
         some = PartOfCorpus.of(corpus, part)
         assert some.unit_count() == len(expected)
-        rows = some.batches(part, "r", 1, [(0, 0, 0), (1, 0, 0)], labels)
+        rows = some.batches(part, SPLIT, 1, [(0, 0, 0), (1, 0, 0)], labels)
         assert {row.unit for found in rows.values() for row in found} == expected
-        assert {row.unit for _, row in some.each(part, "r", labels)} == expected
-    everything = corpus.batches(scheme, "r", 1, [(block, 0, 0) for block in range(6)], labels)
+        assert {row.unit for _, row in some.each(part, SPLIT, labels)} == expected
+    everything = corpus.batches(scheme, SPLIT, 1, [(block, 0, 0) for block in range(6)], labels)
     assert {row.unit for found in everything.values() for row in found} == set(UNITS)
 
 
@@ -117,6 +118,6 @@ def test_units_of_other_cohorts_are_not_read(home: ProjectHome, grown: str, labe
 def test_the_partition_of_one_cohort_reads_nobody_of_another(home: ProjectHome, grown: str, labels: list[str]) -> None:
     """Code that knows of one cohort only must not read a unit that another block pays for."""
     first, corpus = PartitionScheme(KEY, 2), open_corpus(home, grown)
-    rows = corpus.batches(first, "r", 1, [(0, 0, 0), (1, 0, 0)], labels)
+    rows = corpus.batches(first, SPLIT, 1, [(0, 0, 0), (1, 0, 0)], labels)
     assert {row.unit for found in rows.values() for row in found} == set(UNITS[::2])
-    assert {row.unit for _, row in corpus.each(first, "r", labels)} == set(UNITS[::2])
+    assert {row.unit for _, row in corpus.each(first, SPLIT, labels)} == set(UNITS[::2])

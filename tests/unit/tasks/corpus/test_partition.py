@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 
 KEY = bytes(range(32))
 CORPORA = st.dictionaries(st.text(min_size=1, max_size=6), st.text(max_size=3), min_size=1, max_size=12)
@@ -17,7 +17,7 @@ def split(scheme: PartitionScheme, corpus: dict[str, str], batches: int) -> dict
     """What every batch holds, in order."""
     places: dict[tuple[int, int], list[str]] = {}
     for unit in sorted(corpus, key=scheme.row_order):
-        place = (scheme.block_of(unit), scheme.batch_of(unit, "release-1", batches))
+        place = (scheme.block_of(unit), BatchSplit(scheme.key, "release-1").batch_of(unit, batches))
         places.setdefault(place, []).append(corpus[unit])
     return places
 
@@ -31,7 +31,7 @@ def test_deleting_one_unit_changes_exactly_one_batch(
     before = split(scheme, corpus, batches)
     after = split(scheme, {unit: text for unit, text in corpus.items() if unit != gone}, batches)
     changed = [place for place in before.keys() | after.keys() if before.get(place) != after.get(place)]
-    assert changed == [(scheme.block_of(gone), scheme.batch_of(gone, "release-1", batches))]
+    assert changed == [(scheme.block_of(gone), BatchSplit(scheme.key, "release-1").batch_of(gone, batches))]
 
 
 def test_slicing_by_position_lacks_that_property() -> None:
@@ -50,7 +50,7 @@ GOLDEN = [("patient-1", 4, 3), ("patient-2", 5, 0), ("Ünï", 3, 1)]
 @pytest.mark.parametrize(("unit", "block", "batch"), GOLDEN)
 def test_golden_places(unit: str, block: int, batch: int) -> None:
     scheme = PartitionScheme(KEY, 7)
-    assert (scheme.block_of(unit), scheme.batch_of(unit, "release-1", 10)) == (block, batch)
+    assert (scheme.block_of(unit), BatchSplit(scheme.key, "release-1").batch_of(unit, 10)) == (block, batch)
 
 
 def test_golden_hashes() -> None:
@@ -65,8 +65,8 @@ def test_golden_hashes() -> None:
 
 
 def test_units_spread_evenly_and_independently() -> None:
-    scheme = PartitionScheme(KEY, 4)
-    places = Counter((scheme.block_of(f"u{n}"), scheme.batch_of(f"u{n}", "s", 5)) for n in range(20_000))
+    scheme, split = PartitionScheme(KEY, 4), BatchSplit(KEY, "s")
+    places = Counter((scheme.block_of(f"u{n}"), split.batch_of(f"u{n}", 5)) for n in range(20_000))
     # 20 cells of 1000: chi-square with 19 degrees of freedom exceeds 60 with probability 4e-6 for a random key
     assert len(places) == 20
     assert sum((count - 1000) ** 2 / 1000 for count in places.values()) < 60
@@ -76,8 +76,9 @@ def test_every_part_of_the_scheme_matters() -> None:
     units = [f"u{n}" for n in range(64)]
     scheme, other = PartitionScheme(KEY, 64), PartitionScheme(KEY[::-1], 64)
     assert [scheme.block_of(u) for u in units] != [other.block_of(u) for u in units]
-    assert [scheme.batch_of(u, "a", 64) for u in units] != [scheme.batch_of(u, "b", 64) for u in units]
-    assert [scheme.block_of(u) for u in units] != [scheme.batch_of(u, "", 64) for u in units]
+    splits = [BatchSplit(KEY, "a"), BatchSplit(KEY, "b"), BatchSplit(KEY[::-1], "a"), BatchSplit(KEY, "")]
+    assert len({tuple(split.batch_of(u, 64) for u in units) for split in splits}) == len(splits)
+    assert [scheme.block_of(u) for u in units] not in [[split.batch_of(u, 64) for u in units] for split in splits]
 
 
 @pytest.mark.parametrize(("key", "blocks"), [(KEY, 0), (KEY, -1), (KEY[:16], 1), (b"", 1)])
@@ -88,11 +89,20 @@ def test_an_impossible_scheme_is_refused(key: bytes, blocks: int) -> None:
 
 def test_a_split_into_no_batches_is_refused() -> None:
     with pytest.raises(ValueError):
-        PartitionScheme(KEY, 1).batch_of("unit", "s", 0)
+        BatchSplit(KEY, "s").batch_of("unit", 0)
 
 
 def test_the_key_is_not_in_the_repr() -> None:
     assert repr(PartitionScheme(b"k" * 32, 3)) == "PartitionScheme(blocks=3, cohorts=1)"
+    assert repr(BatchSplit(b"k" * 32, "s")) == "BatchSplit(name='s')"
+
+
+def test_each_split_has_a_key_of_32_bytes_and_no_other_split_has_it() -> None:
+    keys = {BatchSplit.new_key() for _ in range(64)}
+    assert {len(key) for key in keys} == {32}
+    assert len(keys) == 64
+    with pytest.raises(ValueError, match="32 bytes"):
+        BatchSplit(b"short", "s")
 
 
 def test_marks_depend_on_key_and_kind() -> None:

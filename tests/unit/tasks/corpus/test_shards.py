@@ -11,7 +11,7 @@ from models_db.home import ProjectHome
 from tasks.corpus import store
 from tasks.corpus.identity.fingerprints import mark_of
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme, SomeBlocks
+from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.shards import ShardProgress, lots
 from tasks.corpus.store import (
     SHARDS,
@@ -24,6 +24,7 @@ from tasks.corpus.store import (
 )
 
 KEY = bytes(range(32))
+SPLIT = BatchSplit(KEY, "r")
 SCHEME = PartitionScheme(KEY, 3)
 LABELS = ("a", "b")
 NOTES = [
@@ -38,7 +39,7 @@ def corpus(home: ProjectHome, jsonl: Callable[..., Path]) -> Corpus:
 
 
 def shards_of(corpus: Corpus, blocks: tuple[int, ...], labels: tuple[str, ...] = ()) -> list[list[PlacedUnit]]:
-    return list(corpus.each_shard(SCHEME, "r", blocks, labels))
+    return list(corpus.each_shard(SCHEME, SPLIT, blocks, labels))
 
 
 @pytest.mark.parametrize("labels", [(), LABELS])
@@ -50,7 +51,7 @@ def test_in_keyed_order_units_are_those_of_batches(
     assert len(shards) == SHARDS
     every = sorted(itertools.chain(*shards), key=lambda placed: placed.order)
     places = [(block, label, 0) for block in blocks for label in range(max(1, len(labels)))]
-    batches = corpus.batches(SCHEME, "r", 1, places, labels)
+    batches = corpus.batches(SCHEME, SPLIT, 1, places, labels)
     assert [(placed.label, placed.unit) for placed in every] == [
         (place[1], row) for place in places for row in batches[place]
     ]
@@ -74,21 +75,21 @@ def test_a_unit_less_leaves_every_other_one_where_it_was(
 def test_nothing_of_another_block_is_read(corpus: Corpus) -> None:
     part = SomeBlocks.of(SCHEME, [1])
     some = PartOfCorpus.of(corpus, part)
-    units = [placed.unit for shard in some.each_shard(part, "r", (0,)) for placed in shard]
+    units = [placed.unit for shard in some.each_shard(part, SPLIT, (0,)) for placed in shard]
     assert units
     assert all(SCHEME.block_of(row.unit) == 1 for row in units)
     with pytest.raises(WholeCorpusRequested):
-        list(some.each_shard(SCHEME, "r", (0,)))
+        list(some.each_shard(SCHEME, SPLIT, (0,)))
     with pytest.raises(WholeCorpusRequested):
         some.shard_texts(0)
     with pytest.raises(ValueError):
-        list(corpus.each_shard(SCHEME, "r", (3,)))
+        list(corpus.each_shard(SCHEME, SPLIT, (3,)))
 
 
 def test_labels_are_refused_where_none_were_kept(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
     plain = open_corpus(home, ingest(home, jsonl([{"who": "p", "text": "x"}]), "who", KEY).uid)
     with pytest.raises(LabelsNotKept):
-        next(plain.each_shard(SCHEME, "r", (0,), LABELS))
+        next(plain.each_shard(SCHEME, SPLIT, (0,), LABELS))
 
 
 def test_the_documents_of_all_shards_are_those_of_the_corpus(corpus: Corpus) -> None:
@@ -106,7 +107,7 @@ def test_a_shard_is_looked_up_and_not_searched_for(corpus: Corpus) -> None:
 
 
 def test_what_is_read_is_not_in_a_representation(corpus: Corpus) -> None:
-    for lot in lots(corpus.each_shard(SCHEME, "r", (0, 1, 2))):
+    for lot in lots(corpus.each_shard(SCHEME, SPLIT, (0, 1, 2))):
         assert "note" not in repr(lot)
         assert "note" not in repr(lot.units)
         assert "p1" not in repr(lot.units)
@@ -125,7 +126,7 @@ def test_lots_are_consecutive_shards_with_every_unit_once(corpus: Corpus, least:
 def test_progress_counts_shards_and_ends_with_the_last_one(corpus: Corpus) -> None:
     shares: list[float] = []
     progress = ShardProgress(lambda done, total: shares.append(done / total))
-    for lot in lots(corpus.each_shard(SCHEME, "r", (0, 1, 2)), 20):
+    for lot in lots(corpus.each_shard(SCHEME, SPLIT, (0, 1, 2)), 20):
         progress.enter(lot)
         for done in range(len(lot.units)):
             progress(done, len(lot.units))

@@ -9,10 +9,11 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import NOWHERE, PartitionScheme, SomeBlocks
+from tasks.corpus.partition import NOWHERE, BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, WholeCorpusRequested, open_corpus
 
 KEY = bytes(range(32))
+SPLIT = BatchSplit(KEY, "r")
 WHOLE = PartitionScheme(KEY, 6)
 READ = (1, 4)
 PART = SomeBlocks.of(WHOLE, READ)
@@ -36,7 +37,6 @@ def test_blocks_are_numbered_anew_and_units_of_others_are_nowhere() -> None:
         assert PART.block_of(person) == (READ.index(block) if block in READ else NOWHERE)
         assert PART.reads(person) is (block in READ)
         assert WHOLE.reads(person)
-        assert PART.batch_of(person, "r", 3) == WHOLE.batch_of(person, "r", 3)
     assert PART.blocks == 2
     assert 0 < len(INSIDE) < len(PEOPLE)
 
@@ -51,12 +51,12 @@ def test_what_are_no_blocks(read: tuple[int, ...]) -> None:
 def test_no_door_leads_to_another_block(corpus: Corpus, labels: tuple[str, ...]) -> None:
     part = PartOfCorpus.of(corpus, PART)
     assert part.unit_count() == len(INSIDE)
-    assert {row.unit for _, row in part.each(PART, "r", labels)} == INSIDE
+    assert {row.unit for _, row in part.each(PART, SPLIT, labels)} == INSIDE
     places = list(itertools.product(range(2), range(max(1, len(labels))), range(3)))
-    found = part.batches(PART, "r", 3, places, labels)
+    found = part.batches(PART, SPLIT, 3, places, labels)
     assert {row.unit for rows in found.values() for row in rows} == INSIDE
     whole = corpus.batches(
-        WHOLE, "r", 3, list(itertools.product(range(6), range(max(1, len(labels))), range(3))), labels
+        WHOLE, SPLIT, 3, list(itertools.product(range(6), range(max(1, len(labels))), range(3))), labels
     )
     for (block, label, batch), rows in found.items():
         assert rows == whole[READ[block], label, batch]
@@ -66,9 +66,9 @@ def test_by_another_partition_nothing_is_read(corpus: Corpus) -> None:
     part = PartOfCorpus.of(corpus, PART)
     for other in (WHOLE, SomeBlocks.of(WHOLE, (0, 4)), PartitionScheme(KEY, 2)):
         with pytest.raises(WholeCorpusRequested):
-            part.batches(other, "r", 1, [(0, 0, 0)])
+            part.batches(other, SPLIT, 1, [(0, 0, 0)])
         with pytest.raises(WholeCorpusRequested):
-            part.each(other, "r")
+            part.each(other, SPLIT)
     for whole in (part.texts, part.labelled):
         with pytest.raises(WholeCorpusRequested):
             whole()

@@ -17,7 +17,7 @@ from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus import store
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import (
     DATABASE,
     Corpus,
@@ -31,13 +31,14 @@ from tasks.corpus.store import (
 from tasks.corpus.versions import VersionMissing
 
 KEY = bytes(range(32))
+SPLIT = BatchSplit(KEY, "r1")
 SECRET = "Zebulon Quartermaine"
 Batches = dict[Place, list[UnitDocuments]]
 
 
-def everything(corpus: Corpus, blocks: int = 2, batches: int = 3, scheme_id: str = "r1", key: bytes = KEY) -> Batches:
+def everything(corpus: Corpus, blocks: int = 2, batches: int = 3, name: str = "r1", key: bytes = KEY) -> Batches:
     wanted = list(itertools.product(range(blocks), [0], range(batches)))
-    return corpus.batches(PartitionScheme(key, blocks), scheme_id, batches, wanted)
+    return corpus.batches(PartitionScheme(key, blocks), BatchSplit(key, name), batches, wanted)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_every_unit_is_one_row_of_its_own_batch(corpus: Corpus) -> None:
     assert sorted(row.unit for row in rows) == sorted(f"p{n}" for n in range(20))
     assert corpus.unit_count() == 20
     for (block, _, batch), members in batches.items():
-        assert all((scheme.block_of(r.unit), scheme.batch_of(r.unit, "r1", 3)) == (block, batch) for r in members)
+        assert all((scheme.block_of(r.unit), SPLIT.batch_of(r.unit, 3)) == (block, batch) for r in members)
         assert [r.unit for r in members] == sorted((r.unit for r in members), key=scheme.row_order)
 
 
@@ -72,7 +73,7 @@ def test_documents_of_a_unit_are_joined_in_keyed_order(corpus: Corpus) -> None:
 def test_reading_is_deterministic_and_depends_on_the_key_and_the_scheme(corpus: Corpus) -> None:
     assert everything(corpus) == everything(corpus)
     assert everything(corpus) != everything(corpus, key=KEY[::-1])
-    assert everything(corpus) != everything(corpus, scheme_id="r2")
+    assert everything(corpus) != everything(corpus, name="r2")
 
 
 def test_the_order_of_the_source_does_not_matter(home: ProjectHome, jsonl: Callable[..., Path]) -> None:
@@ -86,17 +87,17 @@ def test_only_wanted_batches_come_back_and_empty_ones_too(corpus: Corpus) -> Non
     occupied = {scheme.block_of(f"p{n}") for n in range(20)}
     empty = min(set(range(50)) - occupied)
     wanted = {(empty, 0, 0), (min(occupied), 0, 0)}
-    batches = corpus.batches(scheme, "r1", 1, wanted)
+    batches = corpus.batches(scheme, SPLIT, 1, wanted)
     assert batches.keys() == wanted
     assert batches[empty, 0, 0] == []
     assert batches[min(occupied), 0, 0] != []
-    assert corpus.batches(scheme, "r1", 1, []) == {}
+    assert corpus.batches(scheme, SPLIT, 1, []) == {}
 
 
 @pytest.mark.parametrize("place", [(2, 0, 0), (-1, 0, 0), (0, 0, 3), (0, 0, -1), (0, 1, 0), (0, -1, 0)])
 def test_a_batch_outside_the_partition_is_refused(corpus: Corpus, place: Place) -> None:
     with pytest.raises(ValueError):
-        corpus.batches(PartitionScheme(KEY, 2), "r1", 3, [place])
+        corpus.batches(PartitionScheme(KEY, 2), SPLIT, 3, [place])
 
 
 @settings(max_examples=20)
@@ -123,7 +124,7 @@ def test_deleting_one_unit_changes_exactly_one_batch(
         after = contents(filler + [record for record in records if record[0] != gone])
     scheme = PartitionScheme(KEY, blocks)
     changed = [place for place in before if before[place] != after[place]]
-    assert changed == [(scheme.block_of(str(gone)), 0, scheme.batch_of(str(gone), "r1", batches))]
+    assert changed == [(scheme.block_of(str(gone)), 0, SPLIT.batch_of(str(gone), batches))]
     assert after[changed[0]] == [row for row in before[changed[0]] if row.unit != str(gone)]
 
 
@@ -231,7 +232,7 @@ def test_a_home_with_odd_characters_in_its_path(tmp_path: Path, jsonl: Callable[
 
 def test_each_unit_comes_once_with_the_row_that_its_batch_has(corpus: Corpus) -> None:
     rows = [row for members in everything(corpus).values() for row in members]
-    found = list(corpus.each(PartitionScheme(KEY, 2), "r1"))
+    found = list(corpus.each(PartitionScheme(KEY, 2), SPLIT))
     assert {number for number, _ in found} == {0}
     assert sorted(row.unit for _, row in found) == sorted(row.unit for row in rows)
     assert {row.unit: row.text for _, row in found} == {row.unit: row.text for row in rows}

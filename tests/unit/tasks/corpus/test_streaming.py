@@ -15,7 +15,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets
 from models_db.writes import unit_claims as unit_marks
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import iter_marks, open_corpus
 from tests.conftest import Ledgers
 from tests.support import World
@@ -23,6 +23,7 @@ from tests.support import World
 pytestmark = pytest.mark.dear
 
 KEY = bytes(range(32))
+SPLIT = BatchSplit(KEY, "s")
 FEW, MANY = 1_000, 6_000
 ROOM = 400_000
 """Bytes by which the peak may grow: as many as some hundred documents have, where 5,000 more come in."""
@@ -70,8 +71,8 @@ def test_ingest_and_reading_units(tmp_path: Path, form: str) -> None:
         newest = max((entry for entry in home.corpora.iterdir()), key=lambda entry: entry.stat().st_mtime_ns)
         corpus = open_corpus(home, newest.name)
         assert corpus.unit_count() == many
-        peaks["each"].append(peak(lambda: sum(1 for _ in corpus.each(scheme, "s"))))  # noqa: B023
-        shards = corpus.each_shard(scheme, "s", range(4))
+        peaks["each"].append(peak(lambda: sum(1 for _ in corpus.each(scheme, SPLIT))))  # noqa: B023
+        shards = corpus.each_shard(scheme, SPLIT, range(4))
         peaks["shards"].append(peak(lambda: sum(len(shard) for shard in shards)))  # noqa: B023
         peaks["marks"].append(peak(lambda: sum(1 for _ in iter_marks(home, corpus.uid))))  # noqa: B023
     assert [what for what, (few, many) in peaks.items() if many > few + ROOM] == [], peaks

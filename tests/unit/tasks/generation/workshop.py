@@ -9,7 +9,7 @@ from typing import Any
 from models_db.home import ProjectHome
 from tasks.corpus.demo.clinic import demo_notes
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
@@ -53,24 +53,24 @@ class WatchedCorpus:
     def batches(
         self,
         scheme: PartitionScheme,
-        scheme_id: str,
+        split: BatchSplit,
         per_block: int,
         wanted: Collection[Any],
         labels: Sequence[str] = (),
         most: int = 1,
     ) -> Any:
         self.seen.append(("batches", per_block, tuple(wanted)))
-        return self.corpus.batches(scheme, scheme_id, per_block, wanted, labels, most)
+        return self.corpus.batches(scheme, split, per_block, wanted, labels, most)
 
-    def each(self, scheme: PartitionScheme, scheme_id: str, labels: Sequence[str] = ()) -> Iterator[Any]:
+    def each(self, scheme: PartitionScheme, split: BatchSplit, labels: Sequence[str] = ()) -> Iterator[Any]:
         self.seen.append(("each", tuple(labels)))
-        return self.corpus.each(scheme, scheme_id, labels)
+        return self.corpus.each(scheme, split, labels)
 
     def each_shard(
-        self, scheme: PartitionScheme, scheme_id: str, blocks: Sequence[int], labels: Sequence[str] = ()
+        self, scheme: PartitionScheme, split: BatchSplit, blocks: Sequence[int], labels: Sequence[str] = ()
     ) -> Iterator[Any]:
         self.seen.append(("each_shard", tuple(blocks), tuple(labels)))
-        return self.corpus.each_shard(scheme, scheme_id, blocks, labels)
+        return self.corpus.each_shard(scheme, split, blocks, labels)
 
 
 def refusing(refused: tuple[int, int]) -> Callable[[int, int], None]:
@@ -119,7 +119,7 @@ class Workshop:
             engine=Engine(tiny_model(stops=stops)),
             corpus=corpus,
             scheme=PartitionScheme(key, self.blocks),
-            scheme_id="release",
+            split=BatchSplit(key, "release"),
             prompt=PromptSpec(description),
             rng=rng or DeterministicRandom("tests"),
             arm=armed,
@@ -129,4 +129,4 @@ class Workshop:
     def place(self, unit: str, per_block: int) -> tuple[int, int, int]:
         """Where a unit is."""
         scheme = PartitionScheme(KEY, self.blocks)
-        return scheme.block_of(unit), 0, scheme.batch_of(unit, "release", per_block)
+        return scheme.block_of(unit), 0, BatchSplit(scheme.key, "release").batch_of(unit, per_block)

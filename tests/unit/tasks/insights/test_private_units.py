@@ -82,7 +82,7 @@ def test_units_are_the_same_in_the_same_order_however_many_are_read_together(tmp
     corpus, extract = corpus_of(tmp_path / "whole", told(SAYING)), extractor_for(FacetSettings())
     bench = Workshop(corpus, 3).bench()
     together = PrivateUnits(bench, (2, 0, 1), extract, Letters())
-    batches = bench.corpus.batches(bench.scheme, bench.scheme_id, 1, [(block, 0, 0) for block in range(3)])
+    batches = bench.corpus.batches(bench.scheme, bench.split, 1, [(block, 0, 0) for block in range(3)])
     assert together.ids == [row.unit for block in (2, 0, 1) for row in batches[block, 0, 0]]
     monkeypatch.setattr(run_context, "lots", partial(run_context.lots, least=least))
     monkeypatch.setattr(private_units, "UNITS_AT_ONCE", least)

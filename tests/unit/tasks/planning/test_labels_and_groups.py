@@ -13,7 +13,7 @@ from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import FileInvalid, PublicGroup, PublicMetadata, model_to_json
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.generation.private_decoding.base import instalments
@@ -289,9 +289,9 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return store(ProjectHome(folder / "home"), folder / "notes.jsonl", busy(), "section")
 
 
-def read(corpus: Corpus, most: int, blocks: int = 3, key: bytes = KEY, scheme_id: str = "s") -> Any:
+def read(corpus: Corpus, most: int, blocks: int = 3, key: bytes = KEY, name: str = "s") -> Any:
     places = [place for source in GroupLayout(len(GROUPS), blocks).sources() for place in source]
-    return corpus.batches(PartitionScheme(key, blocks), scheme_id, 1, places, GROUPS, most)
+    return corpus.batches(PartitionScheme(key, blocks), BatchSplit(key, name), 1, places, GROUPS, most)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
@@ -335,7 +335,7 @@ def test_another_release_or_key_chooses_other_groups(reviews: Corpus) -> None:
         return {(group, unit.unit) for (_, group, _), units in read(reviews, 1, **how).items() for unit in units}
 
     assert len(chosen()) == 40
-    assert chosen() != chosen(scheme_id="t")
+    assert chosen() != chosen(name="t")
     assert chosen() != chosen(key=b"j" * 32)
 
 

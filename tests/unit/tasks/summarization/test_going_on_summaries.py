@@ -21,7 +21,7 @@ from tasks.summarization.token_level import TokenLevelParameters, TokenLevelSumm
 from tasks.summarization.token_level_rule import TokenLevelRule
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import ask
-from tests.unit.tasks.generation.workshop import Workshop
+from tests.unit.tasks.generation.workshop import KEY, Workshop
 from tests.unit.tasks.summarization.summing import FORM, GIVEN, bench, one_thread
 from tests.unit.tasks.summarization.test_token_level import reviews
 from tests.watched_journal import WatchedJournal
@@ -91,7 +91,7 @@ class Ward:
         return found
 
     def _bench(self, journal: Journal) -> RunContext:
-        journal.assign("d", self.attempts)
+        journal.assign("d", self.attempts, KEY)
         found, earlier = journal.open(), ResumeState()
         if found is not None:
             self._accepted(found)

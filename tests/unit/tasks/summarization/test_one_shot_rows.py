@@ -20,7 +20,7 @@ from tasks.summarization import one_shot
 from tasks.summarization.one_shot import MEANS, OneShotParameters
 from tasks.values.generated import Generated
 from tests.tiny_model import tiny_model
-from tests.unit.tasks.generation.workshop import Step, Workshop
+from tests.unit.tasks.generation.workshop import KEY, Step, Workshop
 from tests.unit.tasks.summarization.planted import adapter
 from tests.unit.tasks.summarization.summing import (
     FORM,
@@ -160,7 +160,7 @@ class Ward:
             return SYSTEM.generate(plan, self.parameters, work)
 
     def _bench(self, journal: Journal, die: str) -> RunContext:
-        journal.assign("d", self.attempts)
+        journal.assign("d", self.attempts, KEY)
         found, earlier = journal.open(), ResumeState()
         if found is not None:
             assert found.first == 1  # all that is charged lies behind it: see flows.releases.resume

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from models_db.home import ProjectHome
 from tasks.corpus.identity.labels import LONGEST_LABEL, MOST_LABELS, DeclaredLabels
 from tasks.corpus.ingest import ingest
-from tasks.corpus.partition import PartitionScheme
+from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, Place, UnitDocuments, open_corpus
 
 pytestmark = pytest.mark.dear
@@ -35,16 +35,16 @@ def stored(folder: Path, records: list[Record]) -> Corpus:
     return open_corpus(home, ingest(home, source, "who", KEY, label_field="topic").uid)
 
 
-def label_of(scheme: PartitionScheme, unit: str, scheme_id: str, carried: Iterable[str]) -> str | None:
+def label_of(scheme: PartitionScheme, unit: str, name: str, carried: Iterable[str]) -> str | None:
     """The one label of a unit that is read once."""
-    return next(iter(scheme.labels_of(unit, scheme_id, carried)), None)
+    return next(iter(BatchSplit(scheme.key, name).labels_of(unit, carried)), None)
 
 
-def contents(records: list[Record], blocks: int = 2, batches: int = 2, scheme_id: str = "r1", most: int = 1) -> Batches:
+def contents(records: list[Record], blocks: int = 2, batches: int = 2, name: str = "r1", most: int = 1) -> Batches:
     wanted = list(itertools.product(range(blocks), range(len(DECLARED)), range(batches)))
     with tempfile.TemporaryDirectory() as folder:
         corpus = stored(Path(folder), [*records, (99, "somebody who stays", "elsewhere")])
-        return corpus.batches(PartitionScheme(KEY, blocks), scheme_id, batches, wanted, DECLARED, most)
+        return corpus.batches(PartitionScheme(KEY, blocks), BatchSplit(KEY, name), batches, wanted, DECLARED, most)
 
 
 def places_of(batches: Batches, unit: int) -> list[Place]:
@@ -74,7 +74,11 @@ def test_a_unit_is_in_one_batch_of_a_label_it_has_or_in_none(records: list[Recor
         if label is None:
             assert places_of(found, unit) == []
             continue
-        place = (scheme.block_of(str(unit)), DECLARED.index(label), scheme.batch_of(str(unit), "r1", batches))
+        place = (
+            scheme.block_of(str(unit)),
+            DECLARED.index(label),
+            SPLIT.batch_of(str(unit), batches),
+        )
         assert places_of(found, unit) == [place]
         (row,) = [row for row in found[place] if row.unit == str(unit)]
         texts = [text for who, text, named in records if who == unit and named == label]
@@ -96,7 +100,7 @@ def test_labelled_documents_come_in_the_order_of_the_source(tmp_path: Path) -> N
 
 def test_labels_meet_in_one_spelling(tmp_path: Path) -> None:
     corpus = stored(tmp_path, [(1, "u", " Cafe\u0301 ")])
-    found = corpus.batches(PartitionScheme(KEY, 1), "r1", 1, [(0, 0, 0)], ["Café"])
+    found = corpus.batches(PartitionScheme(KEY, 1), SPLIT, 1, [(0, 0, 0)], ["Café"])
     assert [row.text for row in found[0, 0, 0]] == ["u"]
 
 
@@ -104,7 +108,7 @@ def test_labels_meet_in_one_spelling(tmp_path: Path) -> None:
 def test_a_batch_outside_the_labels_is_refused(tmp_path: Path, place: Place) -> None:
     corpus = stored(tmp_path, [(1, "u", "a")])
     with pytest.raises(ValueError, match="outside"):
-        corpus.batches(PartitionScheme(KEY, 2), "r1", 2, [place], DECLARED)
+        corpus.batches(PartitionScheme(KEY, 2), SPLIT, 2, [place], DECLARED)
 
 
 # --- what one unit does stays with that unit (PRIVACY §3) --------------------------------------------------------
@@ -150,6 +154,7 @@ def test_whatever_the_others_are_a_unit_has_the_same_row_in_the_same_place(
 
 
 SCHEME = PartitionScheme(KEY, 1)
+SPLIT = BatchSplit(KEY, "r1")
 
 
 def test_the_choice_is_one_of_what_a_unit_carries_whatever_their_order_or_number() -> None:
@@ -175,8 +180,8 @@ def test_every_label_is_as_likely_as_another() -> None:
 
 
 def test_the_choice_depends_on_key_release_and_unit() -> None:
-    def choices(scheme: PartitionScheme, scheme_id: str, prefix: str = "") -> list[str | None]:
-        return [label_of(scheme, f"{prefix}{unit}", scheme_id, DECLARED) for unit in range(60)]
+    def choices(scheme: PartitionScheme, name: str, prefix: str = "") -> list[str | None]:
+        return [label_of(scheme, f"{prefix}{unit}", name, DECLARED) for unit in range(60)]
 
     first = choices(SCHEME, "r")
     others = (choices(SCHEME, "s"), choices(PartitionScheme(KEY[::-1], 1), "r"), choices(SCHEME, "r", "p"))
@@ -209,7 +214,7 @@ def test_a_unit_has_a_row_for_each_of_at_most_so_many_labels(records: list[Recor
     scheme = PartitionScheme(KEY, blocks)
     for unit in range(5):
         carried = {label for who, _, label in records if who == unit and label in DECLARED}
-        under = scheme.labels_of(str(unit), "r1", carried, most)
+        under = SPLIT.labels_of(str(unit), carried, most)
         assert len(under) == len(set(under)) == min(most, len(carried))
         block = scheme.block_of(str(unit))
         assert sorted(places_of(found, unit)) == sorted((block, DECLARED.index(label), 0) for label in under)
@@ -231,10 +236,10 @@ def test_removing_a_unit_leaves_the_rows_of_all_others(records: list[Record], mo
 
 def test_a_larger_bound_keeps_the_labels_of_a_smaller_one() -> None:
     for unit in map(str, range(50)):
-        assert SCHEME.labels_of(unit, "r", DECLARED, 3)[:2] == SCHEME.labels_of(unit, "r", DECLARED, 2)
-        assert SCHEME.labels_of(unit, "r", DECLARED, 7) == SCHEME.labels_of(unit, "r", DECLARED, 3)
+        assert SPLIT.labels_of(unit, DECLARED, 3)[:2] == SPLIT.labels_of(unit, DECLARED, 2)
+        assert SPLIT.labels_of(unit, DECLARED, 7) == SPLIT.labels_of(unit, DECLARED, 3)
     with pytest.raises(ValueError, match="contribution bound"):
-        SCHEME.labels_of("1", "r", DECLARED, 0)
+        SPLIT.labels_of("1", DECLARED, 0)
 
 
 # --- what a request may declare ----------------------------------------------------------------------------------

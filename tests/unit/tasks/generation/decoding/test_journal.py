@@ -11,6 +11,7 @@ import pytest
 from tasks.generation.decoding import journal as journals
 from tasks.generation.decoding.journal import FILE, Contents, Journal, JournalInUse, JournalUnfit, JournalUnwritable
 
+SPLIT_KEY = bytes(range(32))
 RELEASED = {"batches_per_block": "4", "noisy_population": "12"}
 
 
@@ -28,7 +29,7 @@ def read(folder: Path) -> Contents | None:
 def written(folder: Path) -> bytes:
     """Three lines: a beginning, and two steps."""
     with Journal(folder, 1) as journal:
-        journal.assign("d" * 64, 1)
+        journal.assign("d" * 64, 1, SPLIT_KEY)
         journal.begin(1, RELEASED)
         journal.step(1, {0: (7, 1), 2: (8, 0.5)})
         journal.step(2, {2: (9, 1.25)})
@@ -37,7 +38,7 @@ def written(folder: Path) -> bytes:
 
 def test_what_was_written_is_read(folder: Path, written: bytes) -> None:
     assert read(folder) == Contents(
-        "d" * 64, [1], 1, RELEASED, armed=2, tokens={0: [7], 2: [8, 9]}, kept={0: (1,), 2: (1.25,)}
+        "d" * 64, [1], SPLIT_KEY, 1, RELEASED, armed=2, tokens={0: [7], 2: [8, 9]}, kept={0: (1,), 2: (1.25,)}
     )
 
 
@@ -50,7 +51,7 @@ def test_attempts_go_on_one_after_the_other(folder: Path, written: bytes) -> Non
     for number in (2, 4):
         with Journal(folder, 1) as journal:
             journal.open()
-            journal.assign("d" * 64, number)
+            journal.assign("d" * 64, number, SPLIT_KEY)
             journal.go_on()
     found = read(folder)
     assert found is not None
@@ -75,7 +76,7 @@ def test_each_line_is_on_disk_when_it_is_written(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "write", lambda *a: (done.append("write"), write(*a))[1])
     monkeypatch.setattr(os, "fsync", lambda *a: (done.append("sync"), sync(*a))[1])
     with Journal(folder, 1) as journal:
-        journal.assign("d", 1)
+        journal.assign("d", 1, SPLIT_KEY)
         journal.begin(0, RELEASED)
         assert done == ["write", "sync", "sync", "sync"]  # the file, and both folders that name it
         journal.step(1, {0: (7,)})
@@ -135,7 +136,7 @@ def test_a_journal_that_was_changed_is_refused_and_left_as_it_is(folder: Path, w
 
 
 def test_every_changed_byte_is_seen_or_the_line_is_lost(folder: Path, written: bytes) -> None:
-    for place in range(0, len(written) - 1, 3):
+    for place in range(len(written) - 1):
         (folder / FILE).write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
         with pytest.raises(JournalUnfit):
             read(folder)
@@ -161,7 +162,7 @@ def test_it_is_removed_for_good(folder: Path, written: bytes) -> None:
         journal.open()
         journal.discard()
         assert not folder.exists()
-        journal.assign("e", 2)
+        journal.assign("e", 2, SPLIT_KEY)
         journal.begin(0, RELEASED)
     found = read(folder)
     assert found is not None
@@ -180,7 +181,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_full_disk_is_named(folder: Path, full_disk: None) -> None:
     with Journal(folder, 1) as journal:
-        journal.assign("d", 1)
+        journal.assign("d", 1, SPLIT_KEY)
         with pytest.raises(JournalUnwritable, match="No space left on device"):
             journal.begin(0, RELEASED)
     assert read(folder) is None

@@ -24,7 +24,7 @@ from tasks.inference.engine.session import Session
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK
-from tests.unit.tasks.generation.workshop import Workshop
+from tests.unit.tasks.generation.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
 
 pytestmark = pytest.mark.dear
@@ -83,7 +83,7 @@ class Ward:
             )
 
     def _bench(self, journal: Journal) -> RunContext:
-        journal.assign("d", self.attempts)
+        journal.assign("d", self.attempts, KEY)
         found = journal.open()
         earlier = ResumeState()
         if found is not None:

@@ -52,7 +52,7 @@ from tests.unit.tasks.generation.private_decoding.test_neighbours import (
     with_sick,
     without,
 )
-from tests.unit.tasks.generation.workshop import NOTES, Workshop, store
+from tests.unit.tasks.generation.workshop import KEY, NOTES, Workshop, store
 from tests.unit.tasks.pricing.test_quote import priced
 from tests.unit.tasks.summarization.planted import adapter
 from tests.watched_journal import WatchedJournal
@@ -253,7 +253,7 @@ class Attempts:
             patch.setattr(TokenLevelRule, "next_tokens", watched)
             patch.setattr(tasks.generation.decoding.loop, "generations_at_once", lambda *sizes: 2)
             earlier = ResumeState()
-            journal.assign("d", self.number)
+            journal.assign("d", self.number, KEY)
             if (left := journal.open()) is not None:
                 lost = 0 if self.forgetful else len(left.attempts)
                 earlier = ResumeState(left.released, left.tokens, left.kept, len(self.armed), lost)
