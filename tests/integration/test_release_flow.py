@@ -36,6 +36,7 @@ from models_db.services.audit import chain
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.object_storage.address import Place
+from tests.faults import temporary
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.killing import balance, killed
 from tests.integration.prefect_rows import prefect_rows
@@ -158,8 +159,9 @@ def test_a_step_that_pays_is_not_retried_and_its_error_has_a_name_only(
     assert leaks(capfd.readouterr().err) == []
 
 
+@pytest.mark.parametrize("fault", [EnvironmentProblem("The store does not answer."), temporary()], ids=repr)
 def test_publishing_is_retried_while_the_machine_is_at_fault(
-    almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch
+    almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     almoner.passed()
     calls = []
@@ -167,7 +169,7 @@ def test_publishing_is_retried_while_the_machine_is_at_fault(
     def fail_twice(home: Path, request: int, place: Place) -> object:
         calls.append(place)
         if len(calls) < 3:
-            raise EnvironmentProblem("The store does not answer.")
+            raise fault
         return publish_release(home, request, place)
 
     monkeypatch.setattr("flows.releases.publish.publish_release", fail_twice)
