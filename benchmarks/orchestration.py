@@ -7,7 +7,8 @@ A release is what people type: request, approval, run, approval, publication, ea
 demo's clinic with SmolLM2-135M. `none` has no server. `reported` has one, which is told of each command. `carried` is
 one flow run, by a worker that looks every ten seconds, as it does by default; people type the request, its start and
 two approvals, each as soon as it is waited for. The three take turns, in another order each round, so that differences
-hold on a busy machine; an interval is Student's, at 95 %, over rounds. A file with some rounds is gone on with.
+hold on a busy machine; an interval is Student's, at 95 %, over rounds. Figures that a file has are kept, so an
+interrupted run goes on.
 
 Processor time is that of the commands, of the worker and of the processes that it starts; the server's own is beside
 it. One server and one worker run all the time. Packages are the distributions that almoner's dependencies
@@ -17,11 +18,11 @@ bring, extras left out, with Prefect and without it. It needs the model (`almone
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -206,26 +207,41 @@ def server_process() -> int:
     return found
 
 
-def rounds_of(first: int, rounds: int, port: int) -> Iterator[Row]:
-    """Every way and every start once a round, from the number of the `first` round."""
+Step = tuple[int, str, str]
+"""One thing that is measured: its round, its way, and the command, or none for a whole release."""
+
+
+def steps_of(rounds: int) -> Iterator[Step]:
+    """Yield every way and every start once a round, in another order each time."""
+    for number in range(rounds):
+        for place in range(len(WAYS)):
+            yield number, WAYS[(number + place) % len(WAYS)], ""
+        for line in STARTS:
+            for way in WAYS[:2][:: 1 if number % 2 else -1]:
+                yield number, way, line
+
+
+def step_of(row: Row) -> Step:
+    """Return what a row is about."""
+    return row["round"], row["way"], row.get("start", "")
+
+
+def figures_of(steps: Sequence[Step], port: int) -> Iterator[Row]:
+    """Measure some steps, one after the other."""
     with tempfile.TemporaryDirectory(prefix="almoner-bench-") as folder:
         base = Path(folder)
         settings = {"ALMONER_HOME": str(base / "home"), "PREFECT_HOME": str(base / "prefect")}
         os.environ |= settings
         os.environ.pop(API_VARIABLE, None)
         clinic = Clinic(base, settings)
-        clinic.make(10 * len(WAYS) * (rounds + 1))
+        clinic.make(10 * (len(steps) + 1))
         with start_local_server(base / "prefect", port):
             api, server = os.environ.pop(API_VARIABLE), server_process()
             with worker_of(clinic, api) as worker:
-                measured(clinic, "none", api, server, worker)  # the model is checked once for a machine
-                for number in range(first, rounds):
-                    for place in range(len(WAYS)):
-                        way = WAYS[(number + place) % len(WAYS)]
-                        yield {"round": number, **measured(clinic, way, api, server, worker)}
-                    for line in STARTS:
-                        for way in WAYS[:2][:: 1 if number % 2 else -1]:
-                            yield {"round": number, **started(clinic, line, way, api)}
+                await_that(lambda: "started" in (base / "worker.log").read_text())
+                for number, way, line in steps:
+                    figures = started(clinic, line, way, api) if line else measured(clinic, way, api, server, worker)
+                    yield {"round": number, **figures}
             os.environ[API_VARIABLE] = api
 
 
@@ -305,28 +321,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSONL file for the figures")
     parser.add_argument("--read", type=Path, help="print the table of these figures, and measure nothing")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # server and worker end with it
     if given.read:
         print_tables([json.loads(line) for line in given.read.read_text(encoding="utf-8").splitlines()])
         return
-    rows = kept_rounds(given.out)
-    without = packages_of(["almoner"], frozenset({"prefect"}))
-    rows = rows or [{"packages": len(packages_of(["almoner"])), "without_prefect": len(without)}]
-    first = 1 + max((row["round"] for row in rows if "round" in row), default=-1)
-    for row in rounds_of(first, given.rounds, given.port) if first < given.rounds else ():
+    rows: list[Row] = []
+    if given.out and given.out.exists():
+        rows = [json.loads(line) for line in given.out.read_text(encoding="utf-8").splitlines()]
+    else:
+        without = packages_of(["almoner"], frozenset({"prefect"}))
+        rows = [{"packages": len(packages_of(["almoner"])), "without_prefect": len(without)}]
+    done = {step_of(row) for row in rows if "round" in row}
+    for row in figures_of([step for step in steps_of(given.rounds) if step not in done], given.port):
         rows.append(row)
         if given.out:
             given.out.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
     print_tables(rows)
-
-
-def kept_rounds(path: Path | None) -> list[Row]:
-    """Return the figures of the rounds that were completed before."""
-    if path is None or not path.exists():
-        return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    whole = len(WAYS) + 2 * len(STARTS)
-    counts = Counter(row["round"] for row in rows if "round" in row)
-    return [row for row in rows if "round" not in row or counts[row["round"]] == whole]
 
 
 if __name__ == "__main__":
