@@ -56,6 +56,7 @@ MOST_EARLIER_RUNS: Final = 20
 WHERE_TO_LOOK: Final = """| of request {number} | command |
 | --- | --- |
 | price, state and decisions | `almoner release show {number}` |
+| budget of the dataset that it names | `almoner budget show DATASET` |
 | report | `almoner report {number}` |
 | links of the audit log | `almoner audit log --release {number}` |
 """

@@ -267,6 +267,7 @@ def test_commands_are_flow_runs_with_their_stages(
     assert tags == {"almoner", "request:1"}
     pages = {row["key"]: row["data"] for row in rows["artifact"]}
     assert "almoner report 1" in pages["request-1"]
+    assert "almoner budget show DATASET" in pages["request-1"]  # its name is not sent
 
 
 def test_a_run_that_fails_is_told_by_the_name_of_its_error(
