@@ -21,9 +21,11 @@ class AlmonerError(Exception):
         message: one sentence, what was asked and why it cannot be.
         advice: one sentence, what to do.
         facts: public values a program may read (`--json`).
+        temporary: whether the same step may succeed in a minute, although nobody has changed anything.
     """
 
     exit_code = 1
+    temporary = False
 
     def __init__(self, message: str, advice: str = "", facts: Mapping[str, object] | None = None) -> None:
         super().__init__(message)

@@ -8,6 +8,7 @@ from typing import Any
 
 from models_db.values.requests import Selection
 from tasks.common.progress import report
+from tasks.common.retry import retry
 from tasks.corpus.store import SHARDS, Corpus
 from tasks.evaluation.core.by_shard import ShardedDocuments
 from tasks.evaluation.core.subject import EvaluationInput, ReleasedText, Scorer
@@ -160,9 +161,9 @@ def embedder(model: LanguageModel | None, name: str = EMBEDDER) -> CachedEmbedde
     Raises:
         ModelNotPulled: the embedder is not on this machine.
     """
-    return CachedEmbedder(
-        load_embedder(name, device=str(model.device) if model else "auto", progress=partial(report, "embedding"))
-    )
+    device = str(model.device) if model else "auto"
+    load = partial(load_embedder, name, device=device, progress=partial(report, "embedding"))
+    return CachedEmbedder(retry(load, "loading the embedder"))
 
 
 def tagger() -> Tagger:
@@ -171,4 +172,4 @@ def tagger() -> Tagger:
     Raises:
         TaggerChanged: it is not on this machine, or is another one.
     """
-    return load_tagger(partial(report, "tagging"))
+    return retry(partial(load_tagger, partial(report, "tagging")), "loading the tagger")

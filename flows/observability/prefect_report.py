@@ -45,6 +45,9 @@ BUSY: Final = (429, 503)
 SECONDS_BETWEEN_TRIES: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 CANCELLED: Final = ("RunInterrupted", "KeyboardInterrupt")
 TAG: Final = "almoner"
+AWAITING_RETRY: Final = {"type": "SCHEDULED", "name": "AwaitingRetry"}
+RETRYING: Final = {"type": "RUNNING", "name": "Retrying"}
+"""States by the names that Prefect's own engine gives them."""
 INSTALMENT_GROUPS: Final = 10
 """Most task runs for the instalments of one request."""
 RUNNING_FILE: Final = "flow-runs"
@@ -53,6 +56,7 @@ MOST_EARLIER_RUNS: Final = 20
 WHERE_TO_LOOK: Final = """| of request {number} | command |
 | --- | --- |
 | price, state and decisions | `almoner release show {number}` |
+| budget of the dataset that it names | `almoner budget show DATASET` |
 | report | `almoner report {number}` |
 | links of the audit log | `almoner audit log --release {number}` |
 """
@@ -138,10 +142,18 @@ class FlowReport:
         """Say that a stage begins."""
         self._add(lambda server, run: server.begin_stage(run, name))
 
+    def await_retry(self, name: str) -> None:
+        """Say that a stage met a temporary fault, and waits before it is tried again."""
+        self._add(lambda server, run: server.set_stage(name, AWAITING_RETRY))
+
+    def retry_stage(self, name: str) -> None:
+        """Say that a stage is tried again."""
+        self._add(lambda server, run: server.set_stage(name, RETRYING))
+
     def end_stage(self, name: str, outcome: str) -> None:
         """Say how a stage ended, and the group of instalments in it: `done`, or the name of an error."""
         self._end_group(outcome)
-        self._add(lambda server, run: server.end_stage(name, outcome))
+        self._add(lambda server, run: server.set_stage(name, _final_state(outcome)))
 
     def begin_instalment(self, number: int, total: int) -> None:
         """Say that one of the plan's instalments is paid; a group of them is one task run.
@@ -161,7 +173,7 @@ class FlowReport:
     def _end_group(self, outcome: str) -> None:
         group, self._group = self._group, None
         if group is not None:
-            self._add(lambda server, run: server.end_stage(group, outcome))
+            self._add(lambda server, run: server.set_stage(group, _final_state(outcome)))
 
     def keep_run(self, folder: Path) -> None:
         """Keep the flow run's id in `folder` until it ends. Runs whose ids are there already died: they are closed.
@@ -278,11 +290,11 @@ class _Server:
         body = {"flow_run_id": run, "name": name, "task_key": name, "dynamic_key": str(len(self.stages)),
                 "tags": [TAG], "state": {"type": "PENDING"}}  # fmt: skip
         self.stages[name] = str(self._post("/task_runs/", body)["id"])
-        self._set_state("task_runs", self.stages[name], {"type": "RUNNING"})
+        self.set_stage(name, {"type": "RUNNING"})
 
-    def end_stage(self, name: str, outcome: str) -> None:
-        """Say how a stage ended."""
-        self._set_state("task_runs", self.stages[name], _final_state(outcome))
+    def set_stage(self, name: str, state: Mapping[str, str]) -> None:
+        """Say in which state a stage is that has begun."""
+        self._set_state("task_runs", self.stages[name], state)
 
     def end_run(self, run: str, outcome: str) -> None:
         """Say how the flow ended."""

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from flows.observability.prefect_report import FlowReport, open_report
 from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
 from tasks.common.progress import tell
+from tasks.common.retry import Wait, waiting_with
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -67,7 +68,11 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass
 class FlowTrace:
-    """Spans of a flow so far; times are in seconds."""
+    """Spans of a flow so far; times are in seconds.
+
+    Attributes:
+        parts: the parts that are under way, the innermost last.
+    """
 
     flow: str
     started: float
@@ -76,6 +81,7 @@ class FlowTrace:
     stages: dict[str, tuple[float, str]] = field(default_factory=dict)
     instalments: int = 0
     report: FlowReport | None = None
+    parts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Re
             if not address and report is None:
                 return function(*args, **kwargs)
             trace = FlowTrace(flow, time.time(), report=report)
-            with _send_when_done(trace, address), _trace_context(trace):
+            with _send_when_done(trace, address), _trace_context(trace), waiting_with(_report_retries):
                 result = function(*args, **kwargs)
                 set_request(getattr(result, "request_id", trace.request))
                 return result
@@ -146,8 +152,29 @@ def part(name: str) -> Iterator[None]:
         return
     report = trace.report
     report.begin_stage(name)
-    with _ending(lambda outcome: report.end_stage(name, outcome)):
+    trace.parts.append(name)
+
+    def end(outcome: str) -> None:
+        trace.parts.pop()
+        report.end_stage(name, outcome)
+
+    with _ending(end):
         yield
+
+
+def _report_retries(wait: Wait) -> Wait:
+    """Return a wait before a retry that a Prefect server sees as a state of the innermost part."""
+
+    def report_and_wait(seconds: float) -> None:
+        trace = _current_trace.get()
+        if trace is None or trace.report is None or not trace.parts:
+            wait(seconds)
+            return
+        trace.report.await_retry(trace.parts[-1])
+        wait(seconds)
+        trace.report.retry_stage(trace.parts[-1])
+
+    return report_and_wait
 
 
 @contextmanager

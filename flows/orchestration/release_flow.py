@@ -16,7 +16,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.flow_runs import suspend_flow_run
 from prefect.runtime import flow_run
-from prefect.tasks import exponential_backoff
 
 from flows.notifications.notify import deliver_notices
 from flows.observability.prefect_report import WHERE_TO_LOOK, call_outside_engine
@@ -30,12 +29,10 @@ from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageErr
 from models_db.services.audit import chain
 from models_db.services.lifecycle.attempts import StillRunning
 from tasks.common.progress import tell
+from tasks.common.retry import SECONDS_BEFORE_RETRIES
 from tasks.common.task_errors import TaskFailed
 from tasks.generation.decoding.journal import JournalInUse
 
-RETRIES: Final = 4
-SECONDS_BEFORE_RETRY: Final = 10
-"""Seconds before the first retry; each further one waits twice as long as the one before."""
 PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
 NEXT_COMMAND: Final = {
     ReleaseStep.AWAIT_SPEND_GATE: "It waits at the spend gate: `almoner approve {number} --gate spend`.",
@@ -82,7 +79,7 @@ def _errors_by_name(step: str) -> Iterator[None]:
 
 def _failure_of(step: str, problem: AlmonerError) -> StepFailed:
     tell(f"{step}: {problem.name}: {problem.message}")
-    temporary = isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed)
+    temporary = problem.temporary if isinstance(problem, TaskFailed) else isinstance(problem, EnvironmentProblem)
     return StepFailed(problem.name, temporary=temporary)
 
 
@@ -92,8 +89,8 @@ def _is_temporary(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bo
 
 REPEATABLE: Final[dict[str, Any]] = {
     **PRIVATE_TASK,
-    "retries": RETRIES,
-    "retry_delay_seconds": exponential_backoff(SECONDS_BEFORE_RETRY),
+    "retries": len(SECONDS_BEFORE_RETRIES),
+    "retry_delay_seconds": list(SECONDS_BEFORE_RETRIES),
     "retry_condition_fn": _is_temporary,
 }
 """Settings of a task that costs no budget and may be done twice."""

@@ -113,6 +113,7 @@ def evaluate_internally(
             embedder_name=embedder,
             workers=workers,
             runner=runner,
+            stage=lambda metric: tracing.part(f"evaluate {metric.name}"),
         )
     with tracing.stage("record"), workspace.database.write() as session:
         # That each was looked at goes on record, with its link; the figures do not.

@@ -18,7 +18,7 @@ from flows.releases.attempt import (
 from flows.releases.commit import commit_artifact
 from flows.releases.evaluate_internal import load_scorer
 from flows.releases.extend import load_values
-from flows.releases.heartbeat import heartbeat
+from flows.releases.heartbeat import heartbeat, renewing_wait
 from flows.releases.resume import ResumePoint, journal_folder
 from flows.releases.sweep import forfeit_own_dead_attempts
 from flows.workspace.prefect_flow import private_flow
@@ -31,6 +31,7 @@ from models_db.tables import Dataset, DatasetVersion
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from tasks.common.progress import tell
+from tasks.common.retry import waiting_with
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
 from tasks.evaluate import evaluate_texts, require_tools, select_texts
@@ -127,7 +128,7 @@ def run_checked(
     folder = journal_folder(workspace.home, request_id)
     with open_runner(backend, workers, workspace.home.scratch, kind) as runner, Journal(folder, request_id) as journal:
         run = start_attempt(checked, journal, restart=anew)
-        with close_attempt_on_error(run):
+        with close_attempt_on_error(run), waiting_with(partial(renewing_wait, run)):
             artifact, texts = produce_artifact(run, device, kind, workers, runner)
         with suppress(JournalUnwritable):  # it is produced; a sweep will find the rest
             journal.discard()

@@ -13,6 +13,7 @@ from flows.releases.attempt import RunningAttempt
 from models_db.errors import AlmonerError
 from models_db.services.lifecycle import attempts, ledger
 from tasks.common.progress import Reporter, report
+from tasks.common.retry import Wait
 
 HEARTBEAT_SECONDS: Final = attempts.LEASE_DURATION.total_seconds() / 5
 """Seconds after which a lease is prolonged, when there is something to report."""
@@ -33,6 +34,20 @@ def heartbeat(run: RunningAttempt, clock: Callable[[], float] = time.monotonic) 
             _prolong_lease(run)
 
     return report_and_renew
+
+
+def renewing_wait(run: RunningAttempt, wait: Wait) -> Wait:
+    """Return a wait before a retry that prolongs the run's lease; it is far shorter than a lease.
+
+    Raises:
+        AttemptClosed: by the wait that is returned, if another attempt has the lease.
+    """
+
+    def wait_and_renew(seconds: float) -> None:
+        wait(seconds)
+        _prolong_lease(run)
+
+    return wait_and_renew
 
 
 def _prolong_lease(run: RunningAttempt) -> None:

@@ -4,6 +4,7 @@ import traceback
 from pathlib import Path
 
 from models_db.errors import EnvironmentProblem
+from tasks.common.retry import is_temporary
 
 _ROOT = Path(__file__).parents[2]
 
@@ -21,8 +22,10 @@ class TaskFailed(EnvironmentProblem):
 
     @classmethod
     def of(cls, task: str, problem: BaseException) -> "TaskFailed":
-        """Return the error that describes `problem` without its text."""
-        return cls(task, type(problem).__name__, _place(problem))
+        """Return the error that describes `problem` without its text; it is temporary if the problem is."""
+        failed = cls(task, type(problem).__name__, _place(problem))
+        failed.temporary = is_temporary(problem)
+        return failed
 
 
 def _place(problem: BaseException) -> str:

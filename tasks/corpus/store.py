@@ -442,6 +442,8 @@ def _reading(database: Path) -> Iterator[sqlite3.Connection]:
 class StoreBusy(EnvironmentProblem):
     """A stored version that another program has locked."""
 
+    temporary = True
+
     def __init__(self) -> None:
         super().__init__(
             "A stored dataset version is locked by another program.",

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
+from tasks.common.retry import retry
 from tasks.evaluation.charged import coverage, labels
 from tasks.evaluation.charged import length as dp_length
 from tasks.evaluation.charged.estimates import Estimate, EstimateRequest
@@ -131,7 +133,7 @@ def evaluate(
     charged: Callable[[Metric, EvaluationInput], MetricResult] | None = None,
     stage: Callable[[Metric], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[MetricResult, ...]:
-    """Compute `metrics`.
+    """Compute `metrics`; one that costs nothing is computed anew after a temporary fault, a charged one never.
 
     No text, or only empty texts, is no error: the figures that cannot be measured are null.
 
@@ -145,7 +147,10 @@ def evaluate(
     results: list[MetricResult] = []
     for metric in metrics:
         with stage(metric):
-            results.append(charged(metric, subject) if charged and metric.estimate else metric.compute(subject))
+            if charged and metric.estimate:
+                results.append(charged(metric, subject))
+            else:
+                results.append(retry(partial(metric.compute, subject), metric.name))
     return tuple(results)
 
 

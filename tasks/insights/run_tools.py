@@ -13,6 +13,7 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.structured_output import Schema, Writer
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.insights.parameters import InsightParameters
 from tasks.insights.private_units import PrivateUnits
 from tasks.text.interfaces import Embedder
@@ -54,7 +55,7 @@ class Tools:
         extract = extractor_with_progress(parameters, bench, progress)
         write = Writer.of(bench, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
         points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
-        return cls(embed, write, PrivateUnits(bench, blocks, extract, points, progress))
+        return cls(RetriedEmbedder(embed), write, PrivateUnits(bench, blocks, extract, points, progress))
 
 
 def extractor_with_progress(parameters: InsightParameters, bench: RunContext, progress: Progress) -> Extractor:

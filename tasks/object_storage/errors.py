@@ -103,6 +103,8 @@ class StoreExtraMissing(EnvironmentProblem):
 class StoreUnreachable(EnvironmentProblem):
     """No answer from a store, or none that can be trusted."""
 
+    temporary = True
+
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
             f"The store of {address} cannot be reached: {reason}.",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import InvocationPlan
 from models_db.values.canonical_json import Json
 from models_db.values.requests import Selection
+from tasks.common.retry import retry
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.evaluation.charged.estimates import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
 from tasks.evaluation.core.subject import EvaluationInput
@@ -95,13 +97,17 @@ class Measuring:
     selection: Selection | None = None
 
     def __call__(self, metric: Metric, subject: EvaluationInput) -> MetricResult:
-        """Draw a charged metric or load its stored result; null if it was lost or was drawn for other texts."""
+        """Draw a charged metric or load its stored result; null if it was lost or was drawn for other texts.
+
+        What is armed is drawn once, and never begun anew after a fault.
+        """
         if metric.estimate is None:
             raise ValueError(f"{metric.name!r} is not charged")
         estimate_request = EstimateRequest(published_texts(self.selection, self.plan.samples), self.labels)
         position = self.charged.index(metric.name)
         estimate = metric.estimate
-        place = estimate.places(subject, estimate_request)  # public; what it lacks costs nothing
+        # Released texts alone, before anything is armed: what it lacks costs nothing, and it may be done again.
+        place = retry(partial(estimate.places, subject, estimate_request), metric.name)
         histogram = NoisyHistogram.from_event(self.plan.measuring[position].event)
         measured = digest_of(subject)
 

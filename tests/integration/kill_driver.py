@@ -9,8 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ import flows.releases.execute
 import flows.releases.publish
 import flows.schedules.slots
 import tasks.analysis.facets.rule_based
+import tasks.common.retry
 import tasks.corpus.ingest
 import tasks.ingest
 import tasks.publishing.bundle
@@ -28,6 +30,7 @@ import tasks.publishing.object_store_delivery
 from cli.app import app
 from models_db.services.catalogue import cohorts, schedules
 from models_db.services.lifecycle import artifacts, ledger
+from tasks.evaluation.registry import METRICS, Metric
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal
 from tasks.inference.backends.response_cache import Answers
@@ -35,6 +38,7 @@ from tasks.object_storage.bucket import Store
 from tasks.pricing.registry import SYSTEMS
 from tasks.prompted_generation.evolution import voting
 from tests import tiny_embedder, tiny_model
+from tests.faults import Failing, temporary
 from tests.support import PATIENCE
 
 Place = tuple[Any, str, int]
@@ -59,6 +63,7 @@ AFTER: dict[str, Place] = {
     "after two answers are kept": (Answers, "keep", 2),
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
+    "between two tries of a metric": (tasks.common.retry, "tell", 1),  # after the fault, before the wait
     "after draft": (flows.releases.commit, "write_draft", 1),
     "while committing": (artifacts, "record_artifact", 1),
     "after commit": (flows.releases.execute, "commit_artifact", 1),
@@ -106,14 +111,24 @@ def plant(point: str, act: Callable[[], None]) -> None:
 
 
 def type_and_die(
-    environment: dict[str, str], line: str, point: str, *, stops: bool = False, systems: Sequence[type] = ()
+    environment: dict[str, str],
+    line: str,
+    point: str,
+    *,
+    stops: bool = False,
+    systems: Sequence[type] = (),
+    fails: str | None = None,
 ) -> None:
     """One command that is killed at `point`; anything else is exit code 99.
 
     Args:
         stops: the tiny model ends its texts.
         systems: a test's own, in place of ours of the same names.
+        fails: a metric that meets a temporary fault.
     """
+    if fails is not None:
+        faulty = Failing(METRICS[fails].compute, temporary())
+        cast("dict[str, Metric]", METRICS)[fails] = replace(METRICS[fails], compute=faulty)
     SYSTEMS.update({made.name: made for made in (kind() for kind in systems)})
     _run(environment, line, point, die, stops=stops)
     os._exit(99)

@@ -1,6 +1,7 @@
 """A run that was swept away while it worked gets no further, whatever it tries and whoever works meanwhile."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ import flows.releases.sweep
 from models_db.tables import Lease
 from models_db.values.amounts import Amount, total_amount
 from models_db.writes.insert import take_lease
+from tasks.common.retry import waiting_with
+from tasks.evaluation.registry import METRICS
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
+from tests.faults import Failing, temporary
 from tests.integration.killing import balance, instalments, is_clean, killed
 from tests.integration.story import Almoner
 from tests.support import fetch
@@ -45,6 +49,13 @@ def sweep_the_living(almoner: Almoner) -> None:
     with pytest.MonkeyPatch.context() as elsewhere:
         elsewhere.setattr(flows.releases.sweep, "is_dead", lambda lease: True)
         assert almoner.ask("run sweep")["requests"] == [1]
+
+
+def take_from_the_living(almoner: Almoner) -> None:
+    """Another machine has swept the run away, and begun it anew."""
+    with almoner.database.write() as session:
+        held = session.scalars(select(Lease)).one()
+        take_lease(session, Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at))
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
@@ -136,10 +147,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
         monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 3600.0)
         bench.progress("texts", 2, 2)
         expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
-        with almoner.database.write() as session:  # swept away, and begun anew elsewhere
-            held = session.scalars(select(Lease)).one()
-            other = Lease(request_id=1, attempt=2, token="t", owner="o", expires_at=held.expires_at)
-            take_lease(session, other)
+        take_from_the_living(almoner)
         monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
         bench.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
@@ -158,6 +166,30 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     first, second, third, fourth = expiries
     assert first < second < third == fourth  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_run_that_waits_before_a_retry_renews_its_lease_and_ends_if_another_has_it(
+    any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    plan = instalments(almoner)
+    compute = Failing(METRICS["length"].compute, *(temporary() for _ in range(3)))
+    monkeypatch.setitem(METRICS, "length", replace(METRICS["length"], compute=compute))  # type: ignore[arg-type]
+    expiries: list[object] = []
+
+    def wait(seconds: float) -> None:
+        expiries.extend(fetch(almoner.database, "SELECT expires_at FROM lease"))
+        if len(expiries) == 2:
+            take_from_the_living(almoner)
+
+    with waiting_with(lambda _: wait):
+        assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
+    first, second = expiries
+    assert first < second  # type: ignore[operator]
+    assert compute.calls == 2
+    assert balance(almoner).spent == total_amount(plan)
 
 
 def test_every_armed_instalment_renews_the_lease(almoner: Almoner, when: Any) -> None:

@@ -3,11 +3,13 @@
 Inside a Prefect flow run they are its subflows; outside one, a server that is configured is told of them.
 """
 
+import errno
 import json
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -29,8 +31,10 @@ from flows.workspace.prefect_flow import PRIVATE_FLOW
 from flows.workspace.workspace import open_workspace
 from models_db.services.lifecycle.gates import GateClosed
 from tasks.common.task_errors import TaskFailed
+from tasks.evaluation.registry import METRICS, names
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.collector import Collector
+from tests.faults import Failing, waits
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.prefect_rows import prefect_rows
 from tests.integration.story import REQUEST, Almoner
@@ -234,7 +238,8 @@ def reported(rows: Rows) -> dict[str, tuple[str, dict[str, str]]]:
 
 EXECUTION = ("hold", "generate", "evaluate", "commit")
 INSTALMENTS = [f"instalment {number} of 4" for number in range(1, 5)]
-METRICS = [f"evaluate {metric}" for metric in ("distinct", "length", "perplexity")]
+PUBLIC = [f"evaluate {metric}" for metric in ("distinct", "length", "perplexity")]
+INTERNAL = [f"evaluate {metric}" for metric in names("internal")]
 
 
 def test_commands_are_flow_runs_with_their_stages(
@@ -253,15 +258,16 @@ def test_commands_are_flow_runs_with_their_stages(
     assert reported(rows) == {
         "ingest": (done, {"preview": done, "store": done}),
         "propose-request-1": (done, {"price": done, "submit": done}),
-        "execute-request-1": (done, dict.fromkeys((*EXECUTION, *INSTALMENTS, *METRICS), done)),
+        "execute-request-1": (done, dict.fromkeys((*EXECUTION, *INSTALMENTS, *PUBLIC), done)),
         "publish-request-1": (done, {"deliver": done}),
-        "evaluate-request-1": (done, {"evaluate": done, "record": done}),
+        "evaluate-request-1": (done, dict.fromkeys(("evaluate", *INTERNAL, "record"), done)),
     }
     assert leaks(text_of(told_server)) == []
     tags = {tag for row in rows["flow_run"] if row["name"] == "execute-request-1" for tag in json.loads(row["tags"])}
     assert tags == {"almoner", "request:1"}
     pages = {row["key"]: row["data"] for row in rows["artifact"]}
     assert "almoner report 1" in pages["request-1"]
+    assert "almoner budget show DATASET" in pages["request-1"]  # its name is not sent
 
 
 def test_a_run_that_fails_is_told_by_the_name_of_its_error(
@@ -279,6 +285,27 @@ def test_a_run_that_fails_is_told_by_the_name_of_its_error(
     assert (state, stages["generate"]) == ("FAILED", "FAILED")
     assert leaks(text_of(told_server)) == []
     assert "TaskFailed" in str(rows["flow_run_state"])
+
+
+def test_a_metric_that_is_tried_again_is_seen_as_such(
+    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.approved()
+    faulty = Failing(METRICS["length"].compute, OSError(errno.EIO, PRIVATE_TEXT), ConnectionResetError(PRIVATE_TEXT))
+    monkeypatch.setitem(METRICS, "length", replace(METRICS["length"], compute=faulty))  # type: ignore[arg-type]
+    with waits() as seconds:
+        almoner.type("run 1")
+    assert seconds == [10, 20]
+    rows = new_rows()
+    state, stages = reported(rows)["execute-request-1"]
+    assert (state, stages["evaluate length"], stages["evaluate"]) == ("COMPLETED",) * 3
+    (metric,) = (row["id"] for row in rows["task_run"] if row["name"] == "evaluate length")
+    states = sorted((row["timestamp"], row["name"]) for row in rows["task_run_state"] if row["task_run_id"] == metric)
+    again = ["AwaitingRetry", "Retrying"]
+    assert [name for _, name in states] == ["Pending", "Running", *again, *again, "Completed"]
+    others = {row["name"] for row in rows["task_run_state"] if row["task_run_id"] != metric}
+    assert others == {"Pending", "Running", "Completed"}
+    assert leaks(text_of(told_server)) == []
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "https://prefect.invalid/api", "ftp://nowhere/api"])

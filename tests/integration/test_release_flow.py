@@ -36,6 +36,7 @@ from models_db.services.audit import chain
 from models_db.values.amounts import Amount
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.object_storage.address import Place
+from tests.faults import temporary
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.killing import balance, killed
 from tests.integration.prefect_rows import prefect_rows
@@ -158,8 +159,9 @@ def test_a_step_that_pays_is_not_retried_and_its_error_has_a_name_only(
     assert leaks(capfd.readouterr().err) == []
 
 
+@pytest.mark.parametrize("fault", [EnvironmentProblem("The store does not answer."), temporary()], ids=repr)
 def test_publishing_is_retried_while_the_machine_is_at_fault(
-    almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch
+    almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     almoner.passed()
     calls = []
@@ -167,7 +169,7 @@ def test_publishing_is_retried_while_the_machine_is_at_fault(
     def fail_twice(home: Path, request: int, place: Place) -> object:
         calls.append(place)
         if len(calls) < 3:
-            raise EnvironmentProblem("The store does not answer.")
+            raise fault
         return publish_release(home, request, place)
 
     monkeypatch.setattr("flows.releases.publish.publish_release", fail_twice)
@@ -287,7 +289,8 @@ def test_a_deployment_is_made_anew_each_time(almoner: Almoner, pool: str) -> Non
         assert made.base_job_template["variables"]["properties"] == {}
         queues = [client.read_work_queue_by_name(name, work_pool_name=pool) for name in deploy.QUEUES]
         assert {queue.name: queue.priority for queue in queues} == {"urgent": 1, "default": 2, "background": 3}
-        assert len(client.read_automations_by_name("almoner: a release failed")) == 1
+        for automation in ("almoner: a release failed", "almoner: a gate has waited for a day"):
+            assert len(client.read_automations_by_name(automation)) == 1
         assert client.read_deployment_by_name("release/almoner").enforce_parameter_schema is True
 
 

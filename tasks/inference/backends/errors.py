@@ -26,6 +26,7 @@ class EndpointFailed(EnvironmentProblem):
 class EndpointUnreachable(EndpointFailed):
     """The endpoint cannot be connected to, or the connection broke off."""
 
+    temporary = True
     happened = "cannot be reached"
     advice_first = "See that it runs and that its address is right (`almoner models endpoint list`)."
 
@@ -33,6 +34,7 @@ class EndpointUnreachable(EndpointFailed):
 class EndpointTimeout(EndpointFailed):
     """The endpoint did not answer in time."""
 
+    temporary = True
     happened = "does not answer in time"
     advice_first = "Give it more time (`--timeout` of `almoner models endpoint add --replace`), or ask less at once."
 
@@ -40,6 +42,7 @@ class EndpointTimeout(EndpointFailed):
 class EndpointBusy(EndpointFailed):
     """The endpoint asks for a longer pause than almoner waits."""
 
+    temporary = True
     happened = "answers no more for now"
     advice_first = "Ask less often (`--per-minute` of `almoner models endpoint add --replace`), or later."
 
@@ -47,6 +50,7 @@ class EndpointBusy(EndpointFailed):
 class EndpointServerError(EndpointFailed):
     """Errors of its own (HTTP 5xx)."""
 
+    temporary = True
     happened = "has an error of its own"
     advice_first = "Its operator has to see to it."
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from models_db.errors import UsageError
 from tasks.common.progress import Progress
+from tasks.common.retry import is_temporary
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import choose_device, use_threads
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
@@ -197,6 +198,8 @@ def _read(name: str, folder: Path, device: str) -> Any:
         if not callable(network.tokenizer) or network.max_seq_length is None:
             raise ValueError("its first module is not a transformer with a limit of its own")
     except Exception as error:
+        if is_temporary(error):
+            raise
         # The library and those below it each raise their own; model files hold nothing private.
         raise UnreadableModel(name, str(error).strip().partition("\n")[0]) from error
     return network.eval()

@@ -16,6 +16,7 @@ from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel_encoder import spread_embedder
+from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
@@ -93,9 +94,8 @@ class EvolutionRun:
             bench.corpus.require_labels()
         embed = load_embedder(parameters.embedder, bench.device)
         private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
-        return cls(
-            parameters, schedule, plan, bench, embed, VoteHistogram(bench, plan.blocks, parameters.labels, private)
-        )
+        electorate = VoteHistogram(bench, plan.blocks, parameters.labels, private)
+        return cls(parameters, schedule, plan, bench, RetriedEmbedder(embed), electorate)
 
     def generated(self) -> Generated:
         """Run all rounds and return the texts, in the public order of their labels.

@@ -19,6 +19,7 @@ from tasks.generation.decoding.stage_budget import PlannedStageBudget
 from tasks.inference.backends.interface import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.vectors.kde_sketch import Sums
 from tasks.mechanisms.vectors.random_fourier_features import FourierFeatures
@@ -102,7 +103,7 @@ class KeyphraseRun:
             bench.corpus.require_labels()
         embed = load_embedder(parameters.embedder, bench.device)
         reader = PhraseReader(parameters, bench, extractor_for(facets_of(parameters)), embed)
-        return cls(parameters, stages, plan, bench, embed, reader)
+        return cls(parameters, stages, plan, bench, RetriedEmbedder(embed), reader)
 
     def generated(self) -> Generated:
         """Run all stages and return the texts, in the public order of their labels.
@@ -131,7 +132,7 @@ class KeyphraseRun:
             parent_values = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
             return ReleasedValues.from_json(cast("Mapping[str, Any]", parent_values))
         budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
-        words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.embed)
+        words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
         return ReleasedValues(tuple(words), self._sums())
 
     @cached_property

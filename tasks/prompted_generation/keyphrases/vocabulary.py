@@ -130,9 +130,10 @@ class _Votes:
 
     def counts(self, units: Phrases) -> list[int]:
         """Count the units that vote for each word. PRIVATE."""
+        from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
         from tasks.inference.embeddings.unit_embeddings import points_of
 
-        words = points_of(self.embed, self.settings.words).astype(np.float64)
+        words = points_of(RetriedEmbedder(self.embed), self.settings.words).astype(np.float64)
         counts = np.zeros(len(words), np.int64)
         for chunk in units:
             for votes in self._voted(chunk, words):

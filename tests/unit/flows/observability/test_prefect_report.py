@@ -15,6 +15,8 @@ import pytest
 
 from flows.observability import prefect_report, tracing
 from flows.observability.prefect_report import FlowReport, PrefectApi, open_report
+from tasks.common.retry import retry
+from tests.faults import Failing, temporary, waits
 from tests.support import PATIENCE
 
 KEY = "pnu_quartermaine"
@@ -253,6 +255,36 @@ def test_instalments_are_shown_in_at_most_ten_groups(server: Heard) -> None:
     names = [body["name"] for _, path, body, _ in server.requests if path.endswith("/task_runs/")]
     assert names == ["generate", *(f"instalments {first} to {first + 3} of 36" for first in range(1, 37, 4))]
     assert [state for _, state in server.states()].count("COMPLETED") == 1 + 9 + 1
+
+
+def test_the_innermost_part_waits_for_a_retry(server: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", server.url)
+
+    @tracing.traced("execute")
+    def work() -> None:
+        with tracing.stage("evaluate"):
+            with tracing.part("evaluate length"):
+                retry(Failing(lambda: None, temporary()), "length")
+            retry(Failing(lambda: None, temporary()), "loading the embedder")
+        retry(Failing(lambda: None, temporary()), "outside of every stage")
+
+    with waits() as seconds:
+        work()
+    assert seconds == [10, 10, 10]
+    names = {
+        str(UUID(int=number)): body["name"]
+        for number, (_, path, body, _) in enumerate(server.requests, 1)
+        if path.endswith("/task_runs/")
+    }
+    told = [
+        (names[path.split("/")[3]], body["state"].get("name", body["state"]["type"]))
+        for _, path, body, _ in server.requests
+        if path.startswith("/api/task_runs/") and path.endswith("/set_state")
+    ]
+    again = ["AwaitingRetry", "Retrying"]
+    assert [state for name, state in told if name == "evaluate length"] == ["RUNNING", *again, "COMPLETED"]
+    assert [state for name, state in told if name == "evaluate"] == ["RUNNING", *again, "COMPLETED"]
+    assert "zanzibarquux" not in repr(server.requests)
 
 
 def test_a_group_ends_as_its_stage_does(server: Heard) -> None:

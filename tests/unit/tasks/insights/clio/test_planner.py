@@ -14,6 +14,7 @@ from models_db.values.requests import model_to_json
 from tasks.corpus.store import Corpus
 from tasks.generation.decoding.structured_output import Record, Write
 from tasks.inference.catalogue.registry import UnknownModel
+from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.insights import run_tools
 from tasks.insights.clio.parameters import ClioParameters
@@ -26,6 +27,7 @@ from tasks.pricing.registry import system_for
 from tasks.values.generated import Generated
 from tasks.values.insight import Facets, Insight
 from tasks.values.plan import NotForGovernedData, PlanInputs
+from tests.faults import FaultyLetters, waits
 from tests.tiny_embedder import Letters
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, store
@@ -221,6 +223,22 @@ def test_it_runs_from_corpus_to_insights(tmp_path: Path, monkeypatch: pytest.Mon
     assert [step[0] for step in workshop.seen] == ["arm", "each_shard"]
     assert sum(one.size or 0 for one in insights_of(made)) == 8
     assert all(text.tokens > 0 for text in made.texts)
+
+
+def test_public_texts_are_embedded_again_after_a_temporary_fault_and_units_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tools, "load_embedder", lambda name, device: FaultyLetters())
+    bench = replace(Workshop(corpus_of(tmp_path, themed((3, 3, 2)))).bench(), engine=Engine(tiny_model(stops=True)))
+    tools = Tools.of(parameters(), [0], bench, [])
+    with waits() as seconds, pytest.raises(OSError):
+        points_of(tools.units.embed, ["a private unit"])
+    assert seconds == []
+    tools = Tools.of(parameters(), [0], bench, [])
+    with waits() as seconds:
+        points = points_of(tools.embed, ["a public keyword"])
+    assert (points == points_of(Letters(), ["a public keyword"])).all()
+    assert seconds == [10]
 
 
 def test_what_the_model_cannot_do_is_refused_before_anything_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:

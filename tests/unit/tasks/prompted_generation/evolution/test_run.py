@@ -21,6 +21,7 @@ from tasks.prompted_generation.evolution import run as evolution_run
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.evolution.schedule import WAYS, labels_of_texts
 from tasks.values.generated import Generated
+from tests.faults import FaultyLetters, waits
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.electing import RHO, Writing, corpus_of, note, running, settings
@@ -193,6 +194,27 @@ def test_the_local_model_writes_and_rewords(vowels: Corpus, monkeypatch: pytest.
     made = system.generate(system.plan(ask(wanted)), wanted, Workshop(vowels).bench())
     assert len(set(texts_of(made))) == 3
     assert all(0 < text.tokens <= 12 for text in made.texts)
+
+
+def test_candidates_are_embedded_again_after_a_temporary_fault_and_no_round_is_paid_twice(
+    vowels: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed = FaultyLetters()
+    monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: embed)
+    wanted, system, workshop = settings(max_new_tokens=12), PrivateEvolution(), Workshop(vowels)
+    with waits() as seconds:
+        made = system.generate(system.plan(ask(wanted)), wanted, workshop.bench())
+    assert (len(texts_of(made)), seconds) == (2, [10])
+    assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0), ("arm", 1, 0)]
+
+
+def test_a_temporary_fault_among_private_units_ends_the_run(vowels: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: FaultyLetters(lambda text: text.endswith(SECRET[0])))
+    wanted, system, workshop = settings(max_new_tokens=12), PrivateEvolution(), Workshop(vowels)
+    with waits() as seconds, pytest.raises(OSError):
+        system.generate(system.plan(ask(wanted)), wanted, workshop.bench())
+    assert seconds == []
+    assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0)]
 
 
 def test_a_model_that_has_no_room_is_refused_before_anything_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.keyphrases.vocabulary import VocabularyBudgetTooSmall
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated
+from tests.faults import FaultyLetters, waits
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.generation.asking import ask
 from tests.unit.tasks.generation.workshop import NoCorpus, Workshop, refusing, store
@@ -108,6 +109,30 @@ def run(
     worked: Any = NoEngine("external:somebody")
     given = replace(shop.bench(OS_RANDOM), engine=worked, outside=backend, **bench)
     return SYSTEM.generate(SYSTEM.plan(ask(wanted, amount)), wanted, given), backend
+
+
+def test_public_words_are_embedded_again_after_a_temporary_fault(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_faults, _ = run(workshop, COUNTED)
+    arms = [step for step in workshop.seen if step[0] == "arm"]
+    workshop.seen.clear()
+    embed = FaultyLetters(lambda text: text in COUNTED.vocabulary.words)
+    monkeypatch.setattr(keyphrase_run, "load_embedder", lambda *_: embed)
+    with waits() as seconds:
+        made, _ = run(workshop, COUNTED)
+    assert (len(made.texts), seconds) == (len(without_faults.texts), [10])
+    assert [step for step in workshop.seen if step[0] == "arm"] == arms
+
+
+def test_a_temporary_fault_among_private_phrases_ends_the_run(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = {"", *COUNTED.vocabulary.words}
+    monkeypatch.setattr(keyphrase_run, "load_embedder", lambda *_: FaultyLetters(lambda text: text not in public))
+    with waits() as seconds, pytest.raises(OSError):
+        run(workshop, COUNTED)
+    assert seconds == []
 
 
 def test_it_is_a_system_that_shows_no_private_text():
