@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := cli flows tasks models_db migrations
+ROOMS := almoner cli flows tasks models_db migrations
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 export DO_NOT_TRACK := 1

@@ -72,6 +72,11 @@ class Warnings:
 ReviewSection: TypeAlias = Summary | FieldList | Table | Samples | Warnings
 
 
+def is_detail(section: ReviewSection) -> bool:
+    """Return whether a screen may leave a section out until its reader asks for details."""
+    return isinstance(section, FieldList | Table) and section.detail
+
+
 @dataclass(frozen=True)
 class Review:
     """One decision to take.
