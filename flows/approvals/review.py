@@ -5,13 +5,15 @@ from the same four parts, so the code that shows or signs a review does not depe
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
-from tasks.evaluation.policy_bounds import BoundCheck
-from tasks.release.record import Person
+
+if TYPE_CHECKING:  # a price is shown without what compares figures and reads records
+    from tasks.evaluation.policy_bounds import BoundCheck
+    from tasks.release.record import Person
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ class Review:
     subject_digest: str
     policy: Policy
     sections: tuple[ReviewSection, ...]
-    stewards: tuple[Person, ...] = ()
+    stewards: "tuple[Person, ...]" = ()
     payload: bytes | None = None
-    missed_bounds: tuple[BoundCheck, ...] = ()
+    missed_bounds: "tuple[BoundCheck, ...]" = ()
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:

@@ -20,7 +20,7 @@ print(json.dumps([loaded, sorted({name.partition(".")[0] for name in sys.modules
 """
 HEAVY = {
     "IPython", "alembic", "datasets", "dp_accounting", "jinja2", "opendp", "pandas", "polars", "prefect", "pyarrow",
-    "pydp", "scipy", "sentence_transformers", "sklearn", "spacy", "torch", "transformers", "typer",
+    "numpy", "pydp", "scipy", "sentence_transformers", "sklearn", "spacy", "torch", "transformers", "typer",
 }  # fmt: skip
 
 
