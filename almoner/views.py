@@ -122,6 +122,8 @@ class Review(View):
         for section in self.content.sections:
             if isinstance(section, Samples):
                 yield Summary((f"{section.title}: {len(section.texts)} texts, not shown here; read `texts()` first.",))
+            elif isinstance(section, Table) and section.released:
+                yield Summary((f"{section.title}: {len(section.rows)} rows, not shown here; read `topics()` first.",))
             elif section.title not in hidden:
                 yield section
         if hidden:

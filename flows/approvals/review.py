@@ -42,7 +42,11 @@ class FieldList:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`."""
+    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`.
+
+    Attributes:
+        released: whether the rows are of the release itself: as confidential as its texts until it is published.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -50,6 +54,7 @@ class Table:
     signed: bool = True
     empty: str = ""
     detail: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True)
