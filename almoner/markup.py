@@ -7,6 +7,8 @@ from flows.approvals.review import FieldList, ReviewSection, Samples, Summary, T
 from models_db.values.printable_text import escape_controls
 
 _LEFT = ' style="text-align:left;vertical-align:top"'
+_VALUE = ' style="text-align:left;vertical-align:top;overflow-wrap:anywhere"'
+_CAPTION = ' style="text-align:left;font-weight:bold;padding-top:1em"'
 
 
 def html(title: str, sections: Iterable[ReviewSection]) -> str:
@@ -31,13 +33,13 @@ def _section_html(section: ReviewSection) -> str:
             items = "".join(f"<li>{_text(line)}</li>" for line in lines)
             return f"<p><strong>{_text(title)}</strong></p><ul>{items}</ul>"
         case FieldList(title=title, rows=rows):
-            cells = (f'<th scope="row"{_LEFT}>{_text(n)}</th><td{_LEFT}>{_text(v)}</td>' for n, v in rows)
+            cells = (f'<th scope="row"{_LEFT}>{_text(n)}</th><td{_VALUE}>{_text(v)}</td>' for n, v in rows)
             return _table_html(title, "", cells)
         case Table(title=title, rows=()):
             return f"<p>{_text(title)}: {_text(section.empty or 'none')}</p>"
         case Table(title=title, columns=columns, rows=rows):
             head = "".join(f'<th scope="col"{_LEFT}>{_text(column)}</th>' for column in columns)
-            cells = ("".join(f"<td{_LEFT}>{_text(cell)}</td>" for cell in row) for row in rows)
+            cells = ("".join(f"<td{_VALUE}>{_text(cell)}</td>" for cell in row) for row in rows)
             return _table_html(title, f"<thead><tr>{head}</tr></thead>", cells)
         case Samples(title=title, texts=texts):
             return f"<p>{_text(title)}: {len(texts)} texts, not shown</p>"
@@ -45,7 +47,7 @@ def _section_html(section: ReviewSection) -> str:
 
 def _table_html(title: str, head: str, rows: Iterable[str]) -> str:
     body = "".join(f"<tr>{cells}</tr>" for cells in rows)
-    return f"<table><caption{_LEFT}>{_text(title)}</caption>{head}<tbody>{body}</tbody></table>"
+    return f"<table><caption{_CAPTION}>{_text(title)}</caption>{head}<tbody>{body}</tbody></table>"
 
 
 def _section_lines(section: ReviewSection) -> Iterator[str]:
