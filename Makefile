@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := cli flows tasks models_db migrations
+ROOMS := almoner cli flows tasks models_db migrations
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 export DO_NOT_TRACK := 1
@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 # Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench lock clean
+.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
@@ -89,6 +89,10 @@ bench: weights
 	$(BIN)/python -m benchmarks.ledger.audit
 	$(BIN)/python -m benchmarks.evaluation --texts 50 --documents 50
 	PYTHON=$(BIN)/python benchmarks/gpu.sh --small --again
+
+# Their output is kept; tests/integration/test_notebooks.py compares its structure with what the code shows now.
+notebooks: weights
+	$(BIN)/python -m tests.notebooks
 
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new

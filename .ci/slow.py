@@ -25,7 +25,7 @@ from pathlib import Path
 SLOW = re.compile(r"mark\.slow")
 STORY_ON_BOTH = re.compile(r"\bany_almoner\b")
 BENEATH_STORIES = {"migrations", "models_db"}
-ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
+ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
 EVERYWHERE = ("tests/support.py",)
 """Helpers that nearly all tests import. `make test` runs with them as they are; no slow test is chosen for them."""
 

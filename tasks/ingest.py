@@ -1,7 +1,7 @@
 """Ingestion of a dataset version: the store writes it and the ledger records it, both or neither."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -20,15 +20,15 @@ from tasks.prefect_task import private_task
 
 @dataclass(frozen=True)
 class RecordedVersion:
-    """A version in the ledger; the counts are private, for the person at the keyboard alone.
+    """A version in the ledger; the counts are private, for the person at the keyboard alone, and not in the repr.
 
     Attributes:
         left_out: how many documents were skipped because they belong to erased units.
     """
 
     number: int
-    documents: int
-    left_out: int = 0
+    documents: int = field(repr=False)
+    left_out: int = field(default=0, repr=False)
 
 
 def _is_kept(database: Database, uid: str, unconfirmed: OutcomeUnknown) -> bool:

@@ -27,9 +27,8 @@ from tasks.pricing.registry import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SOURCES = sorted(
-    path for room in ("cli", "flows", "tasks", "models_db", "migrations") for path in (ROOT / room).rglob("*.py")
-)
+ROOMS = ("almoner", "cli", "flows", "tasks", "models_db", "migrations")
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 README = (ROOT / "README.md").read_text()
 REQUESTS = (ROOT / "docs" / "requests.md").read_text()
 

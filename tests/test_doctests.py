@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("cli", "flows", "migrations", "models_db", "tasks")
+FOLDERS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in FOLDERS

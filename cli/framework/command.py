@@ -20,15 +20,12 @@ from rich.console import Console, RenderableType
 from typer._click.globals import get_current_context
 
 from cli.framework.options import HomeOption, JsonOption
-from models_db.errors import AlmonerError, EnvironmentProblem, UsageError
+from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
-from models_db.values.digits import LARGEST_INTEGER, MOST_DIGITS
-from models_db.values.printable_text import is_storable, json_text
+from models_db.values.arguments import require_storable
+from models_db.values.printable_text import json_text
 
 WIDTH_WITHOUT_TERMINAL = 150
-NOT_OF_FILES = (ConnectionError, TimeoutError)
-"""Errors of the operating system that concern a network, or a pipe whose reader has gone (typer then exits)."""
-
 JsonData = Mapping[str, object] | Sequence[object]
 
 
@@ -131,60 +128,11 @@ class HomesDiffer(UsageError):
         )
 
 
-def require_storable(parameters: Mapping[str, object]) -> None:
-    """Check that the ledger can store every argument: texts and paths in UTF-8 without NUL, integers of 18 digits.
-
-    Raises:
-        UnreadableArgument: a text or path is not UTF-8, or holds a NUL.
-        IntegerTooLarge: an integer has more than 18 digits.
-    """
-    for name, value in parameters.items():
-        for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, str | Path) and not is_storable(str(each)):
-                raise UnreadableArgument(name)
-            if isinstance(each, int) and abs(each) > LARGEST_INTEGER:
-                raise IntegerTooLarge(name)
-
-
-class UnreadableArgument(UsageError):
-    """An argument holds bytes that are not UTF-8, or a NUL."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a NUL.",
-            "Type it again in UTF-8.",
-            {"argument": name},
-        )
-
-
-class IntegerTooLarge(UsageError):
-    """An integer argument has more digits than the ledger stores."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The argument {name!r} has more than {MOST_DIGITS} digits.",
-            "Type a smaller integer.",
-            {"argument": name, "largest": LARGEST_INTEGER},
-        )
-
-
 class CommandInvalid(UsageError):
     """A command line that cannot be read: an unknown command, option or value."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "`almoner COMMAND --help` lists the arguments and options of a command.")
-
-
-class FileInaccessible(EnvironmentProblem):
-    """The operating system refuses access to a file or folder."""
-
-    def __init__(self, problem: OSError) -> None:
-        path = problem.filename if isinstance(problem.filename, str) else "A file"
-        super().__init__(
-            f"{path} cannot be used: {problem.strerror or type(problem).__name__}.",
-            "Check the path, its permissions and the space on its disk, then type the command again.",
-            {"path": path, "error": type(problem).__name__},
-        )
 
 
 def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
@@ -202,12 +150,10 @@ def _answered(function: Callable[..., CommandResult], context: CommandContext, p
     except AlmonerError:
         raise
     except Exception as problem:
-        from flows.audit.verify import ledger_altered  # most commands need nothing of it
+        from flows.audit.failures import explain  # most commands need nothing of it
 
-        if (altered := ledger_altered(context.home)) is not None:
-            raise altered from problem
-        if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, NOT_OF_FILES):
-            raise FileInaccessible(problem) from problem
+        if (named := explain(context.home, problem)) is not None:
+            raise named from problem
         raise
 
 

@@ -7,11 +7,9 @@ Questions go to stderr, so that the answer of a command (`--json`) stands alone 
 
 import getpass
 import sys
-import unicodedata
 
-from models_db.errors import Refused, UsageError
-
-LONGEST_ANSWER = 1000
+from flows.approvals.confirmation import LONGEST_ANSWER, ConfirmationWrong, require_confirmation
+from models_db.errors import UsageError
 
 
 def is_interactive() -> bool:
@@ -42,11 +40,7 @@ def confirm(name: str, question: str, option: str | None = None) -> None:
         ConfirmationMissing: there is no option, no typed line and no piped line.
         ConfirmationWrong: the confirmation differs from `name`.
     """
-    typed = _read_line(question) if option is None else option
-    if not typed.strip():
-        raise ConfirmationMissing(name)
-    if len(typed) > LONGEST_ANSWER or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
-        raise ConfirmationWrong
+    require_confirmation(name, _read_line(question) if option is None else option)
 
 
 def _read_line(question: str) -> str:
@@ -69,25 +63,4 @@ class PassphraseMissing(UsageError):
         super().__init__(
             "The key file has a passphrase, and there is no terminal at which to ask for it.",
             "Run `almoner init --key FILE` at a terminal; the passphrase is asked for once, when the key is imported.",
-        )
-
-
-class ConfirmationMissing(UsageError):
-    """A decision needs the dataset's name as confirmation, and none was typed."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
-            "Type the name at a terminal, or give it as `--confirm NAME`; in a pipe `echo NAME | almoner approve ...`.",
-            {"dataset": name},
-        )
-
-
-class ConfirmationWrong(Refused):
-    """The typed confirmation is not the dataset's name."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The typed name is not the name of the dataset under decision; nothing was recorded.",
-            "Read the review again: its first line names the dataset.",
         )

@@ -5,7 +5,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from cli.framework.tables import fact_list, plain_text, table, warning_panel
-from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Summary, Table, Warnings
+from flows.approvals.review import FieldList, Review, ReviewSection, Samples, Summary, Table, Warnings, is_detail
 
 UNSIGNED_NOTE = " (from the ledger; your signature does not cover it)"
 
@@ -21,19 +21,15 @@ def render_review(review: Review, *, elsewhere: bool = False, details: bool = Tr
         details: whether to show the sections that are details; otherwise their titles alone are listed.
     """
     parts: list[RenderableType] = [_render_heading(review.title, "bold")]
-    left_out = [] if details else [one.title for one in review.sections if _is_detail(one)]
+    left_out = [] if details else [one.title for one in review.sections if is_detail(one)]
     for section in review.sections:
         note = UNSIGNED_NOTE if elsewhere and not section.signed else ""
-        if details or not _is_detail(section):
+        if details or not is_detail(section):
             parts += _render_section(section, f"\n{section.title}{note}")
     if left_out:
         parts.append(plain_text("\n" + DETAILS_NOTE.format("; ".join(left_out))))
     parts.append(Text(f"\nAn approval binds to sha256 {review.subject_digest}"))
     return parts
-
-
-def _is_detail(section: ReviewSection) -> bool:
-    return isinstance(section, FieldList | Table) and section.detail
 
 
 def _render_section(section: ReviewSection, title: str) -> list[RenderableType]:

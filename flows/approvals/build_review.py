@@ -116,7 +116,8 @@ def shown_insights(nodes: Sequence[Insight], deviation: Decimal | None = None) -
     rows = tuple(_insight_row(node, deviation) for node in nodes[:INSIGHTS_SHOWN])
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
-    return Table(title, ("id", "name", "size", "keywords"), rows, empty="There are none: no cluster was large enough.")
+    columns = ("id", "name", "size", "keywords")
+    return Table(title, columns, rows, empty="There are none: no cluster was large enough.", released=True)
 
 
 def _insight_row(node: Insight, deviation: Decimal | None) -> tuple[str, ...]:

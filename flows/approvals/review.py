@@ -5,13 +5,15 @@ from the same four parts, so the code that shows or signs a review does not depe
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.values.gates import Gate
-from tasks.evaluation.policy_bounds import BoundCheck
-from tasks.release.record import Person
+
+if TYPE_CHECKING:  # a price is shown without what compares figures and reads records
+    from tasks.evaluation.policy_bounds import BoundCheck
+    from tasks.release.record import Person
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class FieldList:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`."""
+    """Rows under headings; `empty` is shown in place of no rows, `detail` as in `FieldList`.
+
+    Attributes:
+        released: whether the rows are of the release itself: as confidential as its texts until it is published.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -48,6 +54,7 @@ class Table:
     signed: bool = True
     empty: str = ""
     detail: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,11 @@ class Warnings:
 
 
 ReviewSection: TypeAlias = Summary | FieldList | Table | Samples | Warnings
+
+
+def is_detail(section: ReviewSection) -> bool:
+    """Return whether a screen may leave a section out until its reader asks for details."""
+    return isinstance(section, FieldList | Table) and section.detail
 
 
 @dataclass(frozen=True)
@@ -97,9 +109,9 @@ class Review:
     subject_digest: str
     policy: Policy
     sections: tuple[ReviewSection, ...]
-    stewards: tuple[Person, ...] = ()
+    stewards: "tuple[Person, ...]" = ()
     payload: bytes | None = None
-    missed_bounds: tuple[BoundCheck, ...] = ()
+    missed_bounds: "tuple[BoundCheck, ...]" = ()
     refusal: Refused | None = None
 
     def require_approvable(self) -> None:

@@ -18,8 +18,9 @@ from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
-from models_db.values.canonical_json import Json
+from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.names import require_plain_name
+from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.readers.readers import read_documents
@@ -30,6 +31,56 @@ from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
 LONGEST_REASON: Final = 1000
 RECORDS_CHECKED: Final = 1000
 """Records that are read before a dataset is registered."""
+METADATA_PAGE: Final = "docs/bundle.md"
+
+
+@dataclass(frozen=True)
+class ClaimTerms:
+    """The lifetime claim of a registration as it was written; None where it was left out.
+
+    Attributes:
+        epsilon, delta: decimal text.
+        blocks: the number of disjoint blocks of the units, each with the whole budget.
+        sharing: the dataset whose account, and so whose claim and blocks, this one shares.
+        accept_weak_promise: whether a claim that almoner calls weak may be registered.
+    """
+
+    epsilon: str | None = None
+    delta: str | None = None
+    blocks: int | None = None
+    sharing: str | None = None
+    accept_weak_promise: bool = False
+
+
+def register(workspace: Workspace, registration: Registration, terms: ClaimTerms) -> None:
+    """Register a dataset with a budget of its own, or on that of another one; nothing is read.
+
+    Raises:
+        ClaimRequired: it has neither a claim nor another dataset.
+        UnexpectedClaim: it has both.
+        WeakPromise: the claim is weak and was not accepted.
+        The errors of `register_dataset` and `register_sharing`.
+    """
+    if terms.sharing:
+        if (terms.epsilon, terms.delta, terms.blocks) != (None, None, None):
+            raise UnexpectedClaim
+        register_sharing(workspace, registration, terms.sharing)
+        return
+    if terms.epsilon is None or terms.delta is None:
+        raise ClaimRequired
+    if registration.governed:
+        require_strong_claim(terms.epsilon, terms.delta, registration.population, accepted=terms.accept_weak_promise)
+    register_dataset(workspace, registration, terms.epsilon, terms.delta, terms.blocks or 1)
+
+
+def metadata_text(written: object) -> str:
+    """Return the owner's statements on published data as the ledger stores them.
+
+    Raises:
+        FileInvalid: they do not follow the format of public metadata.
+    """
+    parsed = parse_model(PublicMetadata, written, "The public metadata", METADATA_PAGE)
+    return encode_canonical(model_to_json(parsed)).decode()
 
 
 def register_dataset(
@@ -119,6 +170,26 @@ def forget_dataset(workspace: Workspace, name: str, reason: str) -> None:
         raise InvalidForgettingReason
     with workspace.database.write() as session:
         dataset_ends.forget(session, workspace.actor, datasets.find_dataset(session, name), reason)
+
+
+class ClaimRequired(UsageError):
+    """A dataset with a budget of its own needs a lifetime claim."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset needs a lifetime claim: --epsilon and --delta.",
+            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
+        )
+
+
+class UnexpectedClaim(UsageError):
+    """The dataset joins a shared account, which has its own claim and blocks."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A dataset that shares an account has that account's epsilon, delta and blocks.",
+            "Leave out --epsilon, --delta and --blocks.",
+        )
 
 
 class InvalidForgettingReason(UsageError):

@@ -1,18 +1,25 @@
-"""All texts of a release, for a steward who decides on them, with the doubts about each; and their selection."""
+"""All texts and topics of a release, for a steward who decides on them, with the doubts about each; their selection."""
+
+from pathlib import Path
 
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import Workspace
+from models_db.errors import UsageError
 from models_db.services.audit.stored_text import files_of, request_body
 from models_db.services.catalogue import requests
 from models_db.tables import Artifact
+from models_db.values.printable_text import escape_controls
 from tasks.common.files import read_document
 from tasks.publishing.draft import rehash
 from tasks.release.file_names import RECORD
+from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.reporting.release_sections import texts_of, texts_with_doubts
 from tasks.reporting.sections import TextOnPage
+from tasks.values.insight import Insight
+from tasks.values.release_kinds import ReleaseKind
 
 
 def read_release_texts(workspace: Workspace, request_id: int) -> tuple[TextOnPage, ...]:
@@ -23,12 +30,40 @@ def read_release_texts(workspace: Workspace, request_id: int) -> tuple[TextOnPag
         WrongState: it has not been run.
         ArtifactChanged: the files differ from the produced ones.
     """
-    artifact = find_artifact(workspace, request_id)
-    folder = workspace.home.path_inside("quarantine", artifact.folder)
-    rehash(folder, files_of(artifact))
+    folder = _open_draft(workspace, request_id)
     with workspace.database.read() as session:
         prompt = str(request_body(requests.find_request(session, request_id))["prompt"]["description"])
     return texts_with_doubts(texts_of(read_labelled(folder)), prompt)
+
+
+def read_release_topics(workspace: Workspace, request_id: int) -> tuple[Insight, ...]:
+    """Return all topics of a release of insights, parents before their children.
+
+    Raises:
+        NotInsights: it is a release of another kind.
+        The errors of `read_release_texts`.
+    """
+    return read_topics(_open_draft(workspace, request_id), str(request_id))
+
+
+def read_topics(folder: Path, place: str) -> tuple[Insight, ...]:
+    """Return all topics in a draft or bundle of insights; `place` names it in errors.
+
+    Raises:
+        NotInsights: it is a release of another kind.
+        FileUnfit: its files are not in their format.
+    """
+    kind = ReleaseRecord.from_bytes(read_document(folder / RECORD)).kind
+    if kind != ReleaseKind.INSIGHTS:
+        raise NotInsights(place, kind)
+    return tuple(read_insights(folder))
+
+
+def _open_draft(workspace: Workspace, request_id: int) -> Path:
+    artifact = find_artifact(workspace, request_id)
+    folder = workspace.home.path_inside("quarantine", artifact.folder)
+    rehash(folder, files_of(artifact))
+    return folder
 
 
 def read_selection(workspace: Workspace, artifact: Artifact) -> str | None:
@@ -39,3 +74,14 @@ def read_selection(workspace: Workspace, artifact: Artifact) -> str | None:
     """
     path = workspace.home.path_inside("quarantine", artifact.folder) / RECORD
     return selection_sentence(ReleaseRecord.from_bytes(read_document(path))) if path.is_file() else None
+
+
+class NotInsights(UsageError):
+    """A release of another kind than insights."""
+
+    def __init__(self, place: str, kind: str) -> None:
+        super().__init__(
+            f"{escape_controls(place)} is a release of kind {kind!r}, not of insights.",
+            "Name releases of `kind: insights`: bundles, or numbers of requests.",
+            {"place": place, "kind": kind},
+        )

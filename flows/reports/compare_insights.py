@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from flows.releases.publish import find_artifact
+from flows.releases.release_texts import NotInsights
 from flows.workspace.object_stores import open_bundle_folder
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
@@ -401,17 +402,6 @@ def _topic_json(topic: SizedTopic) -> dict[str, object]:
 
 def _round_figure(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
-
-
-class NotInsights(UsageError):
-    """A release of another kind than insights."""
-
-    def __init__(self, place: str, kind: str) -> None:
-        super().__init__(
-            f"{escape_controls(place)} is a release of kind {kind!r}, not of insights.",
-            "Name two releases of `kind: insights`: bundles, or numbers of requests.",
-            {"place": place, "kind": kind},
-        )
 
 
 class SameRelease(UsageError):

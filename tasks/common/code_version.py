@@ -8,13 +8,13 @@ from pathlib import Path
 import models_db
 
 SOURCES = (".css", ".html", ".js", ".py")
-ROOMS = ("cli", "flows", "migrations", "models_db", "tasks")
+ROOMS = ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
 LIBRARIES = ("dp-accounting", "numpy", "opendp", "torch", "transformers")
 
 
 @cache
 def code_digest() -> str:
-    """Return the SHA-256 of the source of the five rooms, templates included, to which a spend approval is bound."""
+    """Return the SHA-256 of the source of the six rooms, templates included, to which a spend approval is bound."""
     root = Path(models_db.__file__).parent.parent
     digest = hashlib.sha256()
     for room in ROOMS:

@@ -1,4 +1,4 @@
-"""docs/python-api.md is run from top to bottom, and prints what it says that it prints."""
+"""docs/python-api.md and docs/python-flows.md are run from top to bottom, and print what they say that they print."""
 
 import importlib
 import io
@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+import almoner as almoner_package
 from tests import tiny_model
 from tests.integration.story import Almoner
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "python-api.md").read_text()
+PAGES = ("README.md", "docs/python-api.md", "docs/python-flows.md")
+README, PAGE, FLOWS = ((ROOT / name).read_text() for name in PAGES)
 MODEL = "smollm2-135m-instruct"
-"""What the page names. The tiny model stands in for it, and nothing else on the page is changed."""
+"""What the pages name. The tiny model stands in for it, and nothing else on a page is changed."""
 
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
@@ -37,14 +39,59 @@ def run(almoner: Almoner, page: str) -> dict[str, Any]:
             continue
         out = io.StringIO()
         with redirect_stdout(out):
-            exec(compile(lines, "docs/python-api.md", "exec"), names)
+            exec(compile(lines, "a page", "exec"), names)
         assert printed in (None, out.getvalue()), f"{lines}\nprinted:\n{out.getvalue()}"
     return names
 
 
-def test_the_page_does_what_it_says(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_the_package_does_what_it_says(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(almoner.folder)
     names = run(almoner, PAGE)
+    assert names["bundle"].verify().holds
+    assert almoner.ask("release list")[0]["state"] == "published"
+
+
+TEN_LINES = re.compile(r"^```python\n(import almoner, pandas\n.*?)^```\n", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [README, PAGE], ids=["README", "python-api"])
+def test_a_release_takes_ten_lines(page: str) -> None:
+    (lines,) = TEN_LINES.findall(page)
+    assert len(list(filter(None, lines.splitlines()))) == 10
+
+
+def test_the_ten_lines_of_the_readme_publish_a_release(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the request that stands above them."""
+    monkeypatch.chdir(almoner.folder)
+    almoner.type("init")
+    almoner.notes_file()
+    (request,) = re.findall(r"^```yaml\n(dataset: clinic\n.*?)^```", README, re.DOTALL | re.MULTILINE)
+    almoner.write("request.yaml", request.replace(MODEL, tiny_model.NAME))
+    names: dict[str, Any] = {}
+    exec(compile(*TEN_LINES.findall(README), "README.md", "exec"), names)
+    assert names["bundle"].verify().holds
+    assert len(names["texts"]) == 4
+
+
+def test_every_object_and_method_of_the_page_is_there_and_no_other() -> None:
+    """The table names each public method, by which a reader finds the rest."""
+    rows = re.findall(r"^\| (`[A-Z].*?) \| .*? \| (.*?) \|$", PAGE, re.MULTILINE)
+    told = {
+        name: set(re.findall(r"`(\w+)[(`]", cell)) for first, cell in rows for name in re.findall(r"`(\w+)`", first)
+    }
+    assert set(told) == {"Home", "Dataset", "Request", "Bundle", "Rows", "Price", "Budget", "Review", "Report"}
+    for name in ("Home", "Dataset", "Request", "Bundle", "Rows"):
+        own = {
+            each
+            for each, value in vars(getattr(almoner_package, name)).items()
+            if not each.startswith("_") and callable(value)
+        }
+        assert own - {"at"} <= told[name], name
+
+
+def test_the_page_of_the_functions_does_what_it_says(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(almoner.folder)
+    names = run(almoner, FLOWS)
     assert names["found"].holds
     assert names["outcome"].spent.rho > 0
     assert names["budget"].balance.spent == names["outcome"].spent
@@ -56,14 +103,15 @@ def test_a_page_that_prints_something_else_is_noticed(almoner: Almoner) -> None:
         run(almoner, "```python\nprint(1)\n```\n\n```text\n2\n```\n")
 
 
-def test_the_page_says_what_its_blocks_print() -> None:
+@pytest.mark.parametrize("page", [PAGE, FLOWS], ids=["python-api", "python-flows"])
+def test_the_page_says_what_its_blocks_print(page: str) -> None:
     """A block that prints is followed by what it prints; the ones that cannot know it beforehand print nothing."""
-    silent = [lines for language, lines, printed in steps(PAGE) if "print(" in lines and not printed]
+    silent = [lines for language, lines, printed in steps(page) if "print(" in lines and not printed]
     assert silent == []
 
 
 def table_rows() -> list[tuple[str, str]]:
-    part = PAGE.partition("## Which function a command calls")[2]
+    part = FLOWS.partition("## Which function a command calls")[2]
     return re.findall(r"^\| (`almoner .+?) \| (.+?) \|$", part, re.MULTILINE)
 
 

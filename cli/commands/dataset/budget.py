@@ -1,6 +1,6 @@
 """`almoner budget`: the lifetime budget of a dataset, spent and remaining, and its forecast."""
 
-from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
@@ -11,19 +11,17 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.tables import fact_list, table
 from flows.datasets.affordable_runs import affordable_runs
+from flows.datasets.budget_summary import BudgetSummary, summarise_budget
 from flows.datasets.budget_view import BudgetView, CohortLine, PacingWindow, load_budget
 from flows.datasets.forecast import count_releases, epsilon_after, exceeds_window, forecast_table, largest_epsilon
-from flows.workspace.workspace import Workspace, open_workspace
+from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
-from models_db.services.catalogue import datasets, requests
-from models_db.services.lifecycle import ledger
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.digits import parse_digits
 from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import release_amount
-from tasks.common.number_format import format_share
 
 app = typer.Typer(no_args_is_help=True, help="Inspect budgets: show, forecast, simulate; manage envelopes.")
 app.add_typer(envelope.app, name="scope")
@@ -34,9 +32,6 @@ Cohorts = Annotated[
         metavar="newest|N,N", help="Show the budget of releases that read only these cohorts. Default: all cohorts."
     ),
 ]
-EXAMPLE_DELTA, EXAMPLE_EPSILONS = "1e-7", ("1", "4")
-"""Releases that a budget's first sentence counts."""
-
 Scope = Annotated[str | None, typer.Option(help="Envelope to draw on. Default: the budget outside all envelopes.")]
 
 
@@ -46,73 +41,25 @@ def show_budget(context: CommandContext, name: DatasetName) -> CommandResult:
 
     Example: almoner budget show clinic
     """
-    workspace = open_workspace(context.home)
-    budget = load_budget(workspace, name)
-    balance, claim = budget.balance, budget.claim
-    data: dict[str, Json] = {
-        "dataset": name,
-        "sharing": list(budget.sharing),
-        "blocks": budget.blocks,
-        "epsilon_cap": claim.epsilon,
-        "delta_cap": claim.delta,
-        "epsilon_spent": budget.epsilon_spent,
-        "rho_cap": balance.cap.rho_text,
-        "rho_spent": balance.spent.rho_text,
-        "rho_held": balance.held.rho_text,
-        "rho_in_envelopes": balance.reserved.rho_text,
-        "rho_left": balance.remaining.rho_text,
-        "delta_fail_cap": balance.cap.delta_text,
-        "delta_fail_spent": balance.spent.delta_text,
-        "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
-    }
-    spent_by = _spent_by_request(workspace, budget)
+    summary = summarise_budget(open_workspace(context.home), name)
+    budget = summary.view
     more: dict[str, Json] = {
         "cohorts": [_cohort_row(budget, line) for line in budget.cohorts],
         "envelopes": list(map(envelope.envelope_to_json, budget.envelopes)),
         "window": None if budget.window is None else _window_to_json(budget.window),
         "cap_changes": _claim_changes(budget),
-        "spent_by": spent_by,
+        "spent_by": list(summary.spent_by),
         "unprotected_figures": None if budget.viewing is None else budget.viewing.to_json(),
     }
     warned = [] if budget.viewing is None else [budget.viewing.sentence]
     return CommandResult(
-        {**data, **more},
-        [_budget_sentence(budget), fact_list(data), *warned, *_narrowing_table(budget), _spent_table(spent_by)],
+        {**summary.facts, **more},
+        [summary.sentence, fact_list(summary.facts), *warned, *_narrowing_table(budget), _spent_table(summary)],
     )
 
 
-def _budget_sentence(budget: BudgetView) -> str:
-    """Return the state of a budget in one sentence, with the runs that it still affords."""
-    share = budget.share_of_cap(budget.spent)
-    affordable = [
-        f"{row.ever} more {'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
-        for row in forecast_table(budget, EXAMPLE_DELTA, epsilons=EXAMPLE_EPSILONS)
-        if row.ever
-    ]
-    rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
-    return (
-        f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"
-        f" {budget.claim.epsilon}); {format_share(1 - share, ROUND_FLOOR)} is left{rest}."
-    )
-
-
-def _spent_by_request(workspace: Workspace, budget: BudgetView) -> list[Json]:
-    with workspace.database.read() as session:
-        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in budget.sharing}
-        return [
-            {
-                "request": request.id,
-                "dataset": names[request.dataset_id],
-                "state": requests.state_of(session, request.id),
-                "rho_spent": spent.rho_text,
-            }
-            for request in requests.list_all(session)
-            if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
-        ]
-
-
-def _spent_table(spent_by: list[Json]) -> RenderableType:
-    rows = [list(row.values()) for row in spent_by if isinstance(row, dict)]
+def _spent_table(summary: BudgetSummary) -> RenderableType:
+    rows = [list(row.values()) for row in summary.spent_by]
     return table(("request", "dataset", "state", "rho spent"), rows, "Spent by")
 
 

@@ -16,11 +16,10 @@ from cli.framework.tables import fact_list, groups_table, table
 from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.workspace.workspace import Workspace, open_workspace
 from flows.workspace.yaml_files import read_fields
-from models_db.errors import EnvironmentProblem, UsageError
+from models_db.errors import EnvironmentProblem
 from models_db.services.catalogue import datasets, erasures
 from models_db.services.catalogue.datasets import Registration
-from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json, parse_model
+from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
 from tasks.object_storage.address import parse_place
 
@@ -89,15 +88,8 @@ def register_dataset(
     registration_terms = Registration(name, unit, text, not public, population, _read_metadata(public_metadata))
     if check is not None:
         _check_fields(context, registration_terms, check)
-    if shares_account_with:
-        _refuse_second_claim(epsilon, delta, blocks)
-        registration.register_sharing(workspace, registration_terms, shares_account_with)
-    elif epsilon is None or delta is None:
-        raise ClaimRequired
-    else:
-        if not public:
-            registration.require_strong_claim(epsilon, delta, population, accepted=accept_weak_promise)
-        registration.register_dataset(workspace, registration_terms, epsilon, delta, blocks or 1)
+    terms = registration.ClaimTerms(epsilon, delta, blocks, shares_account_with, accept_weak_promise)
+    registration.register(workspace, registration_terms, terms)
     with workspace.database.read() as session:
         (shown,) = describe_datasets(session, [datasets.find_dataset(session, name)])
     return CommandResult(
@@ -312,22 +304,12 @@ def _label_field_of(workspace: Workspace, uid: str) -> str | None:
         return "(not readable here)"
 
 
-def _refuse_second_claim(epsilon: str | None, delta: str | None, blocks: int | None) -> None:
-    if epsilon is not None or delta is not None or blocks is not None:
-        raise UnexpectedClaim
-
-
 def _read_metadata(path: Path | None) -> str | None:
     if path is None:
         return None
-    page = "docs/bundle.md"
-    written = parse_model(
-        PublicMetadata,
-        read_fields(path, "The public metadata", PublicMetadata.model_fields, page),
-        "The public metadata",
-        page,
-    )
-    return encode_canonical(model_to_json(written)).decode()
+    from flows.datasets.register import METADATA_PAGE, metadata_text
+
+    return metadata_text(read_fields(path, "The public metadata", PublicMetadata.model_fields, METADATA_PAGE))
 
 
 def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
@@ -341,23 +323,3 @@ def _dataset_page(shown: Mapping[str, object]) -> list[RenderableType]:
         fact_list({**plain, **{f"declared: {name}": value for name, value in metadata.items()}}),
         *([groups_table(rows, "Catalogue for summaries")] if groups else []),
     ]
-
-
-class ClaimRequired(UsageError):
-    """A dataset with a budget of its own needs a lifetime claim."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A dataset needs a lifetime claim: --epsilon and --delta.",
-            "For example `--epsilon 8 --delta 1e-6`; or draw on another's budget: `--shares-account-with NAME`.",
-        )
-
-
-class UnexpectedClaim(UsageError):
-    """The dataset joins a shared account, which has its own claim and blocks."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A dataset that shares an account has that account's epsilon, delta and blocks.",
-            "Leave out --epsilon, --delta and --blocks.",
-        )

@@ -11,6 +11,7 @@ from cli.framework.prompts import confirm
 from cli.framework.review_screen import render_review
 from cli.framework.tables import plain_text
 from flows.approvals import decide
+from flows.approvals.confirmation import require_reason
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
 from flows.workspace.workspace import open_workspace, signing_key_path
@@ -170,10 +171,9 @@ def withdraw_approval(
 
     Example: almoner withdraw-approval 1 --gate spend --reason "the board has changed its mind"
     """
-    if not reason.strip():
-        raise DecisionReasonMissing
+    reason = require_reason(reason)
     workspace = open_workspace(context.home)
-    state = decide.withdraw(workspace, request, gate, reason.strip())
+    state = decide.withdraw(workspace, request, gate, reason)
     data = {"request": request, "gate": gate.value, "decision": "withdraw", "state": state, "by": workspace.actor.name}
     line = f"{workspace.actor.name}'s approval at the {gate.value} gate is withdrawn; the {gate.subject} is {state}."
     return CommandResult(data, [line])
@@ -305,10 +305,7 @@ def _given_reason(options: ApproveOptions) -> str:
     Raises:
         DecisionReasonMissing: it is missing or blank.
     """
-    reason = options.reason if options.override is None else options.override
-    if reason is None or not reason.strip():
-        raise DecisionReasonMissing
-    return reason.strip()
+    return require_reason(options.reason if options.override is None else options.override)
 
 
 def _signed_reason(options: ApproveOptions, review: Review) -> str:
@@ -356,10 +353,3 @@ class UnexpectedOption(UsageError):
     def __init__(self, name: str) -> None:
         reason = f"{_OPTION_NAMES[name]} does not go together with the other options."
         super().__init__(reason, "`almoner approve --help` shows the six forms.", {"option": _OPTION_NAMES[name]})
-
-
-class DecisionReasonMissing(UsageError):
-    """A decision without a reason."""
-
-    def __init__(self) -> None:
-        super().__init__("A decision needs a reason.", 'Say why: --reason "...".')

@@ -1,7 +1,8 @@
 """OpenDP without its wrappers of other libraries: mechanisms draw with `dp`.
 
-OpenDP loads scikit-learn where it finds it, for wrappers that nobody here uses, and with it pandas and much of scipy:
-a second or more before any command can name a price. So these libraries are not to be found while OpenDP loads.
+OpenDP loads scikit-learn and polars where it finds them, for wrappers that nobody here uses, and with them pandas and
+much of scipy: a second or more before any command can name a price. So these libraries are not to be found while OpenDP
+loads.
 """
 
 import sys
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 __all__ = ["dp"]
 
-WRAPPED = ("sklearn.decomposition", "sklearn.linear_model")
+WRAPPED = ("polars", "sklearn.decomposition", "sklearn.linear_model")
 
 
 @contextmanager

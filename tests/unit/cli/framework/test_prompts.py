@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from cli.framework import prompts
-from cli.framework.prompts import ConfirmationMissing, ConfirmationWrong, PassphraseMissing, confirm, read_passphrase
+from cli.framework.prompts import PassphraseMissing, confirm, read_passphrase
+from flows.approvals.confirmation import ConfirmationMissing, ConfirmationWrong
 
 
 @pytest.fixture

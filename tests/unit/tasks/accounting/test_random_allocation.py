@@ -224,7 +224,7 @@ def test_nothing_of_the_product_uses_it_yet() -> None:
     root = Path(random_allocation.__file__).parents[2]
     users = [
         str(path.relative_to(root))
-        for room in ("cli", "flows", "migrations", "models_db", "tasks")
+        for room in ("almoner", "cli", "flows", "migrations", "models_db", "tasks")
         for path in sorted((root / room).rglob("*.py"))
         if "random_allocation" in path.read_text(encoding="utf-8")
     ]

@@ -8,13 +8,15 @@ LOADED = "import sys, tasks.pricing.quote; print(*sorted({name.partition('.')[0]
 
 def test_a_price_needs_no_scikit_learn() -> None:
     told = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
-    assert {"sklearn", "pandas", "torch", "pydp", "sentence_transformers", "spacy"} & set(told.stdout.split()) == set()
+    assert {"polars", "sklearn", "pandas", "torch", "pydp", "sentence_transformers", "spacy"} & set(
+        told.stdout.split()
+    ) == set()
     assert "opendp" in told.stdout.split()
 
 
-def test_scikit_learn_is_still_to_be_had() -> None:
+def test_scikit_learn_and_polars_are_still_to_be_had() -> None:
     code = (
         "from tasks.mechanisms.core.opendp_library import dp;"
-        " import sklearn.linear_model, sklearn.decomposition; dp.atom_domain"
+        " import polars, sklearn.linear_model, sklearn.decomposition; dp.atom_domain"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

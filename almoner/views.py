@@ -1,0 +1,198 @@
+"""Price, budget, review and report as a notebook and a terminal show them.
+
+A repr holds public facts and what the ledger says, never a text of a release and never a figure that read private data
+unprotected: notebooks are saved, and copied.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from almoner import markup
+from flows.approvals.price_sections import price_sections, value_text
+from flows.approvals.review import FieldList, ReviewSection, Samples, Summary, Table, Warnings, is_detail
+
+if TYPE_CHECKING:
+    from flows.approvals.review import Review as GateReview
+    from flows.datasets.budget_summary import BudgetSummary
+    from models_db.home import ProjectHome
+    from models_db.values.canonical_json import Json
+    from tasks.reporting.audience_filter import AudienceFact, Version
+
+
+class View:
+    """Something that is shown as sections below a title."""
+
+    title: str
+
+    def sections(self) -> Iterator[ReviewSection]:
+        """Yield its sections in reading order."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return markup.plain(self.title, tuple(self.sections()))
+
+    def _repr_html_(self) -> str:
+        return markup.html(self.title, tuple(self.sections()))
+
+
+class Price(View):
+    """The price of a request.
+
+    Attributes:
+        facts: the price as `almoner release request --dry-run --json` prints it: `rho`, `budget`, `facts`, ...
+    """
+
+    title = "Price of a request"
+
+    def __init__(self, facts: "Mapping[str, Json]") -> None:
+        self.facts = MappingProxyType(dict(facts))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
+    @property
+    def rho(self) -> str:
+        """The loss in zero-concentrated differential privacy, as exact decimal text."""
+        return str(self.facts["rho"])
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the budget affords it."""
+        budget = self.facts["budget"]
+        return isinstance(budget, dict) and budget["affordable"] is True
+
+    def sections(self) -> Iterator[ReviewSection]:
+        """Yield its charges, its public parameters and the budget that it draws on."""
+        loss = f"It costs rho {self.rho}"
+        claim = "" if self.facts["epsilon"] is None else f" (epsilon {self['epsilon']} at delta {self['delta']})"
+        yield Summary((f"{loss}{claim}; the budget {'affords' if self.affordable else 'does not afford'} it.",))
+        yield from price_sections(self.facts)
+
+
+@dataclass(frozen=True, repr=False)
+class Budget(View):
+    """The lifetime budget of a dataset, as it is now."""
+
+    summary: "BudgetSummary"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """The heading."""
+        return f"Lifetime budget of {self.facts['dataset']}"
+
+    @property
+    def facts(self) -> "Mapping[str, Json]":
+        """The budget as `almoner budget show --json` prints it; rho as exact decimal text."""
+        return MappingProxyType(self.summary.facts)
+
+    def sections(self) -> Iterator[ReviewSection]:
+        """Yield a sentence, the figures, and the requests that spent it."""
+        yield Summary((self.summary.sentence,))
+        if (viewing := self.summary.view.viewing) is not None:
+            yield Warnings((viewing.sentence,))
+        yield FieldList("Figures", tuple((name, value_text(value)) for name, value in self.summary.facts.items()))
+        rows = tuple(tuple(value_text(value) for value in row.values()) for row in self.summary.spent_by)
+        yield Table("Spent by", ("request", "dataset", "state", "rho spent"), rows)
+
+
+@dataclass(frozen=True, repr=False)
+class Review(View):
+    """What a steward decides on. Its texts are not shown: a notebook keeps what it shows.
+
+    Attributes:
+        details: whether mechanisms, digests and all parameters are shown too.
+    """
+
+    content: "GateReview"
+    details: bool = False
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """The heading, which names the dataset."""
+        return self.content.title
+
+    def sections(self) -> Iterator[ReviewSection]:
+        """Yield the sections of the review, and the digest to which an approval binds."""
+        hidden = [] if self.details else [part.title for part in self.content.sections if is_detail(part)]
+        for section in self.content.sections:
+            if isinstance(section, Samples):
+                yield Summary((f"{section.title}: {len(section.texts)} texts, not shown here; read `texts()` first.",))
+            elif isinstance(section, Table) and section.released:
+                yield Summary((f"{section.title}: {len(section.rows)} rows, not shown here; read `topics()` first.",))
+            elif section.title not in hidden:
+                yield section
+        if hidden:
+            yield Summary((f"Left out: {'; '.join(hidden)}. `review(details=True)` shows them.",))
+        yield Summary((f"An approval binds to sha256 {self.content.subject_digest}",))
+
+
+@dataclass(frozen=True, repr=False)
+class Report(View):
+    """The report on a produced release.
+
+    Attributes:
+        version: its readers: `steward`, `public` or `internal`.
+        facts: all facts; `content` has those of the version.
+    """
+
+    project: "ProjectHome"
+    version: "Version"
+    facts: "tuple[AudienceFact, ...]" = field(repr=False)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The report as `almoner report --json` prints it."""
+        from tasks.reporting.audience_filter import contents
+
+        return contents(self.version, self.facts)
+
+    def page(self) -> str:
+        """Return the report as an HTML page. The steward's version holds unpublished texts: keep it as private."""
+        from tasks.reporting.html_report import page
+
+        return page(self.content)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the new file `path` (0600): JSON if its name ends in `.json`, else the page.
+
+        Raises:
+            ReportInHome: the path is in the home, where an erasure would not find the file.
+            FileUnwritable: the file exists, or cannot be written.
+        """
+        from flows.reports.write import write_report
+
+        return write_report(self.project, Path(path), self.content)
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """The heading."""
+        release = self._public["release"]
+        return f"Release {release['number']} of {release['dataset']}"
+
+    @cached_property
+    def _public(self) -> dict[str, Any]:
+        from tasks.reporting.audience_filter import contents
+
+        return contents("public", self.facts)
+
+    def sections(self) -> Iterator[ReviewSection]:
+        """Yield the facts that everybody may read, without the texts; `page` has the others."""
+        report = self._public
+        release, claim = report["release"], report["claim"] or report["no_claim"]
+        yield Summary(tuple(claim["sentences"]))
+        if claim.get("weaknesses"):
+            yield Warnings(tuple(claim["weaknesses"]))
+        named = {"claim": ("epsilon", "delta", "rho"), "release": ("kind", "mechanism", "model", "texts")}
+        rows = [(name, value_text(claim[name])) for name in named["claim"] if name in claim]
+        rows += [(name, value_text(release[name])) for name in named["release"]]
+        yield FieldList("Release", tuple(rows))
+        if report["metrics"]:
+            yield Table("Measurements", ("metric", "result"), tuple((m["name"], m["line"]) for m in report["metrics"]))
+        if report["mechanisms"]:
+            paid = tuple((m["name"], str(m["times"]), m["rho"]) for m in report["mechanisms"])
+            yield Table("Charged mechanisms", ("mechanism", "times", "rho"), paid)

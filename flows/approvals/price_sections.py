@@ -1,0 +1,62 @@
+"""Sections of a request's price, for screens and notebooks: charges, public parameters, and the budget drawn on."""
+
+from collections.abc import Iterator, Mapping
+
+from flows.approvals.review import FieldList, Table, Warnings
+from models_db.values.canonical_json import Json
+
+EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
+_PRICE_HIDES = (
+    "facts", "prompt", "public_metadata", "groups", "external", "budget", "choices", "unprotected_figures", "warnings",
+)  # fmt: skip
+"""Fields of a price that have sections of their own."""
+
+
+def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Warnings]:
+    """Yield the sections of a price (`flows.releases.propose.PricedRequest.price`) in reading order."""
+    warnings = price.get("warnings")
+    if isinstance(warnings, list) and warnings:
+        yield Warnings(tuple(map(str, warnings)))
+    plain = {name: value for name, value in price.items() if name not in _PRICE_HIDES}
+    yield _fields({**plain, "expected_seconds": _duration(int(str(price["expected_seconds"])))}, "Price")
+    yield _fields(price["facts"], "Public parameters")
+    if chosen := _mapping(price.get("choices")):
+        title = "Chosen by almoner: the request leaves these out"
+        choices = tuple((name, *_choice(choice)) for name, choice in chosen.items())
+        yield Table(title, ("parameter", "value", "reason"), choices)
+    yield _fields(price["prompt"], "Prompt, public: it is on the card")
+    if groups := _mapping(price.get("groups")):
+        rows = tuple((name, value_text(shown)) for name, shown in groups.items())
+        yield Table("Groups, public: one text per group", ("group", "description in the prompt"), rows)
+    if outside := _mapping(price.get("external")):
+        yield _fields(outside, EXTERNAL_MODEL_NOTE)
+    if declared := _mapping(price["public_metadata"]):
+        yield _fields(declared, "Declared, public")
+    yield _fields(price["budget"], "Lifetime budget of the dataset")
+    if viewing := _mapping(price.get("unprotected_figures")):
+        yield _fields(viewing, "Unprotected figures of this account were seen")
+
+
+def value_text(value: object) -> str:
+    """Return a value as text: None as a dash, several values separated by commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    return f"about {minutes} min {rest} s on two cores" if minutes else f"about {rest} s"
+
+
+def _fields(values: Json, title: str) -> FieldList:
+    return FieldList(title, tuple((name, value_text(value)) for name, value in _mapping(values).items()))
+
+
+def _choice(choice: Json) -> tuple[str, str]:
+    fields = _mapping(choice)
+    return value_text(fields.get("value")), value_text(fields.get("reason"))
+
+
+def _mapping(value: Json) -> dict[str, Json]:
+    return dict(value) if isinstance(value, dict) else {}

@@ -1,0 +1,92 @@
+"""Summary of a dataset's lifetime budget: a sentence, its figures, and the requests that spent it."""
+
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR
+
+from flows.datasets.budget_view import BudgetView, load_budget
+from flows.datasets.forecast import forecast_table
+from flows.workspace.workspace import Workspace
+from models_db.services.catalogue import datasets, requests
+from models_db.services.lifecycle import ledger
+from models_db.values.canonical_json import Json
+from tasks.common.number_format import format_share
+
+EXAMPLE_DELTA, EXAMPLE_EPSILONS = "1e-7", ("1", "4")
+"""Releases that a budget's first sentence counts."""
+
+
+@dataclass(frozen=True)
+class BudgetSummary:
+    """The budget of a dataset as `almoner budget show` says it.
+
+    Attributes:
+        view: the budget that the rest was derived from.
+        sentence: its state in one sentence, with the releases that it still affords.
+        facts: its figures; rho as exact decimal text.
+        spent_by: the requests that spent it: `request`, `dataset`, `state`, `rho_spent`.
+    """
+
+    view: BudgetView
+    sentence: str
+    facts: dict[str, Json]
+    spent_by: tuple[dict[str, Json], ...]
+
+
+def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
+    """Return the budget of a dataset for releases that read all of its cohorts.
+
+    Raises:
+        DatasetUnknown: there is no such dataset.
+        BalancesWithheld: the policy hides the figures from the owner of this home.
+    """
+    view = load_budget(workspace, name)
+    return BudgetSummary(view, _sentence(view), _facts(view, name), _spent_by_request(workspace, view))
+
+
+def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
+    balance, claim = budget.balance, budget.claim
+    return {
+        "dataset": name,
+        "sharing": list(budget.sharing),
+        "blocks": budget.blocks,
+        "epsilon_cap": claim.epsilon,
+        "delta_cap": claim.delta,
+        "epsilon_spent": budget.epsilon_spent,
+        "rho_cap": balance.cap.rho_text,
+        "rho_spent": balance.spent.rho_text,
+        "rho_held": balance.held.rho_text,
+        "rho_in_envelopes": balance.reserved.rho_text,
+        "rho_left": balance.remaining.rho_text,
+        "delta_fail_cap": balance.cap.delta_text,
+        "delta_fail_spent": balance.spent.delta_text,
+        "share_spent": f"{balance.spent.rho / balance.cap.rho:.1%}",
+    }
+
+
+def _sentence(budget: BudgetView) -> str:
+    share = budget.share_of_cap(budget.spent)
+    affordable = [
+        f"{row.ever} more {'release' if row.ever == 1 else 'releases'} at epsilon {row.epsilon}"
+        for row in forecast_table(budget, EXAMPLE_DELTA, epsilons=EXAMPLE_EPSILONS)
+        if row.ever
+    ]
+    rest = f", for example {' or '.join(affordable)}" if affordable else ", too little for a release at epsilon 1"
+    return (
+        f"{format_share(share)} of the lifetime budget is used (epsilon {budget.epsilon_spent} of"
+        f" {budget.claim.epsilon}); {format_share(1 - share, ROUND_FLOOR)} is left{rest}."
+    )
+
+
+def _spent_by_request(workspace: Workspace, budget: BudgetView) -> tuple[dict[str, Json], ...]:
+    with workspace.database.read() as session:
+        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in budget.sharing}
+        return tuple(
+            {
+                "request": request.id,
+                "dataset": names[request.dataset_id],
+                "state": requests.state_of(session, request.id),
+                "rho_spent": spent.rho_text,
+            }
+            for request in requests.list_all(session)
+            if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
+        )

@@ -1,0 +1,45 @@
+"""Arguments of commands and of Python calls that the ledger can store."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from models_db.errors import UsageError
+from models_db.values.digits import LARGEST_INTEGER, MOST_DIGITS
+from models_db.values.printable_text import is_storable
+
+
+def require_storable(arguments: Mapping[str, object]) -> None:
+    """Check that the ledger can store every argument: texts and paths in UTF-8 without NUL, integers of 18 digits.
+
+    Raises:
+        UnreadableArgument: a text or path is not UTF-8, or holds a NUL.
+        IntegerTooLarge: an integer has more than 18 digits.
+    """
+    for name, value in arguments.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, str | Path) and not is_storable(str(each)):
+                raise UnreadableArgument(name)
+            if isinstance(each, int) and abs(each) > LARGEST_INTEGER:
+                raise IntegerTooLarge(name)
+
+
+class UnreadableArgument(UsageError):
+    """An argument holds bytes that are not UTF-8, or a NUL."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The argument {name!r} is not readable text: it holds bytes that are not UTF-8, or a NUL.",
+            "Type it again in UTF-8.",
+            {"argument": name},
+        )
+
+
+class IntegerTooLarge(UsageError):
+    """An integer argument has more digits than the ledger stores."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The argument {name!r} has more than {MOST_DIGITS} digits.",
+            "Type a smaller integer.",
+            {"argument": name, "largest": LARGEST_INTEGER},
+        )
