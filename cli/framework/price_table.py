@@ -15,8 +15,8 @@ def price_tables(price: dict[str, Json]) -> list[RenderableType]:
         "warnings",
     )  # fmt: skip
     plain = {name: value for name, value in price.items() if name not in apart}
-    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
-    plain["expected_seconds"] = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
+    plain.pop("expected_seconds_per_unit", None)
+    plain["expected_seconds"] = _time_text(price)
     declared, groups = _mapping_text(price["public_metadata"]), _mapping_text(price.get("groups", {}))
     outside = _mapping_text(price.get("external", {}))
     chosen = _mapping_text(price.get("choices", {}))
@@ -34,6 +34,16 @@ def price_tables(price: dict[str, Json]) -> list[RenderableType]:
         fact_list(_mapping_text(price["budget"]), title="Lifetime budget of the dataset"),
         *([fact_list(viewing, title="Unprotected figures of this account were seen")] if viewing else []),
     ]
+
+
+def _time_text(price: dict[str, Json]) -> str:
+    """Return the expected time in words; without a declared population with the time of each unit."""
+    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
+    text = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
+    per_unit = price.get("expected_seconds_per_unit")
+    if per_unit is None:
+        return text
+    return f"{text}, and {float(str(per_unit)) * 1000:.1f} ms for each {price['unit']}: no population is declared"
 
 
 def choices_table(choices: dict[str, object]) -> RenderableType:
