@@ -174,6 +174,9 @@ class ByHand:
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         return Fraction(0)
 
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        return 0.0
+
     def plan(self, ask: PlanInputs) -> Plan:
         assert ask.amount is not None
         event = calibrate(ask.amount.rho, 48, 7, "1").event(48)

@@ -331,6 +331,9 @@ class Counted:
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         return Fraction(0)
 
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        return 0.0
+
     def plan(self, ask: PlanInputs) -> Plan:
         wanted = _asked(ask.parameters)
         count = calibrate_count((ask.amount or Amount()).rho)

@@ -8,8 +8,9 @@ from models_db.values.canonical_json import Json
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
     "facts", "prompt", "public_metadata", "groups", "external", "budget", "choices", "unprotected_figures", "warnings",
+    "expected_seconds", "expected_seconds_per_unit",
 )  # fmt: skip
-"""Fields of a price that have sections of their own."""
+"""Fields of a price that have sections or words of their own."""
 
 
 def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Warnings]:
@@ -18,7 +19,7 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Wa
     if isinstance(warnings, list) and warnings:
         yield Warnings(tuple(map(str, warnings)))
     plain = {name: value for name, value in price.items() if name not in _PRICE_HIDES}
-    yield _fields({**plain, "expected_seconds": _duration(int(str(price["expected_seconds"])))}, "Price")
+    yield _fields({**plain, "expected_seconds": _time_text(price)}, "Price")
     yield _fields(price["facts"], "Public parameters")
     if chosen := _mapping(price.get("choices")):
         title = "Chosen by almoner: the request leaves these out"
@@ -44,9 +45,14 @@ def value_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _duration(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    return f"about {minutes} min {rest} s on two cores" if minutes else f"about {rest} s"
+def _time_text(price: Mapping[str, Json]) -> str:
+    """Return the expected time in words; without a declared population with the time of each unit."""
+    minutes, seconds = divmod(int(str(price["expected_seconds"])), 60)
+    text = f"about {minutes} min {seconds} s on two cores" if minutes else f"about {seconds} s"
+    per_unit = price.get("expected_seconds_per_unit")
+    if per_unit is None:
+        return text
+    return f"{text}, and {float(str(per_unit)) * 1000:.1f} ms for each {price['unit']}: no population is declared"
 
 
 def _fields(values: Json, title: str) -> FieldList:

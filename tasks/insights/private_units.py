@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tasks.analysis.facets.cache import CachedExtractor
 from tasks.analysis.facets.extractor import Extractor
+from tasks.common.progress import Progress
 from tasks.corpus.shards import UNITS_AT_ONCE, Lot, ShardProgress
 from tasks.corpus.store import UnitDocuments, UnitOrder
 from tasks.generation.decoding.run_context import RunContext
@@ -81,9 +82,10 @@ class PrivateUnits:
         """float32 [units, width], the embedding of each unit's summary; NaN if the summary is empty."""
         summaries = [unit.summary for unit in self.facets]
         points = np.zeros((len(summaries), points_of(self.embed, []).shape[1]), np.float32)
+        progress = self.bench.in_tenths("points of units")
         for start in range(0, len(summaries), UNITS_AT_ONCE):
             part = slice(start, start + UNITS_AT_ONCE)
-            points[part] = points_of(self.embed, summaries[part])
+            points[part] = points_of(self.embed, summaries[part], partial(_after, progress, start, len(summaries)))
         points[[not summary.strip() for summary in summaries]] = np.nan
         return points
 
@@ -96,3 +98,8 @@ class PrivateUnits:
         split, limit = self.bench.split, int(_WHOLE * Fraction(share))
         in_sample = [int.from_bytes(split.keyed_hash("insights", unit), "big") < limit for unit in self.ids]
         return np.array(in_sample, np.bool_).reshape(len(self.ids))
+
+
+def _after(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    """Report what is done of a part that follows `before` others."""
+    progress(before + done, total)

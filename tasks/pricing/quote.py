@@ -25,7 +25,7 @@ from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.backends.endpoints import Endpoint, endpoint_of
 from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.local_models import LocalModel, MergedParts, ModelFolderMissing
-from tasks.inference.catalogue.model_check import ModelCheck
+from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.check_prompt import check_prompt
 from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json
@@ -57,6 +57,11 @@ FORMAT = "almoner-request/1"
 # Row-tokens per second of SmolLM2-135M on two cores, rounded down (benchmarks/inference/decoding.py): an estimate.
 READ_PER_SECOND = 900
 DRAWN_PER_SECOND = 90
+MEASURED_PARAMETERS = 134_515_008
+"""A token costs another model more or less time, in proportion to its parameters."""
+START_SECONDS = 5
+"""Of a run: libraries are imported, and the corpus and an embedder opened."""
+LOADED_BYTES_PER_SECOND = 400_000_000
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ class Quote:
         dataset: the facts that it was priced with.
         endpoint: the endpoint of a model behind an API; None for a model on this machine.
         choices: the parameters that the request left out, each with the reason for the chosen value.
+        shape: the sizes of the model; None of an endpoint's, and where they are not known.
     """
 
     request: ReleaseRequest
@@ -142,6 +148,7 @@ class Quote:
     dataset: DatasetFacts
     endpoint: Endpoint | None = None
     choices: Mapping[str, str] = field(default_factory=dict)
+    shape: NetworkShape | None = None
 
     @property
     def charged(self) -> tuple[str, ...]:
@@ -160,9 +167,23 @@ class Quote:
 
     @property
     def seconds(self) -> int:
-        """Rough estimate of the run's time on two cores."""
+        """Rough estimate of the run's time on two cores: start, loading, the model's rows, and the declared units.
+
+        Where no population is declared, the time of the units comes on top (`seconds_per_unit`).
+        """
         plan, lasting = self.plan, self.plan.rows - self.plan.reading_rows
-        return round(plan.rows * plan.prompt_tokens / READ_PER_SECOND + lasting * plan.steps / DRAWN_PER_SECOND) + 5
+        decoding = plan.rows * plan.prompt_tokens / READ_PER_SECOND + lasting * plan.steps / DRAWN_PER_SECOND
+        loading, pace = 0.0, 1.0
+        if self.shape is not None:
+            loading = self.shape.parameters * self.shape.stored_bytes_per_number / LOADED_BYTES_PER_SECOND
+            pace = self.shape.parameters / MEASURED_PARAMETERS
+        units = (self.dataset.population or 0) * self.seconds_per_unit
+        return round(START_SECONDS + loading + pace * decoding + units)
+
+    @property
+    def seconds_per_unit(self) -> float:
+        """Rough estimate of the time that one unit takes beside the model's rows: its facets and embeddings."""
+        return self.system.seconds_per_unit(self.parameters)
 
     def require_affordable(self, paid: Amount | None = None) -> None:
         """Check the price, less the amount that earlier attempts have paid, against the balance.
@@ -232,7 +253,14 @@ class Quote:
             "expected_rows": self.plan.rows,
             "expected_texts": published_texts(self.request.selection, self.plan.samples),
             "expected_seconds": self.seconds,
+            **self._seconds_of_undeclared_units(),
         }
+
+    def _seconds_of_undeclared_units(self) -> dict[str, Json]:
+        """Return the time of each unit where their number is not declared, and so not in the time of the run."""
+        if self.dataset.population is not None or not self.seconds_per_unit:
+            return {}
+        return {"expected_seconds_per_unit": f"{self.seconds_per_unit:.4f}"}
 
     @property
     def influence(self) -> Influence | None:
@@ -422,7 +450,8 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({"choices": dict(reasons)} if reasons else {}),
         **({} if request.selection is None else {"selection": model_to_json(request.selection)}),
     }
-    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons)
+    shape = model.check.shape if model.check else None
+    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons, shape)
 
 
 def _choice_inputs(

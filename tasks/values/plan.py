@@ -137,6 +137,9 @@ class Generator(Protocol[Work]):
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """Return the share of the release's delta for failures of its mechanisms; 0 if none may fail."""
 
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return about how many seconds each unit takes beside the plan's rows, on two cores; for quotes alone."""
+
     def plan(self, ask: PlanInputs) -> Plan:
         """Return the plan for these public facts.
 
@@ -160,6 +163,10 @@ class GeneratorDefaults:
     def failure_delta_share(self, parameters: BaseModel) -> Fraction:
         """Return 0: no mechanism fails."""
         return Fraction(0)
+
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return 0: a unit is read in microseconds, and embedded nowhere."""
+        return 0.0
 
 
 class UnknownSystem(UsageError):

@@ -13,6 +13,7 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.insights.clio.parameters import ClioParameters
 from tasks.mechanisms.core.uncharged import uncharged
+from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.values.generated import Generated
 from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
@@ -25,6 +26,11 @@ class SimpleClio(GeneratorDefaults):
     kinds: tuple[str, ...] = (ReleaseKind.INSIGHTS,)
     parameters: type[BaseModel] = ClioParameters
     charges = False
+
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return about how many seconds each unit takes: its facets, and the embedding of its summary."""
+        settings = self._typed_parameters(parameters)
+        return seconds_per_unit(settings.embedder, extractor=settings.facets.extractor)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Plan a release without any guarantee.

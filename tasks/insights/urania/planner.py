@@ -31,6 +31,7 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.insights.urania.parameters import UraniaParameters
 from tasks.insights.urania.stages import Stages
+from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.values.generated import Generated
 from tasks.values.insight import (
     COUNT_DEVIATION,
@@ -68,6 +69,11 @@ class Urania:
         """Return the delta share of the keyword selection; 0 for a public set."""
         settings = self._typed_parameters(parameters)
         return Fraction(settings.delta_share) if settings.keywords.charged else Fraction(0)
+
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return about how many seconds each unit takes: its facets, and the embedding of its summary."""
+        settings = self._typed_parameters(parameters)
+        return seconds_per_unit(settings.embedder, extractor=settings.facets.extractor)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy all stages; each is one instalment, charged to every block.

@@ -28,6 +28,7 @@ from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.planning.labels_and_groups import part_facts
+from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.evolution.parameters import EvolutionParameters
 from tasks.prompted_generation.evolution.schedule import VARIATION, WAYS, Schedule, labels_of_texts
 from tasks.values.generated import Generated
@@ -45,6 +46,10 @@ class PrivateEvolution(GeneratorDefaults):
     parameters: type[BaseModel] = EvolutionParameters
     charges = True
     shows_private_text = False
+
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return about how many seconds each unit takes: the embedding of its text."""
+        return seconds_per_unit(_typed_parameters(parameters).embedder)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy all rounds; each is one instalment, charged to every block.

@@ -27,7 +27,13 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.planning.labels_and_groups import part_facts
-from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters, KeyphraseShares, with_public_words
+from tasks.planning.unit_seconds import seconds_per_unit
+from tasks.prompted_generation.keyphrases.parameters import (
+    MOST_PHRASES,
+    KeyphraseParameters,
+    KeyphraseShares,
+    with_public_words,
+)
 from tasks.prompted_generation.keyphrases.prompt import FACT
 from tasks.prompted_generation.keyphrases.stages import Stages, layout_of_texts
 from tasks.values.generated import Generated
@@ -59,6 +65,19 @@ class KeyphraseSeeding:
         """Return the delta share of the vocabulary selection; 0 for a public or counted one."""
         settings = _typed_parameters(parameters)
         return Fraction(settings.delta_share) if settings.vocabulary.method == "private" else Fraction(0)
+
+    def seconds_per_unit(self, parameters: BaseModel) -> float:
+        """Return about how many seconds each unit takes: its phrases, for each stage that reads them, as they are used.
+
+        An extension of a release reads no unit.
+        """
+        settings = _typed_parameters(parameters)
+        if settings.extends:
+            return 0.0
+        stages = 2 if settings.vocabulary.charged else 1
+        ranked = 1 + MOST_PHRASES if settings.ranked_by == "embedding" else 0
+        sketched = settings.phrases_per_unit
+        return seconds_per_unit(settings.embedder, sketched + stages * ranked, settings.extractor)
 
     def plan(self, ask: PlanInputs) -> Plan:
         """Buy both stages; each is one instalment, charged to every block. An extension of a release buys nothing.

@@ -28,6 +28,14 @@ def test_each_group_stands_with_the_words_that_the_model_is_told() -> None:
     assert ["b7", "Kettle - kitchen"] in [[cell.strip() for cell in row] for row in rows]
 
 
+def test_the_time_of_units_that_are_not_counted_stands_beside_the_time_of_the_run() -> None:
+    assert "ms" not in shown(PRICE)
+    said = shown(PRICE | {"unit": "customer", "expected_seconds_per_unit": "0.0067"})
+    assert "about 1 min 15 s on two cores, and 6.7 ms for each customer: no population is declared" in " ".join(
+        said.split()
+    )
+
+
 def test_without_groups_nothing_is_said_of_them() -> None:
     said = shown(PRICE)
     assert "group" not in said

@@ -21,6 +21,7 @@ from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim, lifetime_epsilon
 from tasks.accounting.zcdp import InvalidTarget, lifetime_cap, release_amount, spent_epsilon
 from tasks.evaluation.registry import InternalMetric, UnknownMetric
+from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.planning.batches import BlockWithoutSample
@@ -28,6 +29,7 @@ from tasks.planning.block_selection import Reading
 from tasks.planning.labels_and_groups import GroupsNeeded
 from tasks.pricing.choices import PopulationNeeded
 from tasks.pricing.quote import (
+    START_SECONDS,
     ClaimMissing,
     DatasetFacts,
     Envelope,
@@ -164,6 +166,38 @@ def test_a_price_is_json_and_adds_up() -> None:
     assert price["expected_rows"] == 4 * (1 + 7)
     assert price["expected_seconds"] > 0
     assert price["facts"]["clip norm C"]
+
+
+INSIGHTS: dict[str, Any] = {
+    "kind": "insights",
+    "mechanism": "urania",
+    "parameters": {"clusters": {"count": 20}},
+    "evaluation": [],
+}
+
+
+def test_a_time_counts_the_units_that_are_declared_and_says_what_others_cost() -> None:
+    few, many = (priced(facts(population=number), **INSIGHTS).to_json() for number in (1_000, 101_000))
+    assert 600 < int(str(many["expected_seconds"])) - int(str(few["expected_seconds"])) < 1_000
+    assert "expected_seconds_per_unit" not in few
+    unknown = priced(**INSIGHTS).to_json()
+    assert Decimal(str(unknown["expected_seconds_per_unit"])) == Decimal("0.0067")
+    assert int(str(unknown["expected_seconds"])) < int(str(few["expected_seconds"]))
+
+
+def test_a_time_grows_with_the_model_and_includes_its_loading() -> None:
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "key_value_heads", "head_size", "vocabulary", "context"), 1)
+    small, large = (
+        NetworkShape(
+            architecture="Llama", attention="all", rotary="default", tied=True, parameters=parameters,
+            head_parameters=0, linear_parameters=parameters, **sizes,
+        )
+        for parameters in (134_515_008, 8_000_000_000)
+    )  # fmt: skip
+    unknown = priced()
+    of_small, of_large = (replace(unknown, shape=shape).seconds for shape in (small, large))
+    assert unknown.seconds < of_small <= unknown.seconds + 2  # half a gigabyte is loaded in 1.3 seconds
+    assert of_large > 50 * (unknown.seconds - START_SECONDS)
 
 
 def test_a_dataset_without_a_unit_field_protects_records() -> None:

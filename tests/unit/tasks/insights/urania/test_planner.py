@@ -117,6 +117,12 @@ def test_shares_never_add_up_to_more_than_there_is(rho: int, weights: list[Any],
     assert (found["keywords"] == 0) or keywords
 
 
+def test_a_unit_costs_the_time_of_its_facets_and_its_point() -> None:
+    by_rake = SYSTEM.seconds_per_unit(parameters("public"))
+    assert 0.006 < by_rake < 0.01
+    assert SYSTEM.seconds_per_unit(parameters("public", facets={"extractor": "yake"})) > by_rake
+
+
 def test_only_a_set_that_is_selected_needs_a_part_of_delta() -> None:
     assert SYSTEM.failure_delta_share(parameters("public")) == 0
     assert float(SYSTEM.failure_delta_share(parameters("hybrid"))) == 0.1
