@@ -48,15 +48,14 @@ class InvisibleInkParameters(PrivateDecodingParameters):
             (`decoding.free_tokens`). Above a half, so that the token is one. None: every token is a charged draw.
     """
 
-    top_k: Annotated[int, Field(ge=0)] = 100
     clipping: Literal["log_probability", "logit"] = "log_probability"
     sampler: samplers.Kind = "opendp"
     free_above: Annotated[ExactDecimal, Field(gt=Decimal("0.5"), lt=1)] | None = None
 
     @property
     def tokens_per_text(self) -> int:
-        """T, or its multiple where some of the tokens cost nothing."""
-        return self.max_new_tokens * (1 if self.free_above is None else FREE_TOKENS_FACTOR)
+        """T, or its multiple where some of the tokens cost nothing, and those that finish a sentence."""
+        return self.max_new_tokens * (1 if self.free_above is None else FREE_TOKENS_FACTOR) + self.completion_tokens
 
     @model_validator(mode="after")
     def _free_tokens_are_plain(self) -> Self:
