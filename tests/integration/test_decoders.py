@@ -71,12 +71,13 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
 
 def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> None:
     """At this temperature the tiny model is sure of a third of its tokens; it hardly ever ends a sentence."""
-    sure = SHARED | OWN["invisible_ink"] | {"temperature": 0.25, "free_above": 0.6, "complete_sentence": 8}
-    plain = {name: value for name, value in sure.items() if name not in ("free_above", "complete_sentence")}
+    public = {"free_above": 0.6, "complete_sentence": 8, "presence_penalty": 0.1}
+    plain = SHARED | OWN["invisible_ink"] | {"temperature": 0.25}
+    example = "Seen on Monday, no fever."
     almoner.ingested("--population 400")
     request, usual = (
-        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters))
-        for name, parameters in {"free": sure, "plain": plain}.items()
+        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters, prompt=REQUEST["prompt"] | more))
+        for name, parameters, more in (("free", plain | public, {"examples": [example]}), ("plain", plain, {}))
     )
     price = almoner.ask(f"release request {request}")["price"]
     assert price["rho"] == almoner.ask(f"release request {usual} --dry-run")["price"]["rho"]
@@ -91,7 +92,7 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert Decimal(record["released"]["free_tokens_per_text"]) > 0
     assert Decimal(record["released"]["completion_tokens_per_text"]) > 0
-    for fact in ("free tokens", "cut sentences"):
+    for fact in ("free tokens", "cut sentences", "presence penalty"):
         assert record["facts"][fact] == price["facts"][fact]
     assert [event["count"] for event in record["events"]] == [12]
     card = (almoner.bundle / "README.md").read_text()
@@ -99,6 +100,8 @@ def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> N
     assert "`free_tokens_per_text`" in card
     assert "are finished with at most 8 tokens of the public model" in card
     assert "`completion_tokens_per_text`" in card
+    assert "The public examples were given as earlier answers" in card
+    assert example in card
     assert "cut sentences" in almoner.type("release show 1").out
     assert almoner.ask("doctor")["ok"] is True
 

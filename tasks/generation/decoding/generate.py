@@ -73,6 +73,7 @@ def decode_some(
         separator=drawing.separator,
         free=free,
         completion=completion,
+        penalty=drawing.penalty,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,

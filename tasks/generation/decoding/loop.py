@@ -8,6 +8,7 @@ the private rows are read for it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
 from tasks.inference.prompts.separator import text_before
+from tasks.mechanisms.tokens.presence_penalty import penalised
 from tasks.values.generated import GeneratedText
 
 
@@ -55,6 +57,7 @@ class Step:
             none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a free
             token (`free_tokens`), or one that finishes a sentence (`sentence_completion`).
         public: float32 [L, V]; -inf where the constraint forbids a token.
+        penalised: the same less the presence penalty: the public part of the scores of a rule that has one.
         public_hidden: -> the public rows' last hidden states, float32 [L, D].
         private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
             -> the logits of their rows; `RowLogits.generation` counts 0..L-1. Not to be called before the draw is
@@ -67,6 +70,7 @@ class Step:
     numbers: tuple[int, ...]
     positions: tuple[int, ...]
     public: Tensor
+    penalised: Tensor
     private: Callable[[Tensor | None], RowLogits]
     drop_private_rows: Callable[[int], None]
     public_hidden: Callable[[], Tensor] = _absent
@@ -155,6 +159,7 @@ def decode(
     separator: str | None = None,
     free: FreeTokens | None = None,
     completion: SentenceCompletion | None = None,
+    penalty: Fraction | None = None,
     progress: Callable[[int], None] = lambda done: None,
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
@@ -175,6 +180,7 @@ def decode(
             text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
         completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
             not for what is held to a grammar, and it knows of what was drawn `earlier`, too.
+        penalty: presence penalty in logits, of public draws and of rules that use `Step.penalised`.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
@@ -194,7 +200,7 @@ def decode(
     """
     session = session or open_session(engine, count, sizes, earlier)
     ending = None if constraint else separator
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion, penalty)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -231,6 +237,7 @@ class _Loop:
         separator: the line that ends a text where there is no constraint; None where end tokens alone do.
         free: draws free tokens; None where every token that is a choice is the rule's.
         completion: finishes sentences; None where a text ends with the rule's last token.
+        penalty: presence penalty, in logits.
         live: the jobs of live generations, by number.
         draws: how many draws of the rule each has had.
         begun: those of which the rule has drawn a token since they entered.
@@ -246,6 +253,7 @@ class _Loop:
     separator: str | None = None
     free: FreeTokens | None = None
     completion: SentenceCompletion | None = None
+    penalty: Fraction | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
@@ -271,10 +279,11 @@ class _Loop:
     def step(self) -> dict[int, int]:
         """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
-        uncharged = self._forced(public) if self.constraint else self._public_tokens(public)
-        choosing = [place for place, token in enumerate(uncharged) if token is None]
-        tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
         numbers = self.session.numbers
+        lowered = penalised(public, [self.session.drawn(number) for number in numbers], self.penalty)
+        uncharged = self._forced(public) if self.constraint else self._public_tokens(lowered)
+        choosing = [place for place, token in enumerate(uncharged) if token is None]
+        tokens = iter(self.rule.next_tokens(self._step(public, lowered, choosing)) if choosing else [])
         drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, uncharged, strict=True)}
         for place in choosing:
             self.draws[numbers[place]] += 1
@@ -289,7 +298,7 @@ class _Loop:
         self.session.advance([drawn[number] for number in self.session.numbers])
         return drawn
 
-    def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
+    def _step(self, public: Tensor, lowered: Tensor, choosing: Sequence[int]) -> Step:
         """Return the step of the generations that have a choice, given by their places among the live ones."""
         session, numbers = self.session, [self.session.numbers[place] for place in choosing]
         some = LiveSubset(tuple(choosing), len(session.numbers))
@@ -297,6 +306,7 @@ class _Loop:
             numbers=tuple(numbers),
             positions=tuple(self.draws[number] for number in numbers),
             public=some.of(public),
+            penalised=some.of(lowered),
             private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
             drop_private_rows=lambda place: session.let_go(numbers[place]),
             public_hidden=lambda: some.of(session.public_hidden()),
@@ -424,6 +434,7 @@ class DecodingSpec:
         free: makes what draws free tokens; None where there are none. Not beside a constraint.
         completion: makes what finishes cut sentences, of N tokens that `sizes` includes; None where nothing does. Not
             beside a constraint.
+        penalty: presence penalty in logits; None for none.
     """
 
     sizes: Sizes
@@ -432,3 +443,4 @@ class DecodingSpec:
     separator: str | None = None
     free: Callable[[], FreeTokens] | None = None
     completion: Callable[[], SentenceCompletion] | None = None
+    penalty: Fraction | None = None

@@ -10,6 +10,7 @@ rho: the number of batches must be public, and so it is bought, not read off the
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -180,6 +181,10 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         """Makes what draws free tokens for texts that have lost so many draws; None where none are free."""
         return None
 
+    def presence_penalty(self, settings: Parameters) -> Fraction | None:
+        """Return the penalty in logits on tokens that a text already has; None where there is none."""
+        return None
+
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
         return {}
@@ -214,7 +219,8 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             sampler.DEFAULT,
             bench.rng,
         )
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free, completion)
+        penalty = self.presence_penalty(settings)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free, completion, penalty)
         with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
@@ -316,6 +322,11 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
+
+
+def penalty_facts(penalty: Decimals | None) -> dict[str, str]:
+    """Return the fact about a presence penalty, for people."""
+    return {} if penalty is None else {"presence penalty": f"{format_decimal(penalty)} on tokens that a text has"}
 
 
 def top_k_text(top_k: int) -> str:
