@@ -1,4 +1,4 @@
-"""The benchmarks of prompts and completed sentences: what they compare, and the documented tables."""
+"""The benchmarks of prompts, completed sentences and units a row: what they compare, and the documented tables."""
 
 from pathlib import Path
 from types import ModuleType
@@ -9,8 +9,28 @@ import pytest
 from tests.tiny_model import tiny_model
 from tests.tiny_tokenizer import tiny_tokenizer
 
-SCRIPTS = ("utility.wording", "utility.ablation")
+SCRIPTS = ("utility.units_per_row", "utility.wording", "utility.ablation")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def test_rows_of_several_units_have_half_the_clip_norm_at_the_same_epsilon(bench: dict[str, ModuleType]) -> None:
+    """Half of C at twice the sensitivity is the same charge; to the grid step."""
+    units = bench["utility.units_per_row"]
+    (_, one), (_, two), (_, four) = (units.bound_of(units.Cell(number, 7, "4")) for number in (1, 2, 4))
+    assert two.draw.clip_steps == four.draw.clip_steps
+    assert abs(2 * two.draw.clip_steps - one.draw.clip_steps) <= 1
+    (_, more) = units.bound_of(units.Cell(1, 14, "4"))
+    assert more.draw.clip_norm == pytest.approx(2 * one.draw.clip_norm, rel=1e-4)
+
+
+def test_rows_of_several_units_read_what_the_rows_of_one_read(bench: dict[str, ModuleType]) -> None:
+    units = bench["utility.units_per_row"]
+    sources = units.row_sources([(number,) for number in range(units.MOST_UNITS)])
+    assert list(map(len, sources)) == units.row_units()
+    for number in units.UNITS:
+        own = [source for source in sources if len(source) == number]
+        read = {unit for source in own[: units.ROWS] for unit in source}
+        assert read == {(unit,) for unit in range(number * units.ROWS)}
 
 
 @pytest.mark.parametrize("examples", [True, False])
@@ -39,7 +59,7 @@ def test_the_tokens_that_finish_a_sentence_are_told_from_a_texts_own(bench: dict
 
 @pytest.mark.parametrize(
     ("script", "figures"),
-    [("utility.wording", "wording"), ("utility.ablation", "ablation")],
+    [("utility.units_per_row", "units_per_row"), ("utility.wording", "wording"), ("utility.ablation", "ablation")],
 )
 def test_the_documented_table_is_that_of_the_stored_figures(
     bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], script: str, figures: str
