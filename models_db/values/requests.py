@@ -62,7 +62,7 @@ _MOST_DECIMAL_CHARACTERS = 100
 _MOST_DECIMAL_PLACES = 100
 
 
-Preset = Literal["clinical", "court", "review", "chat", "summary"]
+Preset = Literal["brief", "clinical", "court", "review", "chat", "summary"]
 
 MOST_COHORTS = 1000
 
@@ -124,7 +124,7 @@ class Prompt(RequestModel):
     """Wording of the model's prompt. Public by declaration: it appears on the card.
 
     Templates are checked together with the request's labels (`tasks.inference.prompts.prompt_spec`). `form` is stored
-    where it is `completion`; `separator` and `examples` belong to that form.
+    where it is `completion`; `separator` belongs to that form.
     """
 
     description: Annotated[str, Field(min_length=1, max_length=4000)]

@@ -20,12 +20,14 @@ def require_form(
         check: a local model's; None if the model is behind an API, which holds conversations.
 
     Raises:
-        FormUnsupported: the system asks its model in conversations of its own.
+        FormUnsupported, ExamplesUnsupported: the system asks its model in conversations of its own.
         NoChatTemplate: the form is a conversation, and the model has none.
         MetricNeedsConversation: a metric asks the model in a conversation, and the model has none.
     """
     if prompt.form == "completion" and not system.renders_prompt:
         raise FormUnsupported(system.name)
+    if prompt.examples and not system.renders_prompt:
+        raise ExamplesUnsupported(system.name)
     if prompt.form is None and check is not None:
         require_conversation(check)
     if check is not None and check.template_problem:
@@ -42,6 +44,17 @@ class FormUnsupported(UsageError):
             f"{mechanism!r} asks its model in conversations, so it cannot use `prompt.form: completion`.",
             "Leave `prompt.form` out and name an instruction-tuned model, or choose a mechanism that draws texts token"
             " by token, such as invisible_ink.",
+            {"mechanism": mechanism},
+        )
+
+
+class ExamplesUnsupported(UsageError):
+    """Public examples, and a system whose conversations do not show them."""
+
+    def __init__(self, mechanism: str) -> None:
+        super().__init__(
+            f"{mechanism!r} asks its model in conversations of its own, so no row would read `prompt.examples`.",
+            "Leave them out, or choose a mechanism that draws texts token by token, such as invisible_ink.",
             {"mechanism": mechanism},
         )
 

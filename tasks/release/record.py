@@ -39,6 +39,7 @@ RELEASED_FIGURES: Final = frozenset({
     "clusters_kept",
     "clusters_released",
     "clusters_unnamed",
+    "completion_tokens_per_text",
     "descriptions_replaced",
     "effective_k",
     "free_tokens_per_text",

@@ -73,7 +73,6 @@ class OneShotParameters(PrivateDecodingParameters):
     adapter: UsedAdapter
     clip_norm: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
     shots: Annotated[int, Field(ge=1, le=1000)] = 1
-    top_k: Annotated[int, Field(ge=0)] = 100
 
     @property
     def draws_per_text(self) -> int:
@@ -157,6 +156,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
         from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
+        from tasks.generation.decoding.sentence_completion import completion_figures
         from tasks.inference.structured_output.schema_constraint import constraint_for
 
         settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
@@ -167,9 +167,14 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         means = _means(plan, settings, layout, reading, bench)
         noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / settings.references
         writing = _writing(adapter, means, noise, bench)
-        sampling = PublicSampling(settings.max_new_tokens, settings.temperature, settings.top_k)
+        sampling = PublicSampling(
+            settings.max_new_tokens,
+            settings.temperature,
+            settings.top_k,
+            complete_sentence=settings.complete_sentence,
+        )
         texts = draw_public_texts(writing, prompts, sampling, constraint)
-        return Generated(with_labels(texts, layout.labels_of_texts(settings.names)))
+        return Generated(with_labels(texts, layout.labels_of_texts(settings.names)), completion_figures(texts))
 
 
 def _declared_public(meta: AdapterMeta) -> str:

@@ -51,7 +51,6 @@ class TokenLevelParameters(PrivateDecodingParameters):
             with more, C is lowered. Rows then contribute less, but the noise does not hide them. None: C unchanged.
     """
 
-    top_k: Annotated[int, Field(ge=0)] = 100
     clip_norm: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
     noise: Annotated[ExactDecimal, Field(gt=0, le=10**9)] | None = None
     space: Literal["hidden", "logits"] = "hidden"

@@ -9,6 +9,8 @@ from tasks.text.words import plain_words
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # control, format, half a surrogate pair, private use, unassigned
 _SENTENCE = re.compile(r"\S.*?[.!?…。！？]+(?=\s|$|(?<=[。！？]))")
+_MARKS, _CLOSING = ".!?…。！？", " \t\"'”’»)]}*_"
+_ABBREVIATIONS = frozenset({"dr", "mr", "mrs", "ms", "prof", "st", "vs", "fig", "approx", "e.g", "i.e"})
 _FEWEST_DIFFERENT = 0.5
 _STEM = 4
 _MOST_REPEATED = 2
@@ -59,6 +61,22 @@ def sentences(text: str, most: int) -> str:
 def sentence_list(text: str) -> list[str]:
     """Return the finished sentences of a line, in order."""
     return _SENTENCE.findall(text)
+
+
+def ends_sentence(text: str) -> bool:
+    """Return whether the last sentence of a text is finished: by a mark, behind which may stand quotes, or by its line.
+
+    A full stop behind a number, a single letter or a usual abbreviation is taken for a part of its sentence.
+    """
+    body = text.rstrip()
+    if "\n" in text[len(body) :]:
+        return bool(body)
+    body = body.rstrip(_CLOSING)
+    if not body.endswith(tuple(_MARKS)):
+        return False
+    word = body.rstrip(_MARKS).rpartition(" ")[2].strip("(\"'“‘[").casefold()
+    is_part = word in _ABBREVIATIONS or word[-1:].isdigit() or (len(word) == 1 and word.isalpha())
+    return not (body.endswith(".") and is_part)
 
 
 def is_rambling(text: str) -> bool:

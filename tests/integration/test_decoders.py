@@ -69,18 +69,19 @@ def test_the_story_of_each_decoder(almoner: Almoner, mechanism: str) -> None:
     assert almoner.ask("doctor")["ok"] is True
 
 
-def test_the_story_of_free_tokens_which_survives_a_kill(almoner: Almoner) -> None:
-    """At this temperature the tiny model is sure of a third of its tokens."""
-    sure = SHARED | OWN["invisible_ink"] | {"temperature": 0.25, "free_above": 0.6}
-    plain = {name: value for name, value in sure.items() if name != "free_above"}
+def test_the_story_of_public_tokens_which_survives_a_kill(almoner: Almoner) -> None:
+    """At this temperature the tiny model is sure of a third of its tokens; it hardly ever ends a sentence."""
+    public = {"free_above": 0.6, "complete_sentence": 8, "presence_penalty": 0.1}
+    plain = SHARED | OWN["invisible_ink"] | {"temperature": 0.25}
+    example = "Seen on Monday, no fever."
     almoner.ingested("--population 400")
     request, usual = (
-        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters))
-        for name, parameters in {"free": sure, "plain": plain}.items()
+        almoner.write(f"{name}.yaml", asked("invisible_ink", parameters=parameters, prompt=REQUEST["prompt"] | more))
+        for name, parameters, more in (("free", plain | public, {"examples": [example]}), ("plain", plain, {}))
     )
     price = almoner.ask(f"release request {request}")["price"]
     assert price["rho"] == almoner.ask(f"release request {usual} --dry-run")["price"]["rho"]
-    assert price["facts"]["tokens per text"] == "24"
+    assert price["facts"]["tokens per text"] == "32"
     almoner.type('approve 1 --gate spend --reason "longer texts"')
     killed("run 1", "mid generation")
     assert almoner.ask("run 1")["rho_spent"] == price["rho"]
@@ -90,11 +91,18 @@ def test_the_story_of_free_tokens_which_survives_a_kill(almoner: Almoner) -> Non
     assert (report["holds"], report["rho"]) == (True, price["rho"])
     record = json.loads((almoner.bundle / "release.json").read_text())
     assert Decimal(record["released"]["free_tokens_per_text"]) > 0
-    assert record["facts"]["free tokens"] == price["facts"]["free tokens"]
+    assert Decimal(record["released"]["completion_tokens_per_text"]) > 0
+    for fact in ("free tokens", "cut sentences", "presence penalty"):
+        assert record["facts"][fact] == price["facts"][fact]
     assert [event["count"] for event in record["events"]] == [12]
     card = (almoner.bundle / "README.md").read_text()
     assert "they are drawn from it and cost nothing" in card
     assert "`free_tokens_per_text`" in card
+    assert "are finished with at most 8 tokens of the public model" in card
+    assert "`completion_tokens_per_text`" in card
+    assert "The public examples were given as earlier answers" in card
+    assert example in card
+    assert "cut sentences" in almoner.type("release show 1").out
     assert almoner.ask("doctor")["ok"] is True
 
 
@@ -143,6 +151,8 @@ def wrong(mechanism: str, expected: int, error: type[AlmonerError] | str, **chan
         wrong("invisible_ink", 2, "FileInvalid", parameters={"free_above": 1}),
         wrong("invisible_ink", 2, "FreeTokensInGrammar", parameters={"free_above": 0.9, "form": "It is {what}."}),
         wrong("private_icl", 2, "FileInvalid", parameters={"free_above": 0.9}),
+        wrong("private_icl", 2, "FileInvalid", parameters={"complete_sentence": 0}),
+        wrong("private_icl", 2, "SentenceInGrammar", parameters={"complete_sentence": 9, "form": "It is {what}."}),
         wrong("invisible_ink", 1, "BudgetTooSmall", epsilon="0.0005", parameters={"max_new_tokens": 90_000}),
         wrong("adapmixed", 2, "BatchesNotDeclared", parameters={"batches": None}),
     ],

@@ -11,7 +11,7 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.sampler import TokenMechanism
-from tests.statistical.forced_decoding import Batch, decode_batches
+from tests.statistical.forced_texts import Batch, decode_batches
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

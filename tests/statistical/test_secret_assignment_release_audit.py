@@ -33,7 +33,7 @@ from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.prompts.render import reference_tokens
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.sampler import TokenMechanism
-from tests.statistical.forced_decoding import LONGEST, Batch, Texts, decode_batches
+from tests.statistical.forced_texts import LONGEST, Batch, Texts, decode_batches
 from tests.tiny_model import tiny_model
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]

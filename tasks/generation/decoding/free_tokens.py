@@ -65,11 +65,9 @@ class FreeTokens:
         free = self._confident(public)
         if not free:
             return [None] * len(numbers)
-        logits = public[free]
-        candidates = utility_scores.candidates(logits, self.top_k, self.draw)
-        nothing = torch.zeros_like(candidates.tokens)
-        scores = utility_scores.utilities(self.draw, candidates.of_public(logits), nothing)
-        drawn = dict(zip(free, utility_scores.draw_tokens(self.draw, candidates, scores, self.rng), strict=True))
+        drawn = dict(
+            zip(free, utility_scores.draw_public_tokens(self.draw, public[free], self.top_k, self.rng), strict=True)
+        )
         for place in free:
             self._counts[numbers[place]] += 1
         return [drawn.get(place) for place in range(len(numbers))]

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
-from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.journal import ResumeState
 from tasks.generation.decoding.loop import (
     BudgetMeter,
@@ -26,6 +25,16 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.values.generated import GeneratedText
+
+
+class _Counted(Protocol):
+    """What draws public tokens, and keeps their number for each generation."""
+
+    def kept(self, number: int) -> Sequence[float]:
+        """Return the count, alone."""
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """Go on with that count."""
 
 
 def decode_some(
@@ -47,10 +56,13 @@ def decode_some(
         keep: called after each step with its draws; the next step begins when it returns.
         progress: called with the numbers of tokens done and of all tokens.
     """
-    rule, free = drawing.rule(meter), drawing.free() if drawing.free else None
+    rule = drawing.rule(meter)
+    free = drawing.free() if drawing.free else None
+    completion = drawing.completion() if drawing.completion else None
+    public: list[_Counted] = [each for each in (free, completion) if each is not None]
     for number in numbers:
         if number in earlier.kept:
-            _resume(rule, free, number, earlier.kept[number])
+            _resume(rule, public, number, earlier.kept[number])
     return decode(
         engine,
         jobs,
@@ -60,25 +72,26 @@ def decode_some(
         constraint=drawing.constraint,
         separator=drawing.separator,
         free=free,
+        completion=completion,
+        penalty=drawing.penalty,
         progress=progress,
         numbers=numbers,
         earlier=earlier.tokens,
-        on_tokens=lambda tokens: keep({n: (token, *_kept(rule, free, n)) for n, token in tokens.items()}),
+        on_tokens=lambda tokens: keep({n: (token, *_kept(rule, public, n)) for n, token in tokens.items()}),
         session=session,
     )
 
 
-def _kept(rule: ResumableSamplingRule, free: FreeTokens | None, number: int) -> Sequence[float]:
-    """Return the journal's values of a generation beside its token; the count of its free tokens comes first."""
-    return (*(free.kept(number) if free else ()), *rule.kept(number))
+def _kept(rule: ResumableSamplingRule, public: Sequence[_Counted], number: int) -> Sequence[float]:
+    """Return the journal's values of a generation beside its token; the counts of its public tokens come first."""
+    return (*(value for each in public for value in each.kept(number)), *rule.kept(number))
 
 
-def _resume(rule: ResumableSamplingRule, free: FreeTokens | None, number: int, kept: Sequence[float]) -> None:
+def _resume(rule: ResumableSamplingRule, public: Sequence[_Counted], number: int, kept: Sequence[float]) -> None:
     """Go on with a generation of which `_kept` was written down."""
-    if free is not None:
-        free.resume(number, kept[:1])
-        kept = kept[1:]
-    rule.resume(number, kept)
+    for place, each in enumerate(public):
+        each.resume(number, kept[place : place + 1])
+    rule.resume(number, kept[len(public) :])
 
 
 class Draw(Protocol):

@@ -8,6 +8,7 @@ the private rows are read for it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -16,12 +17,14 @@ from torch import Tensor
 
 from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.live_subset import LiveSubset
+from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import RowHidden, RowLogits, Session
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
 from tasks.inference.prompts.separator import text_before
+from tasks.mechanisms.tokens.presence_penalty import penalised
 from tasks.values.generated import GeneratedText
 
 
@@ -52,8 +55,9 @@ class Step:
         numbers: which generations draw, from 0 in the public order of the release.
         positions: how many draws each of them has made so far. A token that the constraint leaves no choice about is
             none: it says nothing that is not public, so no rule is asked for it and nothing is paid. Nor is a free
-            token (`free_tokens`).
+            token (`free_tokens`), or one that finishes a sentence (`sentence_completion`).
         public: float32 [L, V]; -inf where the constraint forbids a token.
+        penalised: the same less the presence penalty: the public part of the scores of a rule that has one.
         public_hidden: -> the public rows' last hidden states, float32 [L, D].
         private: candidates int64 [L, K], chosen from public logits alone, or None for the whole vocabulary in order
             -> the logits of their rows; `RowLogits.generation` counts 0..L-1. Not to be called before the draw is
@@ -66,6 +70,7 @@ class Step:
     numbers: tuple[int, ...]
     positions: tuple[int, ...]
     public: Tensor
+    penalised: Tensor
     private: Callable[[Tensor | None], RowLogits]
     drop_private_rows: Callable[[int], None]
     public_hidden: Callable[[], Tensor] = _absent
@@ -153,6 +158,8 @@ def decode(
     constraint: Constraint | None = None,
     separator: str | None = None,
     free: FreeTokens | None = None,
+    completion: SentenceCompletion | None = None,
+    penalty: Fraction | None = None,
     progress: Callable[[int], None] = lambda done: None,
     numbers: Sequence[int] | None = None,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
@@ -171,6 +178,9 @@ def decode(
         separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
         free: draws the tokens of which the public model is sure, but for the first of a text in an attempt, and ends a
             text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
+        completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
+            not for what is held to a grammar, and it knows of what was drawn `earlier`, too.
+        penalty: presence penalty in logits, of public draws and of rules that use `Step.penalised`.
         numbers: the jobs' numbers in the release, ascending, where they are only some of it; otherwise 0..count-1.
         progress: called with the tokens done of count * max_new_tokens; an ended text counts in full.
         earlier: tokens that generations drew in an attempt that was interrupted, by number, the end token included:
@@ -190,7 +200,7 @@ def decode(
     """
     session = session or open_session(engine, count, sizes, earlier)
     ending = None if constraint else separator
-    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free)
+    loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion, penalty)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
         on_tokens(loop.step())
@@ -226,9 +236,12 @@ class _Loop:
     Attributes:
         separator: the line that ends a text where there is no constraint; None where end tokens alone do.
         free: draws free tokens; None where every token that is a choice is the rule's.
+        completion: finishes sentences; None where a text ends with the rule's last token.
+        penalty: presence penalty, in logits.
         live: the jobs of live generations, by number.
         draws: how many draws of the rule each has had.
         begun: those of which the rule has drawn a token since they entered.
+        completing: those whose own tokens are used up, and whose last sentence is being finished.
         texts: what has ended.
     """
 
@@ -239,9 +252,12 @@ class _Loop:
     constraint: Constraint | None
     separator: str | None = None
     free: FreeTokens | None = None
+    completion: SentenceCompletion | None = None
+    penalty: Fraction | None = None
     live: dict[int, GenerationJob] = field(default_factory=dict)
     draws: dict[int, int] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
+    completing: set[int] = field(default_factory=set)
     texts: dict[int, GeneratedText] = field(default_factory=dict)
 
     @property
@@ -257,27 +273,32 @@ class _Loop:
                 self.session.enter(number, job.public, job.private, job.references, drawn)
                 self.draws[number] = self.constraint.choices(drawn) if self.constraint else self._charged(number, drawn)
                 self.live[number] = job
+                self._complete(number, drawn)
         return bool(self.live)
 
     def step(self) -> dict[int, int]:
         """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
-        uncharged = self._forced(public) if self.free is None else self._free(self.free, public)
-        choosing = [place for place, token in enumerate(uncharged) if token is None]
-        tokens = iter(self.rule.next_tokens(self._step(public, choosing)) if choosing else [])
         numbers = self.session.numbers
+        lowered = penalised(public, [self.session.drawn(number) for number in numbers], self.penalty)
+        uncharged = self._forced(public) if self.constraint else self._public_tokens(lowered)
+        choosing = [place for place, token in enumerate(uncharged) if token is None]
+        tokens = iter(self.rule.next_tokens(self._step(public, lowered, choosing)) if choosing else [])
         drawn = {n: int(next(tokens)) if token is None else token for n, token in zip(numbers, uncharged, strict=True)}
         for place in choosing:
             self.draws[numbers[place]] += 1
             self.begun.add(numbers[place])
         for number, token in drawn.items():
-            if self._ended(number, [*self.session.drawn(number), token]):
+            text = [*self.session.drawn(number), token]
+            if self._ended(number, text):
                 self.session.leave(number)
                 del self.live[number]
+            else:
+                self._complete(number, text)
         self.session.advance([drawn[number] for number in self.session.numbers])
         return drawn
 
-    def _step(self, public: Tensor, choosing: Sequence[int]) -> Step:
+    def _step(self, public: Tensor, lowered: Tensor, choosing: Sequence[int]) -> Step:
         """Return the step of the generations that have a choice, given by their places among the live ones."""
         session, numbers = self.session, [self.session.numbers[place] for place in choosing]
         some = LiveSubset(tuple(choosing), len(session.numbers))
@@ -285,6 +306,7 @@ class _Loop:
             numbers=tuple(numbers),
             positions=tuple(self.draws[number] for number in numbers),
             public=some.of(public),
+            penalised=some.of(lowered),
             private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
             drop_private_rows=lambda place: session.let_go(numbers[place]),
             public_hidden=lambda: some.of(session.public_hidden()),
@@ -292,29 +314,41 @@ class _Loop:
             head=self.model.logits,
         )
 
+    def _own(self, number: int, drawn: Sequence[int]) -> int:
+        """Return how many of the tokens are the text's own: all but those that finish its last sentence."""
+        return len(drawn) - (0 if self.completion is None else self.completion.count(number))
+
     def _charged(self, number: int, drawn: Sequence[int]) -> int:
-        """Return how many of the tokens were draws of the rule; without a constraint all are that are not free."""
-        return len(drawn) - (0 if self.free is None else self.free.count(number))
+        """Return how many of the tokens were draws of the rule; without a constraint all others are public draws."""
+        return self._own(number, drawn) - (0 if self.free is None else self.free.count(number))
 
-    def _free(self, free: FreeTokens, public: Tensor) -> list[int | None]:
-        """For each live generation its next token, if the position is free.
+    def _public_tokens(self, public: Tensor) -> list[int | None]:
+        """For each live generation its next token, if the public model draws it: it finishes a sentence, or is free.
 
-        The first token since a generation entered never is: for it the private rows are read, in one of the shapes
-        that the device was asked about before anything was paid. Later on they read token by token.
+        The first token since a generation entered never is free: for it the private rows are read, in one of the
+        shapes that the device was asked about before anything was paid. Later on they read token by token. Of a
+        generation whose sentence is being finished they are never read again.
         """
         numbers = self.session.numbers
-        places = [place for place, number in enumerate(numbers) if number in self.begun]
-        found: list[int | None] = [None] * len(numbers)
-        if places:
-            tokens = free.next_tokens([numbers[place] for place in places], public[places])
-            for place, token in zip(places, tokens, strict=True):
-                found[place] = token
-        return found
+        found: dict[int, int | None] = {}
+        if self.completion is not None and (some := [n for n in numbers if n in self.completing]):
+            found |= zip(some, self.completion.next_tokens(some, self._rows(public, some)), strict=True)
+        if self.free is not None and (some := [n for n in numbers if n in self.begun - self.completing]):
+            found |= zip(some, self.free.next_tokens(some, self._rows(public, some)), strict=True)
+        return [found.get(number) for number in numbers]
+
+    def _rows(self, public: Tensor, some: Sequence[int]) -> Tensor:
+        """Return the rows of these generations."""
+        return public[[place for place, number in enumerate(self.session.numbers) if number in set(some)]]
+
+    def _complete(self, number: int, drawn: Sequence[int]) -> None:
+        """From the last of its own tokens on, a live generation needs its private rows no more."""
+        if self.completion is not None and number not in self.completing and self._used_up(number, drawn):
+            self.completing.add(number)
+            self.session.let_go(number)
 
     def _forced(self, public: Tensor) -> list[int | None]:
         """Return for each live generation its next token, if the constraint allows no other."""
-        if self.constraint is None:
-            return [None] * len(public)
         allowed = public > -torch.inf
         only = allowed.int().argmax(1).tolist()
         return [token if one else None for token, one in zip(only, (allowed.sum(1) == 1).tolist(), strict=True)]
@@ -322,14 +356,26 @@ class _Loop:
     def _ended(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether this is a whole text; a whole one is kept."""
         complete = bool(drawn) and drawn[-1] in self.model.stop_tokens
-        used_up = self.free is not None and self._charged(number, drawn) >= self.free.most_draws
-        at_limit = used_up or len(drawn) >= self.most
-        if not complete and not at_limit and not self._separated(drawn):
+        if not complete and not self._at_limit(number, drawn) and not self._separated(drawn):
             return False
         kept = drawn[:-1] if complete else drawn
-        facts = {**self.rule.facts(number), **(self.free.facts(number) if self.free else {})}
+        facts = dict(self.rule.facts(number))
+        for public in (self.free, self.completion):
+            facts |= public.facts(number) if public else {}
         self.texts[number] = _text(self.model, kept, complete, facts, self.separator)
         return True
+
+    def _used_up(self, number: int, drawn: Sequence[int]) -> bool:
+        """Return whether the tokens are all that the text may have, but for those that finish its last sentence."""
+        if self.free is not None and self._charged(number, drawn) >= self.free.most_draws:
+            return True
+        return self._own(number, drawn) >= self.most - (0 if self.completion is None else self.completion.most)
+
+    def _at_limit(self, number: int, drawn: Sequence[int]) -> bool:
+        """Return whether the text has no further token; one that was cut by an interruption may lack some of `most`."""
+        if self.completion is None or not self._used_up(number, drawn):
+            return self._used_up(number, drawn)
+        return len(drawn) >= self.most or self.completion.is_done(number, _decoded(self.model, drawn))
 
     def _separated(self, drawn: Sequence[int]) -> bool:
         """Return whether the separator has been drawn as a line of its own."""
@@ -386,6 +432,9 @@ class DecodingSpec:
         constraint: what holds texts to a public grammar; None where nothing does.
         separator: the public line that ends a text; None where end tokens alone do.
         free: makes what draws free tokens; None where there are none. Not beside a constraint.
+        completion: makes what finishes cut sentences, of N tokens that `sizes` includes; None where nothing does. Not
+            beside a constraint.
+        penalty: presence penalty in logits; None for none.
     """
 
     sizes: Sizes
@@ -393,3 +442,5 @@ class DecodingSpec:
     constraint: Constraint | None
     separator: str | None = None
     free: Callable[[], FreeTokens] | None = None
+    completion: Callable[[], SentenceCompletion] | None = None
+    penalty: Fraction | None = None

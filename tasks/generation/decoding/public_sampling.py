@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from models_db.values.requests import ExactDecimal
+from tasks.accounting.rounding import exact
 from tasks.generation.decoding.generate import open_decoder
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.loop import Constraint, DecodingSpec, DrawMeter, GenerationJob
 from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.decoding.sentence_completion import sentence_completion
 from tasks.inference.backends.interface import Sampling, TextBackend
 from tasks.inference.backends.local import LocalBackend
 from tasks.inference.engine.shapes import Sizes
@@ -21,12 +23,19 @@ from tasks.values.generated import GeneratedText
 
 @dataclass(frozen=True)
 class PublicSampling:
-    """Sampling of public texts: the exact softmax of the candidates at a temperature."""
+    """Sampling of public texts: the exact softmax of the candidates at a temperature.
+
+    Attributes:
+        complete_sentence: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
+        presence_penalty: in logits (`mechanisms.tokens.presence_penalty`).
+    """
 
     max_new_tokens: int
     temperature: ExactDecimal
     top_k: int
     sampler: samplers.Kind = samplers.DEFAULT
+    complete_sentence: int | None = None
+    presence_penalty: ExactDecimal | None = None
 
 
 def draw_public_texts(
@@ -39,10 +48,12 @@ def draw_public_texts(
     draw = public_sampler(how.temperature, how.sampler)  # without rows it is a plain exact softmax
     meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
     jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens)
+    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + (how.complete_sentence or 0))
     rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
     unkept = replace(bench, journal=RunJournal())
-    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end)
+    completion = sentence_completion(how.complete_sentence, how.temperature, how.top_k, how.sampler, bench.rng)
+    penalty = None if how.presence_penalty is None else exact(how.presence_penalty)
+    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion, penalty=penalty)
     with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
         return draw_texts(jobs, meter)
 

@@ -36,7 +36,6 @@ LOSS_FIGURE = "renyi_loss_of_this_data_not_a_guarantee"
 class AdaPMixedParameters(PrivateDecodingParameters):
     """`parameters:` of a request."""
 
-    top_k: Annotated[int, Field(ge=0)] = 100
     order: Annotated[ExactDecimal, Field(gt=1, le=100)] = Decimal(3)
     radius: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal("0.1")
     screening_weight: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.001")

@@ -10,6 +10,7 @@ rho: the number of batches must be public, and so it is bought, not read off the
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
@@ -29,10 +30,12 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
 from tasks.planning.batches import Layout, layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
+from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
@@ -46,13 +49,16 @@ COUNT_SHARE = 500
 """Divisor of a release's rho: this part buys the noisy count."""
 
 
-class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
+class PrivateDecodingParameters(
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
+):
     """`parameters:` that all these systems have; every one is public."""
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=100_000)]
     max_new_tokens: Annotated[int, Field(ge=1, le=100_000)]
     temperature: Annotated[Decimals, Field(gt=0, le=100)]
+    top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     batches: Annotated[int, Field(ge=1)] | None = None
     instalment: Annotated[int, Field(ge=1)] = 16
@@ -60,7 +66,12 @@ class PrivateDecodingParameters(RecordParameters, FormParameters, PrecisionParam
     @property
     def tokens_per_text(self) -> int:
         """The most tokens of a text, with those that are not drawn or cost nothing."""
-        return self.max_new_tokens
+        return self.max_new_tokens + self.completion_tokens
+
+    @property
+    def temperature_of_public_tokens(self) -> Decimals:
+        """The temperature of tokens that are drawn from the public model alone."""
+        return self.temperature
 
     @property
     def row_tokens(self) -> int:
@@ -134,7 +145,12 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             invocations=(*counting, *drawing),
             blocks=tuple(range(ask.blocks)),
             samples=settings.samples,
-            facts={**_facts(settings), **bought.facts, **_split_facts(settings, ask, layout, count)},
+            facts={
+                **_facts(settings),
+                **bought.facts,
+                **completion_facts(settings, settings.tokens_per_text),
+                **_split_facts(settings, ask, layout, count),
+            },
             rows=_expected_rows(settings, ask, layout),
             steps=settings.tokens_per_text,
             prompt_tokens=settings.max_reference_tokens,
@@ -165,6 +181,10 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         """Makes what draws free tokens for texts that have lost so many draws; None where none are free."""
         return None
 
+    def presence_penalty(self, settings: Parameters) -> Fraction | None:
+        """Return the penalty in logits on tokens that a text already has; None where there is none."""
+        return None
+
     def figures(self, texts: Sequence[GeneratedText]) -> Mapping[str, str]:
         """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
         return {}
@@ -181,6 +201,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         """
         from tasks.generation.decoding.generate import open_decoder
         from tasks.generation.decoding.loop import DecodingSpec
+        from tasks.generation.decoding.sentence_completion import completion_figures, sentence_completion
 
         settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
         lost = bench.earlier.lost if self.charges else 0
@@ -191,7 +212,15 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
         free = self.free_tokens(settings, bench.rng, lost)
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free)
+        completion = sentence_completion(
+            settings.complete_sentence,
+            settings.temperature_of_public_tokens,
+            settings.top_k,
+            sampler.DEFAULT,
+            bench.rng,
+        )
+        penalty = self.presence_penalty(settings)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free, completion, penalty)
         with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
             released = dict(bench.earlier.released)
             if not released:
@@ -200,7 +229,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             jobs = prompts.jobs(settings, bench, _Split(int(released["batches_per_block"]), sources))
             texts = draw_texts(jobs, _paid_meter(plan, first, settings, bench, lost))
         labelled = with_labels(texts, layout.labels_of_texts(settings.names))
-        return Generated(labelled, {**released, **self.figures(texts)})
+        return Generated(labelled, {**released, **self.figures(texts), **completion_figures(texts)})
 
 
 def _paid_meter(
@@ -293,6 +322,11 @@ def instalments(event: PrivacyEvent, size: int) -> tuple[Amount, ...]:
         raise ValueError(f"the invocations of {event.mechanism} do not cost the same")
     whole, rest = divmod(event.count, size)
     return (*[each * size] * whole, *([each * rest] if rest else []))
+
+
+def penalty_facts(penalty: Decimals | None) -> dict[str, str]:
+    """Return the fact about a presence penalty, for people."""
+    return {} if penalty is None else {"presence penalty": f"{format_decimal(penalty)} on tokens that a text has"}
 
 
 def top_k_text(top_k: int) -> str:

@@ -11,7 +11,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.generation.decoding.run_context import RunContext
-from tasks.generation.private_decoding.base import top_k_text
+from tasks.generation.private_decoding.base import penalty_facts, top_k_text
 from tasks.inference.prompts.render import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
@@ -20,6 +20,7 @@ from tasks.mechanisms.tokens import sampler as samplers
 from tasks.planning.batches import layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
+from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.values.generated import Generated
 from tasks.values.plan import GeneratorDefaults, NotForGovernedData, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
@@ -28,7 +29,9 @@ if TYPE_CHECKING:  # pricing a request must not load torch
     from tasks.generation.decoding.loop import Constraint
 
 
-class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, PartParameters):
+class BaselineParameters(
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
+):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 
     Parameters that a baseline does not use come last. Written ones are part of the stored request like anything else.
@@ -39,6 +42,7 @@ class BaselineParameters(RecordParameters, FormParameters, PrecisionParameters, 
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)]
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    presence_penalty: Annotated[ExactDecimal, Field(gt=0, le=10)] | None = None
     sampler: samplers.Kind | None = None
     references: Annotated[int, Field(ge=1)] = 1
     batches: Annotated[int, Field(ge=1)] | None = None
@@ -138,7 +142,7 @@ class NonPrivate(_Baseline):
             filled.append(list(prompts[label][1].around(reference)))
             labels.append(label)
         texts = _generate(settings, filled, labels, bench, constraint, armed=True)
-        return replace(texts, released={"references_cut": str(cut)})
+        return replace(texts, released={"references_cut": str(cut), **texts.released})
 
 
 def _prompts(settings: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
@@ -167,13 +171,20 @@ def _generate(
     armed: bool = False,
 ) -> Generated:
     from tasks.generation.decoding.public_sampling import PublicSampling, draw_public_texts
+    from tasks.generation.decoding.sentence_completion import completion_figures
 
     if not armed:
         bench.arm(0, 0)
     how = PublicSampling(
-        settings.max_new_tokens, settings.temperature, settings.top_k, settings.sampler or samplers.DEFAULT
+        settings.max_new_tokens,
+        settings.temperature,
+        settings.top_k,
+        settings.sampler or samplers.DEFAULT,
+        settings.complete_sentence,
+        settings.presence_penalty,
     )
-    return Generated(with_labels(draw_public_texts(bench, prompts, how, constraint), labels))
+    texts = draw_public_texts(bench, prompts, how, constraint)
+    return Generated(with_labels(texts, labels), completion_figures(texts))
 
 
 def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
@@ -184,6 +195,7 @@ def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
 
 def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
     settings = _typed_parameters(ask.parameters)
+    steps = settings.max_new_tokens + settings.completion_tokens
     layout_of(settings, settings.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(
         invocations=(InvocationPlan(event, (Amount(),)),),
@@ -198,8 +210,10 @@ def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
             "tokens per text": str(settings.max_new_tokens),
             "temperature": format_decimal(settings.temperature),
             "top k": top_k_text(settings.top_k),
+            **completion_facts(settings, steps),
+            **penalty_facts(settings.presence_penalty),
         },
         rows=settings.samples,
-        steps=settings.max_new_tokens,
+        steps=steps,
         prompt_tokens=settings.max_reference_tokens,
     )

@@ -8,6 +8,7 @@ around them (PRIVACY §3, §4.1).
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -22,6 +23,7 @@ from tasks.generation.private_decoding.base import (
     CalibratedMechanisms,
     PrivateDecodingParameters,
     PrivateDecodingSystem,
+    penalty_facts,
     top_k_text,
 )
 from tasks.mechanisms.core.rng import RandomSource
@@ -46,17 +48,19 @@ class InvisibleInkParameters(PrivateDecodingParameters):
     Attributes:
         free_above: a position is free where the public model gives one token more than this probability
             (`decoding.free_tokens`). Above a half, so that the token is one. None: every token is a charged draw.
+        presence_penalty: by how much the score of a token is lowered that the text already has, in logits
+            (`mechanisms.tokens.presence_penalty`).
     """
 
-    top_k: Annotated[int, Field(ge=0)] = 100
     clipping: Literal["log_probability", "logit"] = "log_probability"
     sampler: samplers.Kind = "opendp"
     free_above: Annotated[ExactDecimal, Field(gt=Decimal("0.5"), lt=1)] | None = None
+    presence_penalty: Annotated[ExactDecimal, Field(gt=0, le=10)] | None = None
 
     @property
     def tokens_per_text(self) -> int:
-        """T, or its multiple where some of the tokens cost nothing."""
-        return self.max_new_tokens * (1 if self.free_above is None else FREE_TOKENS_FACTOR)
+        """T, or its multiple where some of the tokens cost nothing, and those that finish a sentence."""
+        return self.max_new_tokens * (1 if self.free_above is None else FREE_TOKENS_FACTOR) + self.completion_tokens
 
     @model_validator(mode="after")
     def _free_tokens_are_plain(self) -> Self:
@@ -87,6 +91,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
             "clipping": settings.clipping.replace("_", " "),
             "rho per draw": draw.loss().rho_text,
             **({} if settings.sampler == "opendp" else {"sampler": settings.sampler}),
+            **penalty_facts(settings.presence_penalty),
             **_free_facts(settings),
         }
         return CalibratedMechanisms((draw.event(draws),), facts)
@@ -110,6 +115,10 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
         draw = samplers.public_sampler(settings.temperature, settings.sampler)
         most = settings.draws_per_text - lost
         return partial(FreeTokens, exact(settings.free_above), draw, settings.top_k, most, rng)
+
+    def presence_penalty(self, settings: InvisibleInkParameters) -> Fraction | None:
+        """As the base says."""
+        return None if settings.presence_penalty is None else exact(settings.presence_penalty)
 
     def figures(self, texts: Sequence[GeneratedText]) -> dict[str, str]:
         """Return figures of the charged draws, and how many tokens of a text were free on average, where some may be.

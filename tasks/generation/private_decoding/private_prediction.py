@@ -50,6 +50,11 @@ class PrivatePredictionParameters(PrivateDecodingParameters):
     public_temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
 
     @property
+    def temperature_of_public_tokens(self) -> Decimal:
+        """As between the private tokens."""
+        return self.public_temperature
+
+    @property
     def runs(self) -> int:
         """r: how many private tokens a text may have."""
         return min(self.private_tokens or -(-self.max_new_tokens // USUAL_PART), self.max_new_tokens)

@@ -1,4 +1,4 @@
-"""Presets of prompts: the default wording, and one for each common kind of text.
+"""Presets of prompts: the default wording, a shorter one, and one for each common kind of text.
 
 Nearly all of them are conversations of two turns: a text is asked for, the reference stands as the answer, another is
 asked for. The wording for summaries has one turn: what one unit wrote, and the task. The words are ours; the idea of a
@@ -47,6 +47,12 @@ SEPARATOR = "###"
 """Default line between the texts of a completion prompt."""
 
 PRESETS: Mapping[Preset, PromptWording] = {
+    "brief": PromptWording(
+        system="Reply with the text alone.",
+        public="{description}\n\nOne:",
+        labelled="{description}\n\nCategory: {label}\n\nOne of this category:",
+        again="Another:",
+    ),
     "clinical": PromptWording(
         system=(
             "You write fictional clinical records as health professionals write them: terse, with the usual headings,"

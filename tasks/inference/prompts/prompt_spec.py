@@ -3,7 +3,8 @@
 A conversation (`form: chat`) has two shapes. In two turns, `public` asks for a text, the private reference stands as
 the answer, and `again` asks for another. In one turn, `private` is the whole message of a private row, with
 `{reference}` in it. In both, the public row gets `public`, and everything before the reference is the same for all
-private rows.
+private rows. Public examples are earlier answers of the conversation, in every row: each is asked for by `public`, in
+two turns from the second on by `again`, which then is the public row's last question, too.
 
 A completion (`form: completion`) is a text that the model goes on with: `public`, then the examples, then in a private
 row the reference, each followed by the separator, which is a line of its own.
@@ -34,7 +35,7 @@ TEMPLATES = ("system", "public", "private", "again")
 """The templates of a prompt, in the order in which people read them."""
 
 ONLY_IN_CHAT: Final = ("preset", "system", "private", "again", "date")
-ONLY_IN_COMPLETION: Final = ("examples", "separator")
+ONLY_IN_COMPLETION: Final = ("separator",)
 
 DEFAULT_DATE: Final = "2026-01-01"
 """Date of prompts that name no day: fixed, so that a request's prompt is the same at any time."""
@@ -51,7 +52,7 @@ class PromptSpec:
         again: the second request in two turns.
         date: the day that a chat template gets instead of today, YYYY-MM-DD.
         form: `chat` or `completion`; a completion reads `public`, `examples` and `separator` alone.
-        examples: public texts of the described kind.
+        examples: public texts of the described kind, which every row reads.
         separator: the line behind each part of a completion prompt; a text ends where it is drawn.
     """
 
@@ -108,6 +109,7 @@ class PromptSpec:
             private=_with_default(prompt.private, one_turn) if prompt.again is None else None,
             again=_with_default(prompt.again, base.again),
             date=prompt.date or DEFAULT_DATE,
+            examples=prompt.examples,
         )
 
     @property
@@ -127,7 +129,8 @@ class PromptSpec:
     @property
     def wording(self) -> dict[str, str]:
         """Everything that rows are shown beside the description, by name, for people: as `wording_of`."""
-        return self.templates if self.form == "chat" else wording_of(_completion_fields(self))
+        fields = self.templates | _example_fields(self) if self.form == "chat" else _completion_fields(self)
+        return wording_of(fields)
 
     @property
     def end(self) -> str | None:
@@ -171,9 +174,13 @@ def wording_of(stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _completion_fields(spec: PromptSpec) -> dict[str, Json]:
-    """Return the fields of a completion prompt as a request stores them; a list of examples that is empty is absent."""
-    examples: dict[str, Json] = {"examples": list(spec.examples)} if spec.examples else {}
-    return {"form": spec.form, **spec.templates, **examples, "separator": spec.separator}
+    """Return the fields of a completion prompt as a request stores them."""
+    return {"form": spec.form, **spec.templates, **_example_fields(spec), "separator": spec.separator}
+
+
+def _example_fields(spec: PromptSpec) -> dict[str, Json]:
+    """Return the examples as a request stores them; a list that is empty is absent."""
+    return {"examples": list(spec.examples)} if spec.examples else {}
 
 
 def _require_unset(prompt: Prompt, names: Sequence[str], where: str) -> None:

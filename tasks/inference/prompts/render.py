@@ -106,11 +106,12 @@ def private_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None =
     if spec.form == "completion":
         return PromptPieces(_beginning(tokenizer, spec, label), _encode_public(tokenizer, f"\n{spec.separator}\n"))
     system = _filled(tokenizer, spec, "system", label)
+    turns, question = _examples(tokenizer, spec, label)
     if spec.private is not None:
-        turns = [("user", _filled(tokenizer, spec, "private", label))]
+        turns += [("user", _filled(tokenizer, spec, "private", label))]
     else:
-        question, again = (_filled(tokenizer, spec, name, label) for name in ("public", "again"))
-        turns = [("user", question), ("assistant", _MARK), ("user", again)]
+        again = _filled(tokenizer, spec, "again", label)
+        turns += [("user", question), ("assistant", _MARK), ("user", again)]
     before, mark, after = _open_answer(tokenizer, spec, system, turns).partition(_MARK)
     if not mark or _MARK in after:
         raise NoChatTemplate(_name(tokenizer), "its chat template does not repeat an earlier message exactly once")
@@ -127,7 +128,8 @@ def public_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = 
     if spec.form == "completion":
         return PromptPieces(_beginning(tokenizer, spec, label), ())
     system = _filled(tokenizer, spec, "system", label)
-    turns = [("user", _filled(tokenizer, spec, "public", label))]
+    turns, last = _examples(tokenizer, spec, label)
+    turns.append(("user", last))
     question = _render(tokenizer, spec, system, turns, answer=False)
     whole = _open_answer(tokenizer, spec, system, turns)
     if whole == question and _answer_follows(tokenizer, spec, system, turns, question):
@@ -137,12 +139,30 @@ def public_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = 
     return PromptPieces(_encode_public(tokenizer, question), _encode_public(tokenizer, whole[len(question) :]))
 
 
+def _examples(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[list[tuple[str, str]], str]:
+    """Return the turns of a conversation that show the public examples, and the question that comes next."""
+    _check_examples(tokenizer, spec)
+    question = _filled(tokenizer, spec, "public", label)
+    following = question if spec.private is not None else _filled(tokenizer, spec, "again", label)
+    questions = [question, *[following] * len(spec.examples)]
+    turns: list[tuple[str, str]] = []
+    for asked, example in zip(questions, spec.examples, strict=False):
+        turns += [("user", asked), ("assistant", example)]
+    return turns, questions[-1]
+
+
+def _check_examples(tokenizer: Any, spec: PromptSpec) -> None:
+    for example in spec.examples:
+        if _MARK in example or _has_control_tokens(tokenizer, example):
+            raise ControlTokens("examples")
+
+
 def _beginning(tokenizer: Any, spec: PromptSpec, label: str | None) -> tuple[int, ...]:
     """Return the public tokens before a reference in a completion, with those that begin every text."""
     parts = [_filled(tokenizer, spec, "public", label), *spec.examples]
-    for field, text in (("separator", spec.separator), *(("examples", example) for example in spec.examples)):
-        if _has_control_tokens(tokenizer, text):
-            raise ControlTokens(field)
+    _check_examples(tokenizer, spec)
+    if _has_control_tokens(tokenizer, spec.separator):
+        raise ControlTokens("separator")
     text = f"\n{spec.separator}\n".join([*parts, ""])
     control, whole = control_tokens(tokenizer), tokenizer(text, verbose=False)["input_ids"]
     return (*takewhile(control.__contains__, whole), *_encode_public(tokenizer, text))

@@ -143,6 +143,17 @@ def draw_tokens(draw: TokenMechanism, candidates: Candidates, summed: Tensor, rn
     return drawn
 
 
+def draw_public_tokens(draw: TokenMechanism, public: Tensor, top_k: int | None, rng: RandomSource) -> list[int]:
+    """Draw one token id for each row of public logits, float32 [G, V]: their softmax among the top k of `candidates`.
+
+    Args:
+        draw: of `sampler.public_sampler`.
+    """
+    found = candidates(public, top_k, draw)
+    scores = utilities(draw, found.of_public(public), torch.zeros_like(found.tokens))
+    return draw_tokens(draw, found, scores, rng)
+
+
 def _log_sum_exp(logits: Tensor) -> Tensor:
     """ln of the sum of exp over each row, float32 [N, K] -> [N]; 0 for a row that is all -inf.
 

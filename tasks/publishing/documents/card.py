@@ -209,7 +209,9 @@ def _introduced(record: ReleaseRecord) -> str:
         return card_text.TEMPLATES_OF_PUBLIC
     if "form" in record.wording:
         return card_text.COMPLETION
-    return card_text.TEMPLATES_OF_MEANS if record.mechanism == ONE_SHOT else card_text.TEMPLATES
+    if record.mechanism == ONE_SHOT:
+        return card_text.TEMPLATES_OF_MEANS
+    return f"{card_text.EXAMPLES} {card_text.TEMPLATES}" if "example 1" in record.wording else card_text.TEMPLATES
 
 
 def _groups(record: ReleaseRecord) -> list[str]:

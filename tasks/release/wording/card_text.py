@@ -95,6 +95,7 @@ TEMPLATES: Final = (
     "The model was given these templates, with `{description}`, `{label}` and `{reference}` filled in (`{reference}` is"
     " the private text of one unit; where no template has it, it is given as an earlier answer):"
 )
+EXAMPLES: Final = "The public examples were given as earlier answers, in this order."
 TEMPLATES_OF_MEANS: Final = (
     "The model was given these templates, with `{description}` and `{label}` filled in. In place of `{reference}` it"
     " was given no text, but the soft tokens that the adapter made from the noisy mean of a group. The parameters"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tasks.text.output_cleaning import (
     count_mentioned,
+    ends_sentence,
     first_words,
     has_content_word,
     is_rambling,
@@ -54,6 +55,34 @@ def test_cut_texts_begin_like_the_whole(text: str, most: int) -> None:
 )
 def test_sentences_are_finished(text: str, most: int, expected: str) -> None:
     assert sentences(text, most) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("It hurts.", True),
+        ("Does it hurt?  ", True),
+        ('She said: "No."', True),
+        ("(It was good!)", True),
+        ("Well…", True),
+        ("痛い。", True),
+        ("A line\n", True),
+        ("A line\n\n", True),
+        ("It hurts", False),
+        ("It hurts,", False),
+        ("It was 3.", False),
+        ("I saw Dr.", False),
+        ("by J.", False),
+        ("Doctor:", False),
+        ("He is 34!", True),
+        ("one. two", False),
+        (".", True),
+        ("", False),
+        ("\n", False),
+    ],
+)
+def test_a_sentence_has_ended_by_its_mark_or_its_line(text: str, ended: bool) -> None:
+    assert ends_sentence(text) == ended
 
 
 def test_only_a_line_at_its_limit_may_have_been_cut() -> None:

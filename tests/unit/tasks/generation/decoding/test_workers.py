@@ -170,6 +170,27 @@ def test_workers_count_free_tokens_and_go_on_with_the_count(corpus: Corpus) -> N
 
 
 @pytest.mark.slow
+def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus) -> None:
+    """A byte of random text ends a sentence now and then; most texts get all of their 5 public tokens."""
+    wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3, complete_sentence=5), Desk(corpus)
+    texts = made(InvisibleInk(), wanted, whole.bench()).texts
+    assert all(text.tokens - text.facts["completion_tokens"] == 6 for text in texts)
+    assert sum(text.facts["completion_tokens"] for text in texts) > 5
+    assert whole.armed == [0, 1]
+    going = [n for n, text in enumerate(texts) if text.facts["completion_tokens"] > 1]
+    first = {number: [step[number] for step in whole.steps if number in step][:7] for number in range(4)}
+    half = {number: [int(token) for token, *_ in steps] for number, steps in first.items()}
+    kept = {number: steps[-1][1:] for number, steps in first.items()}
+    assert [kept[number][0] for number in going] == [1] * len(going)
+    desk = Desk(corpus, armed=[0, 1])
+    earlier = ResumeState({"batches_per_block": "4"}, half, kept, armed=2, lost=1)
+    rest = made(InvisibleInk(), wanted, desk.bench(earlier=earlier)).texts
+    assert all(rest[number].facts["draws"] == 6 for number in range(4))
+    assert all(rest[number].tokens - rest[number].facts["completion_tokens"] == 6 for number in range(4))
+    assert desk.armed == [0, 1]
+
+
+@pytest.mark.slow
 def test_both_mechanisms_of_private_prediction_are_armed_before_a_worker_tests(corpus: Corpus) -> None:
     wanted = PrivatePrediction.parameters.model_validate(
         {"samples": 4, "references": 2, "max_new_tokens": 6, "temperature": "1", "private_tokens": 2, "batches": 4}

@@ -8,7 +8,7 @@ import pytest
 from models_db.values.amounts import Amount
 from models_db.values.requests import Prompt, model_to_json
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding import loop
+from tasks.generation.decoding import loop, sentence_completion
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
@@ -88,6 +88,26 @@ def test_a_baseline_goes_on_with_a_completion_up_to_its_separator(
     made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), bench)
     assert all(3 <= text.tokens < 8 and text.complete for text in made.texts)
     assert len(made.texts) == 3
+
+
+@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda s: s.name)
+def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
+    wanted = baseline(complete_sentence=5)
+    plan = system.plan(ask(wanted, None, governed=False))
+    made = system.generate(plan, wanted, Workshop(corpus).bench())
+    assert [text.tokens for text in made.texts] == [plan.steps] * 3 == [13] * 3
+    assert made.released["completion_tokens_per_text"] == "5.00"
+    assert "cost nothing" in plan.facts["cut sentences"]
+
+
+def test_a_baseline_is_penalised_for_repetition_too(corpus: Corpus) -> None:
+    wanted = baseline(presence_penalty="10", max_new_tokens=30, top_k=0)
+    plan = PublicOnly().plan(ask(wanted, None))
+    (text, *_) = PublicOnly().generate(plan, wanted, Workshop(corpus).bench()).texts
+    letters = text.text.replace("\ufffd", "")  # that one stands for many tokens
+    assert len(set(letters)) == len(letters) > 5
+    assert plan.facts["presence penalty"] == "10 on tokens that a text has"
 
 
 @pytest.mark.parametrize(

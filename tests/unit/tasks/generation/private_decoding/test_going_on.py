@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from tasks.corpus.store import Corpus
+from tasks.generation.decoding import sentence_completion
 from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal, ResumeState
 from tasks.generation.decoding.loop import Step
 from tasks.generation.decoding.run_context import RunContext
+from tasks.generation.decoding.sentence_completion import SentenceCompletion
 from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
@@ -249,6 +251,43 @@ def test_who_forgets_which_tokens_were_free_is_not_the_same_run(
     monkeypatch.setattr(FreeTokens, "resume", lambda *given: None)
     made = ward.run()
     assert any(text.facts["draws"] < 11 and text.tokens < 23 for text in made.texts)
+
+
+COMPLETED = [(system, kind, {**own, "complete_sentence": 6}) for system, kind, own in (INK, ICL, AMIN)]
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
+@pytest.mark.parametrize("given", COMPLETED, ids=["ink", "icl", "amin"])
+def test_a_text_that_is_killed_while_its_sentence_is_completed_goes_on_with_that(
+    corpus: Corpus, tmp_path: Path, given: tuple[Any, Any, Any], written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sentence ends by itself here, and none is drawn by the rule behind the last draw: `Ward` counts draws."""
+    monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
+    ward = Ward(tmp_path, corpus, given)
+    most, own = 12, given[0].every_token_is_a_draw
+    deaths = (3, most - 2, 1) if written else (3, most, 1)
+    for step in deaths:
+        with pytest.raises(Killed):
+            ward.run(die_at=step, written=written)
+    made = ward.run()
+    assert all(ward.draws[number] <= most for number in range(len(made.texts)))
+    for text in made.texts:
+        completed = text.facts["completion_tokens"]
+        assert 0 < completed <= 6
+        assert text.tokens - completed in (range(most - len(deaths), most + 1) if own else [most])
+    assert ward.run() == made
+
+
+def test_who_forgets_which_tokens_complete_a_sentence_is_not_the_same_run(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the counts a text would go on for more tokens than were asked for, up to the bound of all."""
+    monkeypatch.setattr(sentence_completion, "ends_sentence", lambda text: False)
+    ward = Ward(tmp_path, corpus, COMPLETED[2])
+    with pytest.raises(Killed):
+        ward.run(die_at=15)
+    monkeypatch.setattr(SentenceCompletion, "resume", lambda *given: None)
+    assert {text.facts["completion_tokens"] for text in ward.run().texts} == {3.0}
 
 
 def test_the_count_is_drawn_once(corpus: Corpus, tmp_path: Path) -> None:

@@ -249,6 +249,19 @@ def test_free_tokens_make_longer_texts_of_the_same_instalments(corpus: Corpus, r
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, number) for number in range(3)]
 
 
+@pytest.mark.parametrize("public", [{}, {"free_above": "0.6", "complete_sentence": 20}], ids=["charged", "public too"])
+def test_a_text_that_is_penalised_for_them_repeats_no_tokens(corpus: Corpus, public: dict[str, Any]) -> None:
+    """Every draw sees what the text has, that of a free token and of one that finishes a sentence, too."""
+
+    def repeated(penalty: dict[str, str]) -> int:
+        changes = {"temperature": "0.25", "top_k": 0, "max_new_tokens": 40, "batches": 3}
+        made = make(Workshop(corpus), ink(**changes, **public, **penalty))
+        letters = [text.text.replace("\ufffd", "") for text in made.texts]  # that one stands for many tokens
+        return sum(len(each) - len(set(each)) for each in letters)
+
+    assert repeated({"presence_penalty": "10"}) == 0 < repeated({})
+
+
 def test_a_whole_text_must_fit_the_context_with_its_free_tokens(corpus: Corpus) -> None:
     workshop, longest = Workshop(corpus), 500
     make(workshop, ink(max_new_tokens=longest, samples=1, temperature="4", batches=1), stops=True)

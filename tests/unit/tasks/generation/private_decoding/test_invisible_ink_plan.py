@@ -15,6 +15,7 @@ from tasks.generation.private_decoding.invisible_ink import FreeTokensInGrammar,
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, ExponentialMechanism
 from tasks.planning.batches import BlockWithoutSample
+from tasks.planning.sentence_completion_parameters import SentenceInGrammar
 from tests.unit.tasks.generation.asking import AMOUNT, OUT_OF_RANGE, ask, ink
 
 SYSTEM = InvisibleInk()
@@ -158,6 +159,11 @@ def test_parameters_of_another_system_are_a_mistake_of_ours() -> None:
         {"free_above": "0.5"},
         {"free_above": "1"},
         {"free_above": "sure"},
+        {"presence_penalty": "0"},
+        {"presence_penalty": "10.1"},
+        {"complete_sentence": 0},
+        {"complete_sentence": 1001},
+        {"complete_sentence": "all"},
     ],
 )
 def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
@@ -193,3 +199,39 @@ def test_free_tokens_in_a_grammar_are_refused(grammar: dict[str, object]) -> Non
     ink(**grammar)
     with pytest.raises(FreeTokensInGrammar):
         ink(free_above="0.9", **grammar)
+
+
+@given(EPSILONS, PARAMETERS, POPULATIONS, st.none() | st.just(Decimal("0.9")))
+def test_completed_sentences_change_no_charge_and_are_part_of_what_a_text_may_hold(
+    epsilon, parameters, population, free_above
+) -> None:
+    amount = release_amount(epsilon, "1e-6")
+    parameters = parameters.model_copy(update={"free_above": free_above})
+    plain = SYSTEM.plan(ask(parameters, amount, population=population))
+    wanted = parameters.model_copy(update={"complete_sentence": 24})
+    completed = SYSTEM.plan(ask(wanted, amount, population=population))
+    assert (completed.loss, completed.invocations) == (plain.loss, plain.invocations)
+    assert (completed.steps, wanted.row_tokens) == (plain.steps + 24, parameters.row_tokens + 24)
+    assert dict(completed.facts) == {
+        **plain.facts,
+        "cut sentences": "are finished with at most 24 tokens of the public model, which cost nothing",
+        "tokens per text": str(plain.steps + 24),
+    }
+
+
+@pytest.mark.parametrize("grammar", [{"form": "The product is a {type}."}, {"schema": SCHEMA}], ids=["form", "schema"])
+def test_completed_sentences_in_a_grammar_are_refused(grammar: dict[str, object]) -> None:
+    with pytest.raises(SentenceInGrammar):
+        ink(complete_sentence=8, **grammar)
+    assert "complete_sentence" not in ink().stored_fields
+
+
+@given(EPSILONS, PARAMETERS, POPULATIONS)
+def test_a_presence_penalty_changes_no_charge(epsilon, parameters, population) -> None:
+    amount = release_amount(epsilon, "1e-6")
+    plain = SYSTEM.plan(ask(parameters, amount, population=population))
+    wanted = parameters.model_copy(update={"presence_penalty": Decimal("0.5")})
+    penalised = SYSTEM.plan(ask(wanted, amount, population=population))
+    assert (penalised.loss, penalised.invocations, penalised.steps) == (plain.loss, plain.invocations, plain.steps)
+    assert dict(penalised.facts) == {**plain.facts, "presence penalty": "0.5 on tokens that a text has"}
+    assert "presence_penalty" not in ink().stored_fields

@@ -54,6 +54,8 @@ SYSTEMS: dict[str, tuple[PrivateDecodingSystem[Any], Any, dict[str, Any]]] = {
     "ink": (InvisibleInk(), InvisibleInkParameters, {"sampler": "table", "top_k": 30}),
     "ink, paper": (InvisibleInk(), InvisibleInkParameters, {"clipping": "logit", "top_k": 0}),
     "ink, free tokens": (InvisibleInk(), InvisibleInkParameters, {"free_above": "0.6", "temperature": "0.25"}),
+    "ink, completed": (InvisibleInk(), InvisibleInkParameters, {"complete_sentence": 6, "sampler": "table"}),
+    "ink, penalised": (InvisibleInk(), InvisibleInkParameters, {"presence_penalty": "2", "sampler": "table"}),
     "amin": (PrivatePrediction(), PrivatePredictionParameters, {"private_tokens": PRIVATE_TOKENS}),
     "icl": (PrivateIcl(), PrivateIclParameters, {"top_k": 30}),
 }

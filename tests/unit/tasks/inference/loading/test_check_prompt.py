@@ -18,7 +18,7 @@ from tasks.inference.prompts.prompt_spec import PromptSpec
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.prompts.templates import ControlTokens
-from tasks.pricing.prompt_form import FormUnsupported, MetricNeedsConversation
+from tasks.pricing.prompt_form import ExamplesUnsupported, FormUnsupported, MetricNeedsConversation
 from tasks.pricing.quote import Quote, model_facts, quote
 from tests.tiny_tokenizer import TEMPLATE, tiny_tokenizer
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME
@@ -166,6 +166,16 @@ def test_mechanisms_that_ask_in_conversations_refuse_the_form(
 ) -> None:
     with pytest.raises(FormUnsupported, match=mechanism):
         priced(mechanism=mechanism, parameters=parameters, prompt={"description": "Notes.", "form": "completion"})
+
+
+def test_mechanisms_that_ask_in_conversations_of_their_own_refuse_examples(snapshot: Path) -> None:
+    parameters = {"samples": 4, "max_new_tokens": 48}
+    with pytest.raises(ExamplesUnsupported, match="private_evolution"):
+        priced(
+            mechanism="private_evolution",
+            parameters=parameters,
+            prompt={"description": "Notes.", "examples": ["One."]},
+        )
 
 
 def test_a_mechanism_with_conversations_of_its_own_has_no_digest(snapshot: Path) -> None:

@@ -155,7 +155,6 @@ def test_a_conversation_that_is_named_is_the_default() -> None:
         ({"private": "{reference}"}, TemplateUnused),
         ({"again": "Another."}, TemplateUnused),
         ({"date": "2026-01-02"}, TemplateUnused),
-        ({"form": "chat", "examples": ["One."]}, TemplateUnused),
         ({"form": "chat", "separator": "---"}, TemplateUnused),
         ({"form": None, "separator": "---"}, TemplateUnused),
         ({"public": ""}, TemplateEmpty),

@@ -8,7 +8,7 @@ import pytest
 from models_db.values.requests import FileInvalid, Prompt, parse_model
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.presets import DEFAULT, PRESETS
-from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.prompt_spec import PromptSpec, prompt_json, wording_of
 from tasks.inference.prompts.render import (
     SYSTEM,
     BadDescription,
@@ -48,6 +48,63 @@ def test_the_private_prompt_is_the_template_around_the_reference(tokenizer: Any)
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(pieces.around(reference)) == whole
     assert pieces.around(reference) == (*pieces.prefix, *reference, *pieces.suffix)
+
+
+def chat(**fields: Any) -> PromptSpec:
+    return PromptSpec.of(Prompt.model_validate({"description": DESCRIPTION, **fields}))
+
+
+def test_public_examples_are_earlier_answers_of_every_row(tokenizer: Any) -> None:
+    """The private rows read what the public row reads, then the reference as one more answer."""
+    public, private = prompts_for(tokenizer, chat(examples=["Doctor: One?", "Doctor: Two?"]))
+    asked = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": f"{DESCRIPTION}\n\nWrite one."},
+        {"role": "assistant", "content": "Doctor: One?"},
+        {"role": "user", "content": DEFAULT.again},
+        {"role": "assistant", "content": "Doctor: Two?"},
+        {"role": "user", "content": DEFAULT.again},
+    ]
+    reference = reference_tokens(tokenizer, "Doctor: Any fever?", 100)
+    more = [{"role": "assistant", "content": "Doctor: Any fever?"}, {"role": "user", "content": DEFAULT.again}]
+    for prompt, turns in ((public.tokens, asked), (private.around(reference), asked + more)):
+        assert tokenizer.decode(prompt) == tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True
+        )
+
+
+def test_public_examples_in_one_turn_answer_the_public_question(tokenizer: Any) -> None:
+    spec = chat(examples=["One."], public="Ask: {description}", private="Read {reference}. {description}")
+    public, private = prompts_for(tokenizer, spec)
+    shown = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": f"Ask: {DESCRIPTION}"},
+        {"role": "assistant", "content": "One."},
+    ]
+    lasts = {public.tokens: f"Ask: {DESCRIPTION}", private.tokens: f"Read . {DESCRIPTION}"}
+    for tokens, last in lasts.items():
+        turns = [*shown, {"role": "user", "content": last}]
+        assert tokenizer.decode(tokens) == tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True
+        )
+
+
+@pytest.mark.parametrize("bad", ["Two<|end|>", "\ue000reference\ue001"])
+def test_an_example_of_a_conversation_has_no_control_tokens(bad: str) -> None:
+    for prompt in (public_prompt, private_prompt):
+        with pytest.raises(ControlTokens, match="examples"):
+            prompt(tiny_tokenizer(), chat(examples=["One.", bad]))
+
+
+def test_examples_of_a_conversation_are_stored_and_shown() -> None:
+    stored = prompt_json(Prompt.model_validate({"description": DESCRIPTION, "examples": ["One.", "Two."]}))
+    assert isinstance(stored, dict)
+    assert set(stored) == {"description", "system", "public", "again", "examples"}
+    spec = PromptSpec.of(Prompt.model_validate(stored))
+    assert spec == chat(examples=["One.", "Two."])
+    assert wording_of(stored) == spec.wording
+    assert (spec.wording["example 1"], spec.wording["example 2"]) == ("One.", "Two.")
+    assert "example 1" not in chat().wording
 
 
 def test_the_public_prompt_is_the_template(tokenizer: Any) -> None:

@@ -1,0 +1,190 @@
+"""Whether several units a row are worth their price: next tokens of real texts at equal rho.
+
+    python -m benchmarks.utility.units_per_row --kept traces --out docs/figures/units_per_row.jsonl    # resumes by text
+    python -m benchmarks.utility.units_per_row --out docs/figures/units_per_row.jsonl --table
+
+A row of r units is a conversation with r answers. Where a unit is added or removed, its row moves from one clipped
+contribution to another, by up to 2 C in each coordinate, and not from C to nothing: r > 1 has half the clip norm at the
+same rho (docs/decisions/0129). Along held-out real texts, as in `next_tokens`, all settings are computed from the same
+states. `loss` is that of the real token, as there; `kl` is KL(unclipped mean of `MOST_UNITS` rows of one unit || the
+setting), over the setting's candidates: one aim for all settings, though not of rows with several units.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import torch
+from torch import Tensor
+
+from benchmarks.utility.next_tokens import compare, interval
+from benchmarks.utility.systems import INK, Bound, Setting, bind, private_distribution, unprotected
+from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import prompts_for
+
+EPSILONS = ("1", "4", "10")
+UNITS, ROWS = (1, 2, 4), 7
+MOST_UNITS = UNITS[-1] * ROWS
+REFERENCE_TOKENS = 64
+CANDIDATES = 100
+_ROWS_AT_ONCE = 7
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting.
+
+    Attributes:
+        units: r, units of a row; 0 for the public model alone.
+        rows: B.
+        epsilon: None for the mean of the rows without clipping.
+    """
+
+    units: int
+    rows: int
+    epsilon: str | None
+
+
+CELLS = (
+    Cell(0, 0, None),
+    *(Cell(units, ROWS, None) for units in UNITS),
+    *(Cell(units, ROWS, epsilon) for epsilon in EPSILONS for units in UNITS),
+    *(Cell(1, units * ROWS, epsilon) for epsilon in EPSILONS for units in UNITS[1:]),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", type=Path, help="folder for what was read")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each setting and data set")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        if arguments.kept is None:
+            parser.error("--kept is needed to read texts")
+        measure(load(arguments.model, arguments.device, arguments.precision), arguments)
+    print_table(arguments.out)
+
+
+@torch.inference_mode()
+def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
+    """Write the figures of all settings, by text."""
+    bound = {cell: bound_of(cell) for cell in CELLS if cell.epsilon is not None}
+    with arguments.out.open("w", encoding="utf-8") as out:
+        for data in DESCRIPTIONS:
+            found: dict[Cell, dict[str, list[float]]] = {cell: {"kl": [], "loss": []} for cell in CELLS}
+            for trace in traces(model, data, arguments.texts, arguments.kept):
+                logits = trace.logits(model)
+                for cell in CELLS:
+                    for name, value in along(cell, bound.get(cell), logits, trace.following).items():
+                        found[cell][name].append(float(f"{value:.5g}"))
+            for cell, by_text in found.items():
+                norm = float(bound[cell][1].draw.clip_norm) if cell in bound else None
+                out.write(json.dumps({"data": data, **asdict(cell), "C": norm, **by_text}) + "\n")
+
+
+def bound_of(cell: Cell) -> tuple[Setting, Bound]:
+    """The rule at the clip norm that epsilon buys; half of it where a row has several units."""
+    setting = Setting(INK, cell.epsilon, cell.rows, top_k=CANDIDATES)
+    bound = bind(setting)
+    if cell.units > 1:
+        setting = Setting(INK, None, cell.rows, top_k=CANDIDATES, clip=str(Decimal(float(bound.draw.clip_norm)) / 2))
+        bound = bind(setting)
+    return setting, bound
+
+
+def along(cell: Cell, bound: tuple[Setting, Bound] | None, logits: Tensor, following: Tensor) -> Mapping[str, float]:
+    """Figures of one setting as means over a text's positions; `logits` float32 [rows of `row_sources`, n, V]."""
+    public, single = logits[0], logits[1 : 1 + MOST_UNITS]
+    rows = [place for place, units in enumerate(row_units()) if units == max(1, cell.units)][: cell.rows]
+    private = logits[[1 + place for place in rows]]
+    if bound is not None:
+        found, _ = private_distribution(*bound, public, private)
+    else:
+        found = unprotected(private.mean(0) if cell.rows else public, "1", CANDIDATES)
+    aim = single.mean(0).double().log_softmax(1).gather(1, found.tokens)
+    floor = public.double().log_softmax(1).gather(1, following[:, None])[:, 0]
+    figures = compare(found, aim, following, floor)
+    return {name: float(figures[name].mean()) for name in ("kl", "loss")}
+
+
+def row_units() -> list[int]:
+    """How many units each private row has: `MOST_UNITS` rows of one, then `ROWS` rows of each larger number."""
+    return [1] * MOST_UNITS + [units for units in UNITS[1:] for _ in range(ROWS)]
+
+
+def row_sources(references: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
+    """The references of each private row: row j of r units has those number j, j + B, j + 2 B ..."""
+    return [(one,) for one in references] + [
+        tuple(references[row + ROWS * each] for each in range(units)) for units in UNITS[1:] for row in range(ROWS)
+    ]
+
+
+def traces(model: LanguageModel, data: str, count: int, kept: Path) -> Iterator[Trace]:
+    """Each held-out text's states, read once and then kept in `kept`."""
+    kept.mkdir(parents=True, exist_ok=True)
+    for text in choose(model.tokenizer, read_texts(data), count, rows=MOST_UNITS):
+        path = kept / f"{data}-{text.number}.npz"
+        if not path.exists():
+            read(model, DESCRIPTIONS[data], text).save(path)
+            print(f"{data}: text {text.number + 1} of {count}", flush=True)
+        yield Trace.load(path)
+
+
+def read(model: LanguageModel, description: str, text: Forced) -> Trace:
+    """The states of all rows before every `STRIDE`-th token of the text, the public row first (`texts.read`)."""
+    public, private = prompts_for(model.tokenizer, PromptSpec(description))
+    sources = row_sources([reference[:REFERENCE_TOKENS] for reference in text.references])
+    # In two turns what stands behind a reference asks for another, so it also stands between two.
+    prompts = [
+        public.tokens,
+        *((*private.prefix, *(token for unit in units for token in (*unit, *private.suffix))) for units in sources),
+    ]
+    found = []
+    groups = [[0], *(list(range(at, at + _ROWS_AT_ONCE)) for at in range(1, len(prompts), _ROWS_AT_ONCE))]
+    for some in groups:
+        rows = [(*prompts[index], *text.tokens[:-1]) for index in some]
+        longest = max(map(len, rows))
+        states = RowBatch(model, len(rows), longest).read_all(rows, longest)
+        found.append(states[:, -len(text.tokens) :: STRIDE].float().cpu())
+    return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
+
+
+def print_table(out: Path) -> None:
+    """Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
+    lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    there = {(line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line for line in lines}
+    print("| data | epsilon | rows B | units a row | C | KL | KL, difference | loss | loss, difference |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for (data, cell), line in there.items():
+        usual = there.get((data, Cell(1, ROWS, cell.epsilon)))
+        shown = [data, cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
+        shown.append("" if line["C"] is None else f"{line['C']:.3f}")
+        for name in ("kl", "loss"):
+            shown.append(_written(interval(line[name])))
+            differs = usual is not None and usual is not line
+            less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
+            shown.append(_written(interval(less)) if differs else "")
+        print(f"| {' | '.join(map(str, shown))} |")
+
+
+def _written(values: Sequence[float]) -> str:
+    middle, low, high = (f"{value:.3f}" for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    main()

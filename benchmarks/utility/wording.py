@@ -1,0 +1,228 @@
+"""How prompts and presence penalties change the next tokens of real texts at equal epsilon.
+
+    python -m benchmarks.utility.wording --stage tuning --kept traces --out docs/figures/wording.jsonl
+    python -m benchmarks.utility.wording --stage reported --kept traces --out docs/figures/wording.jsonl
+    python -m benchmarks.utility.wording --out docs/figures/wording.jsonl --table
+
+Words and penalties are chosen by their figures on the corpora of `tuning`, which no other page reports; those of
+`reported` are the corpora of the other pages on utility, read once with what was chosen. As in `next_tokens`, the
+logits along held-out real texts are computed once for a wording, and the distributions from them: `public`, that of the
+public model, and `private`, InvisibleInk's with 7 rows at epsilon 4. Each figure is the loss of the real token
+(`next_tokens`). What was read of a text is kept. The examples are written for this benchmark and come from no corpus.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import torch
+from torch import Tensor
+
+from benchmarks.utility.next_tokens import compare, interval
+from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
+from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
+from models_db.values.requests import Prompt
+from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import prompts_for
+from tasks.mechanisms.tokens.presence_penalty import penalised
+
+EPSILON, ROWS, REFERENCE_TOKENS, DRAWS, CANDIDATES = "4", 7, 64, 48, 100
+TUNING = {
+    "aci_bench": "Clinical notes that a physician writes after a visit.",
+    "personal_reddit_synth": "Comments that people write in an online forum about their lives.",
+}
+STAGES: Mapping[str, Mapping[str, str]] = {"tuning": TUNING, "reported": DESCRIPTIONS}
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "aci_bench": (
+        (
+            "CHIEF COMPLAINT\n\nSore throat.\n\nHISTORY OF PRESENT ILLNESS\n\nThe patient is a 27-year-old"
+            " female with three days of throat pain and a low fever. She denies cough.\n\nPHYSICAL"
+            " EXAM\n\nThroat: Mild redness, no exudate."
+        ),
+        (
+            "CHIEF COMPLAINT\n\nFollow-up of high blood pressure.\n\nHISTORY OF PRESENT ILLNESS\n\nThe patient"
+            " is a 64-year-old male who takes lisinopril 10 mg daily. Home readings are about"
+            " 135/85.\n\nASSESSMENT AND PLAN\n\n1. Hypertension. We will continue the present dose."
+        ),
+    ),
+    "personal_reddit_synth": (
+        (
+            "Honestly my commute is the best part of the day lol. Forty minutes on the tram with a podcast and"
+            " nobody asking me for anything. My sister thinks I'm mad for not driving."
+        ),
+        (
+            "We tried the whole homemade bread thing after my second was born and gave up within a week. Now I"
+            " just get a loaf from the bakery round the corner, worth every penny!"
+        ),
+    ),
+    "mts_dialog": (
+        (
+            "Doctor: What brings you in today?\nPatient: My left knee has been swelling since Sunday.\nDoctor:"
+            " Did you fall on it?\nPatient: No, I think it was the stairs at work."
+        ),
+        (
+            "Doctor: Any allergies to medicine?\nPatient: Penicillin. It gives me a rash.\nDoctor: And do you"
+            " take anything every day?\nPatient: Just a water pill for my blood pressure."
+        ),
+    ),
+    "yelp": (
+        (
+            "Stopped in for lunch on a Tuesday and waited ten minutes for a menu. The soup was lukewarm, but"
+            " our waiter was kind about it and took it off the bill. Probably won't be back."
+        ),
+        (
+            "Best haircut I've had in years! She listened to what I wanted and didn't rush. Parking is a pain,"
+            " so give yourself some extra time."
+        ),
+    ),
+}
+WORDINGS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "imitate": {
+        "system": "You write texts of a given kind as different people would write them. Reply with the text alone.",
+        "public": "{description}\n\nWrite one such text, true to life and with concrete details.",
+        "again": "Write one by a different author, in the same style and of about the same length.",
+    },
+    "brief": {"preset": "brief"},
+    "completion": {"form": "completion"},
+}
+PENALTIES = ("0", "0.1", "0.2", "0.5", "1")
+_ROWS_AT_ONCE = 7
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to ask.
+
+    Attributes:
+        wording: one of `WORDINGS`.
+        examples: whether the prompt has the two examples.
+        penalty: presence penalty; it needs no row to be read again.
+    """
+
+    data: str
+    wording: str
+    examples: bool
+    penalty: str = "0"
+
+    def prompt(self, description: str) -> PromptSpec:
+        examples = {"examples": EXAMPLES[self.data]} if self.examples else {}
+        return PromptSpec.of(Prompt.model_validate({"description": description, **WORDINGS[self.wording], **examples}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", choices=list(STAGES), default="tuning")
+    parser.add_argument("--wordings", nargs="+", default=list(WORDINGS), choices=list(WORDINGS))
+    parser.add_argument("--kept", type=Path, help="folder for what was read")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each way to ask and data set")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        if arguments.kept is None:
+            parser.error("--kept is needed to read texts")
+        model = load(arguments.model, arguments.device, arguments.precision)
+        with torch.inference_mode():
+            for line in measured(model, arguments):
+                with arguments.out.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(line) + "\n")
+    print_table(arguments.out)
+
+
+def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One line for each way to ask on each data set of the stage."""
+    arguments.kept.mkdir(parents=True, exist_ok=True)
+    for data, description in STAGES[arguments.stage].items():
+        texts = choose(model.tokenizer, read_texts(data), arguments.texts, rows=ROWS)
+        for wording in arguments.wordings:
+            for examples in (False, True):
+                asked = Cell(data, wording, examples).prompt(description)
+                found: dict[str, dict[str, list[float]]] = {}
+                for text in texts:
+                    path = arguments.kept / f"{data}-{wording}-{examples}-{text.number}.npz"
+                    if not path.exists():
+                        read(model, asked, text).save(path)
+                    for penalty, losses in along(Trace.load(path), model, text).items():
+                        for name, value in losses.items():
+                            by_text = found.setdefault(penalty, {"public": [], "private": []})
+                            by_text[name].append(float(f"{value:.5g}"))
+                print(f"{data}, {wording}, examples {examples}", flush=True)
+                for penalty, by_text in found.items():
+                    yield {"data": data, "wording": wording, "examples": examples, "penalty": penalty, **by_text}
+
+
+def read(model: LanguageModel, asked: PromptSpec, text: Forced) -> Trace:
+    """The states of all rows before every `STRIDE`-th token of the text, the public row first (`texts.read`)."""
+    public, private = prompts_for(model.tokenizer, asked)
+    references = [reference[:REFERENCE_TOKENS] for reference in text.references]
+    prompts = [public.tokens, *map(private.around, references)]
+    found = []
+    for some in ([0], list(range(1, len(prompts)))):
+        rows = [(*prompts[index], *text.tokens[:-1]) for index in some]
+        longest = max(map(len, rows))
+        states = RowBatch(model, len(rows), longest).read_all(rows, longest)
+        found.append(states[:, -len(text.tokens) :: STRIDE].float().cpu())
+    return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
+
+
+def along(trace: Trace, model: LanguageModel, text: Forced) -> dict[str, dict[str, float]]:
+    """The mean losses along one text, for each penalty."""
+    logits = trace.logits(model)
+    public, rows = logits[0], logits[1:]
+    setting = Setting(INK, EPSILON, ROWS, top_k=CANDIDATES)
+    bound = bind(setting, DRAWS)
+    floor = public.double().log_softmax(1).gather(1, trace.following[:, None])[:, 0]
+    drawn = [text.tokens[: STRIDE * place] for place in range(len(trace.following))]
+
+    def loss(found: Any) -> float:
+        return float(compare(found, torch.zeros_like(found.log), trace.following, floor)["loss"].mean())
+
+    losses = {}
+    for penalty in PENALTIES:
+        lowered: Tensor = penalised(public, drawn, Fraction(penalty))
+        private, _ = private_distribution(setting, bound, public, rows, lowered)
+        losses[penalty] = {"public": loss(unprotected(lowered, "1", CANDIDATES)), "private": loss(private)}
+    return losses
+
+
+def print_table(out: Path) -> None:
+    """Markdown, one line a way to ask; differences are paired by text, from the default wording alone.
+
+    Penalties are shown beside the default wording without examples.
+    """
+    lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    there = {Cell(line["data"], line["wording"], line["examples"], line["penalty"]): line for line in lines}
+    print("| data | wording | examples | penalty | texts | public, loss | difference | private, loss | difference |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for cell, line in there.items():
+        usual = there.get(Cell(cell.data, "default", False))
+        if cell.penalty != "0" and (cell.wording, cell.examples) != ("default", False):
+            continue
+        shown = [cell.data, cell.wording, "2" if cell.examples else "-", cell.penalty, str(len(line["private"]))]
+        for name in ("public", "private"):
+            shown.append(_written(interval(line[name])))
+            differs = usual is not None and usual is not line
+            less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
+            shown.append(_written(interval(less)) if differs else "")
+        print(f"| {' | '.join(shown)} |")
+
+
+def _written(values: Sequence[float]) -> str:
+    middle, low, high = (f"{value:.3f}" for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The benchmarks of prompts, completed sentences and units a row: what they compare, and the documented tables."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.tiny_model import tiny_model
+from tests.tiny_tokenizer import tiny_tokenizer
+
+SCRIPTS = ("utility.units_per_row", "utility.wording", "utility.ablation")
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def test_rows_of_several_units_have_half_the_clip_norm_at_the_same_epsilon(bench: dict[str, ModuleType]) -> None:
+    """Half of C at twice the sensitivity is the same charge; to the grid step."""
+    units = bench["utility.units_per_row"]
+    (_, one), (_, two), (_, four) = (units.bound_of(units.Cell(number, 7, "4")) for number in (1, 2, 4))
+    assert two.draw.clip_steps == four.draw.clip_steps
+    assert abs(2 * two.draw.clip_steps - one.draw.clip_steps) <= 1
+    (_, more) = units.bound_of(units.Cell(1, 14, "4"))
+    assert more.draw.clip_norm == pytest.approx(2 * one.draw.clip_norm, rel=1e-4)
+
+
+def test_rows_of_several_units_read_what_the_rows_of_one_read(bench: dict[str, ModuleType]) -> None:
+    units = bench["utility.units_per_row"]
+    sources = units.row_sources([(number,) for number in range(units.MOST_UNITS)])
+    assert list(map(len, sources)) == units.row_units()
+    for number in units.UNITS:
+        own = [source for source in sources if len(source) == number]
+        read = {unit for source in own[: units.ROWS] for unit in source}
+        assert read == {(unit,) for unit in range(number * units.ROWS)}
+
+
+@pytest.mark.parametrize("examples", [True, False])
+def test_every_wording_fits_every_corpus(bench: dict[str, ModuleType], examples: bool) -> None:
+    wording = bench["utility.wording"]
+    for stage in wording.STAGES.values():
+        for data, description in stage.items():
+            for name in wording.WORDINGS:
+                spec = wording.Cell(data, name, examples).prompt(description)
+                assert len(spec.examples) == 2 * examples
+    assert not set(wording.TUNING) & set(wording.STAGES["reported"])
+
+
+def test_the_tokens_that_finish_a_sentence_are_told_from_a_texts_own(bench: dict[str, ModuleType]) -> None:
+    ablation = bench["utility.ablation"]
+    journal = ablation.Tokens()
+    journal.step(1, {0: (40, 0, 1.0), 1: (41, 0, 1.0)})
+    journal.step(1, {0: (42, 1, 1.0)})
+    assert (journal.drawn, journal.completing) == ({0: [40, 42], 1: [41]}, {0: 1, 1: 0})
+    encoded: Any = tiny_tokenizer()("It hurts.\n", add_special_tokens=False)["input_ids"]
+    model = tiny_model()
+    assert ablation.text_of(model, encoded) == {"text": "It hurts.", "tokens": 10, "ended": True}
+    assert ablation.text_of(model, encoded[:8])["ended"] is False
+    assert ablation.text_of(model, [*encoded[:8], model.stop_tokens[0]])["ended"] is True
+
+
+@pytest.mark.parametrize(
+    ("script", "figures"),
+    [("utility.units_per_row", "units_per_row"), ("utility.wording", "wording"), ("utility.ablation", "ablation")],
+)
+def test_the_documented_table_is_that_of_the_stored_figures(
+    bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], script: str, figures: str
+) -> None:
+    bench[script].print_table(DOCS / "figures" / f"{figures}.jsonl")
+    table = capsys.readouterr().out
+    assert len(table.splitlines()) > 5
+    assert table in (DOCS / "utility.md").read_text()
