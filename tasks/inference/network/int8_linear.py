@@ -61,7 +61,7 @@ def quantised_channels(weight: Tensor) -> tuple[Tensor, Tensor]:
 
     Two neighbours have magnitudes of 127 together before they are rounded, so of 128 at most afterwards.
     """
-    pairs = nn.functional.pad(weight.abs(), (0, weight.shape[1] % 2)).unflatten(1, (-1, 2)).sum(2)
+    pairs = nn.functional.pad(weight.abs(), (0, weight.shape[1] % 2)).reshape(len(weight), -1, 2).sum(2)
     scale = pairs.amax(1).clamp_min_(_TINY) / _LARGEST
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 
