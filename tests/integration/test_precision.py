@@ -8,7 +8,7 @@ import pytest
 import flows.releases.execute
 from tasks.inference.catalogue.precision import Precision, PrecisionMissing
 from tests.integration.story import REQUEST, Almoner
-from tests.unit.tasks.inference.processors import AVX2, WHOLE, is_available, use_processor
+from tests.unit.tasks.inference.processors import AVX2, SATURATING, WHOLE, is_available, use_processor
 
 
 def fields(precision: str) -> dict[str, Any]:
@@ -48,11 +48,11 @@ def _is_refused(almoner: Almoner, line: str, precision: str) -> None:
     assert almoner.everything() == before
 
 
-def test_int8_is_refused_where_sums_saturate(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_refused_where_sums_are_not_exact(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is priced; and once approved elsewhere, before an attempt begins."""
     almoner.ingested()
     request = almoner.request_file(**fields("int8"))
-    use_processor(monkeypatch, AVX2)
+    use_processor(monkeypatch, SATURATING)
     _is_refused(almoner, f"release request {request} --dry-run", "int8")
     _is_refused(almoner, f"release request {request}", "int8")
     with monkeypatch.context() as patch:
@@ -81,7 +81,7 @@ def test_a_precision_is_refused_before_the_run_of_another_device(
     """Where one device has it and the device of the run has not: nothing was reserved, and it may be run again."""
 
     def load(name: str, device: str, precision: Precision = "float32") -> None:
-        raise PrecisionMissing(precision, device, "its sums of int8 products saturate")
+        raise PrecisionMissing(precision, device, "its sums of int8 products are not exact")
 
     use_processor(monkeypatch, WHOLE)
     almoner.ingested()

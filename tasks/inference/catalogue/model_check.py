@@ -12,7 +12,7 @@ from models_db.errors import UsageError
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 CACHE_BYTES: Mapping[Precision, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
-"""Bytes of one number of the keys and values."""
+"""Bytes of one number of the keys and values, where the device multiplies bfloat16; elsewhere 4."""
 
 
 class ContextTooLong(UsageError):
@@ -72,17 +72,20 @@ class NetworkShape(BaseModel):
         linear = {"float32": 4, "bfloat16": 4 if widened else 2, "int8": 1}[precision]
         return head + (2 if precision == "bfloat16" else 4) * others + linear * self.linear_parameters
 
-    def column_bytes(self, precision: Precision) -> int:
-        """Return the bytes of keys and values of one token of one row."""
-        return 2 * CACHE_BYTES[precision] * self.layers * self.key_value_heads * self.head_size
+    def column_bytes(self, precision: Precision, *, widened: bool = False) -> int:
+        """Return the bytes of keys and values of one token of one row; `widened` as in `weight_bytes`."""
+        number = CACHE_BYTES["float32" if widened else precision]
+        return 2 * number * self.layers * self.key_value_heads * self.head_size
 
-    def generation_bytes(self, precision: Precision, references: int, reference_tokens: int, new_tokens: int) -> int:
+    def generation_bytes(
+        self, precision: Precision, references: int, reference_tokens: int, new_tokens: int, *, widened: bool = False
+    ) -> int:
         """Return about how many bytes the keys and values of one generation take: its private rows and its public row.
 
         Prompts are left out: the engine's exact sizes follow from them (`tasks.inference.engine.shapes`).
         """
         columns = references * (reference_tokens + new_tokens) + new_tokens
-        return self.column_bytes(precision) * columns
+        return self.column_bytes(precision, widened=widened) * columns
 
 
 class ModelCheck(BaseModel):

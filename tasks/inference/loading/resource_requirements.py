@@ -12,7 +12,7 @@ from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.engine.memory import ModelTooLarge, free_memory, is_out_of_memory, memory_budget
-from tasks.inference.network.capabilities import can_pack
+from tasks.inference.network.capabilities import can_pack, keeps_bfloat16
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Requirements:
 
 def requirements_of(shape: NetworkShape, device: torch.device, sizes: RowSizes) -> Requirements:
     """Return the memory and disk space of a network of this shape on `device` for a request of these sizes."""
-    generation = {precision: shape.generation_bytes(precision, *astuple(sizes)) for precision in PRECISIONS}
+    widened = not keeps_bfloat16(device)
+    generation = {name: shape.generation_bytes(name, *astuple(sizes), widened=widened) for name in PRECISIONS}
     budget = memory_budget(device)
     return Requirements(
         device=str(device),
@@ -72,8 +73,7 @@ def requirements_of(shape: NetworkShape, device: torch.device, sizes: RowSizes) 
 
 def weight_bytes_on(device: torch.device, shape: NetworkShape, precision: Precision) -> int:
     """Return the bytes of the weights once they are loaded on `device`."""
-    widened = device.type == "cpu" and not can_pack(device, torch.bfloat16)
-    return shape.weight_bytes(precision, packed=can_pack(device), widened=widened)
+    return shape.weight_bytes(precision, packed=can_pack(device), widened=not keeps_bfloat16(device))
 
 
 @contextmanager

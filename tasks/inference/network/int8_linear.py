@@ -13,8 +13,11 @@ weights, and its weights are multiplied (Xiao et al., SmoothQuant, 2023, eq. 4, 
 
 oneDNN's product of unsigned activations with weights packed beforehand is the fast one on a CPU with VNNI (measured:
 28 rows x 576 x 3072, 3 times its float32 product; signed activations fall back to a loop 1000 times slower), so rows
-are shifted by 128, which oneDNN takes out again in integers. CPUs without VNNI add pairs in 16 bits, which saturate:
-`sums_are_exact` asks the device.
+are shifted by 128, which oneDNN takes out again in integers.
+
+CPUs without VNNI add each two neighbours in 16 bits first (the instruction VPMADDUBSW), and larger sums saturate. So a
+channel's scale is chosen such that the magnitudes of two neighbouring weights, inputs 2j and 2j + 1, are 128 together
+at most: 255 x 128 = 32,640 is below 2^15, whatever the row (docs/decisions/0126). `sums_are_exact` asks the device.
 """
 
 from collections.abc import Sequence
@@ -28,6 +31,8 @@ from tasks.inference.network.weight_segment import Share
 
 _LARGEST = 127
 _SHIFT = 128
+# Kernels cut long sums into blocks; with a multiple of this many inputs no block begins inside a pair.
+_BLOCK = 4
 # Takes the place of the largest magnitude of rows and channels that are all zero.
 _TINY = 1e-30
 # The number of rows the packing is laid out for; any number may be multiplied.
@@ -52,8 +57,12 @@ def quantised_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantised_channels(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each output channel rounded to integers of its own scale: float32 [N, K] -> int8 [N, K], float32 [N]."""
-    scale = weight.abs().amax(1).clamp_min_(_TINY) / _LARGEST
+    """Return each output channel rounded to integers of its own scale: float32 [N, K] -> int8 [N, K], float32 [N].
+
+    Two neighbours have magnitudes of 127 together before they are rounded, so of 128 at most afterwards.
+    """
+    pairs = nn.functional.pad(weight.abs(), (0, weight.shape[1] % 2)).reshape(len(weight), -1, 2).sum(2)
+    scale = pairs.amax(1).clamp_min_(_TINY) / _LARGEST
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 
 
@@ -83,7 +92,7 @@ class Int8Linear(nn.Module):
         self.balance = balance.reciprocal()
         integers, self.scale = quantised_channels(weight * balance)
         self.channels, self.inputs = integers.shape
-        self.packed: Tensor = torch.ops.onednn.qlinear_prepack(integers, [_ROWS_HINT, self.inputs])
+        self.packed = _packed(nn.functional.pad(integers, (0, -self.inputs % _BLOCK)))
         self.zeros = torch.zeros(self.channels, dtype=torch.int32)
         self.bias = _joined_bias(linears)
 
@@ -94,10 +103,18 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`x`: float32 [..., K] -> float32 [..., N]."""
         rows, scale = quantised_rows(x.reshape(-1, self.inputs) * self.balance)
+        if extra := -self.inputs % _BLOCK:
+            rows = nn.functional.pad(rows, (0, extra), value=_SHIFT)
         y = _product(rows, self.packed, self.scale, self.zeros).mul_(scale)
         if self.bias is not None:
             y.add_(self.bias)
         return y.view(*x.shape[:-1], self.channels)
+
+
+def _packed(integers: Tensor) -> Tensor:
+    """Return int8 [N, K] in oneDNN's layout."""
+    packed: Tensor = torch.ops.onednn.qlinear_prepack(integers, [_ROWS_HINT, integers.shape[1]])
+    return packed
 
 
 def _product(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
@@ -123,15 +140,27 @@ def has_int8_product(device: torch.device) -> bool:
 
 @cache
 def sums_are_exact() -> bool:
-    """Return whether this CPU adds int8 products without saturation, tested on the largest ones of both signs."""
-    inputs, channels = 1536, 96
-    signs = torch.where(torch.arange(channels)[:, None] % 3 == 0, -1, 1)
-    weight = (signs * torch.full((channels, inputs), _LARGEST)).to(torch.int8)
-    weight[::2, ::5] = -_LARGEST
+    """Return whether this CPU adds int8 products exactly, tested on the largest ones of both signs."""
+    return all(_adds_exactly(inputs) for inputs in (96, 260, 1536, 2052))
+
+
+def _adds_exactly(inputs: int) -> bool:
+    """Return whether sums over so many inputs are exact for weights and rows that are as large as they may be.
+
+    The magnitudes of neighbours are 128 together, in all shares: other neighbours than inputs 2j and 2j + 1, or more of
+    them in one sum of 16 bits, saturate.
+    """
+    channels = 96
+    share = (torch.arange(inputs // 2) * 31 + torch.arange(channels)[:, None] * 17) % (_LARGEST + 2)
+    share[0::3], share[1::3] = _LARGEST, 1
+    signs = torch.where(torch.arange(channels)[:, None, None] % 2 == 0, 1, -1).expand(-1, inputs // 2, 2).clone()
+    signs[2::6, :, 1] *= -1
+    weight = (torch.stack([share, _LARGEST + 1 - share], 2).clamp(max=_LARGEST) * signs).flatten(1)
     rows = torch.full((33, inputs), 255, dtype=torch.uint8)
     rows[1::3] = 1
     rows[2::3, ::7] = 77
-    packed = torch.ops.onednn.qlinear_prepack(weight, [_ROWS_HINT, inputs])
+    rows[3] = torch.where(weight[2] > 0, 255, 1)
+    packed = _packed(weight.to(torch.int8))
     product = _product(rows, packed, torch.ones(channels), torch.zeros(channels, dtype=torch.int32))
-    sums = (rows.long() - _SHIFT) @ weight.long().T
+    sums = (rows.long() - _SHIFT) @ weight.T
     return torch.equal(product, sums.float())

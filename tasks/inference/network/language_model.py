@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.attention import within_window
+from tasks.inference.network.capabilities import keeps_bfloat16
 from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.rotary_tables import with_tables
 
@@ -71,8 +72,12 @@ class LanguageModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Data type of stored keys and values: a step reads all of them, so fewer bits also take less time."""
-        return torch.float32 if self.precision == "float32" else torch.bfloat16
+        """Data type of stored keys and values: a step reads all of them, so fewer bits also take less time.
+
+        That holds where the device multiplies bfloat16.
+        """
+        fewer = self.precision != "float32" and keeps_bfloat16(self.device)
+        return torch.bfloat16 if fewer else torch.float32
 
     @property
     def vocabulary(self) -> int:

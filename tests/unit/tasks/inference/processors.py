@@ -13,8 +13,10 @@ from tests.unit.tasks.inference.fixtures import tiny_network
 
 WHOLE = CpuCapabilities(("avx512_bf16", "avx512_vnni"), frozenset((torch.float32, torch.bfloat16)), True, True)
 """Every precision, with instructions of its own."""
-AVX2 = CpuCapabilities(("avx2",), frozenset((torch.float32,)), True, False)
-"""Most laptops: packed float32 alone, and sums of int8 that saturate."""
+AVX2 = CpuCapabilities(("avx2",), frozenset((torch.float32,)), True, True)
+"""Most laptops: packed float32, and int8."""
+SATURATING = CpuCapabilities((), frozenset((torch.float32,)), True, False)
+"""Packed float32 alone, and sums of int8 that are not exact."""
 NO_ONEDNN = CpuCapabilities((), frozenset(), False, False)
 """A build of torch without oneDNN."""
 

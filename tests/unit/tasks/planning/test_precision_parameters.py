@@ -11,7 +11,7 @@ from models_db.values.requests import FileInvalid, model_to_json
 from tasks.generation.private_decoding.base import PrivateDecodingParameters
 from tasks.inference.catalogue.precision import PRECISIONS, Precision, PrecisionMissing
 from tasks.planning.precision_parameters import precision_of
-from tests.unit.tasks.inference.processors import AVX2, WHOLE, use_processor
+from tests.unit.tasks.inference.processors import SATURATING, WHOLE, use_processor
 from tests.unit.tasks.pricing.test_quote import parameters, priced
 
 
@@ -41,10 +41,10 @@ def test_other_precisions_are_refused(precision: object) -> None:
 
 
 def test_what_no_device_here_computes_is_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_processor(monkeypatch, AVX2)
+    use_processor(monkeypatch, SATURATING)
     for precision in ("float32", "bfloat16"):
         assert priced(parameters=parameters(precision=precision)).parameters
-    with pytest.raises(PrecisionMissing, match="saturate") as refusal:
+    with pytest.raises(PrecisionMissing, match="not exact") as refusal:
         priced(parameters=parameters(precision="int8"))
     assert refusal.value.exit_code == 3
     assert "float32 or bfloat16" in refusal.value.advice

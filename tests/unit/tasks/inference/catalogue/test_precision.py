@@ -15,7 +15,7 @@ from tasks.inference.loading import adopt as adoption
 from tasks.inference.loading.adopt import PrecisionTooCoarse, wrap_network
 from tasks.inference.loading.probe_inputs import LONGEST_EXAMPLE, PUBLIC_TEXT, largest_inputs, mean_divergence
 from tasks.inference.network import int8_linear
-from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.capabilities import CPU, keeps_bfloat16
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import reference_tokens
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import LOWERED, lowered
@@ -40,7 +40,8 @@ def test_types_and_facts() -> None:
     models = {precision: lowered(precision) for precision in PRECISIONS if not expect_refusal(precision)}
     half, full = models["bfloat16"], models["float32"]
     for precision, model in models.items():
-        assert model.cache_dtype == (torch.float32 if precision == "float32" else torch.bfloat16)
+        kept = precision != "float32" and keeps_bfloat16(CPU)
+        assert model.cache_dtype == (torch.bfloat16 if kept else torch.float32)
         assert model.digest == "d"
         assert model.head_weight.dtype == torch.float32
         assert torch.equal(model.head_weight, full.head_weight)

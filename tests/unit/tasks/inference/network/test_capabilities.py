@@ -17,12 +17,19 @@ from tasks.inference.network.replace_layers import quantise_layers
 from tests.support import PATIENCE
 from tests.unit.tasks.inference.catalogue.test_precision_isolation import adopted_in, felt_by_others
 from tests.unit.tasks.inference.isolation.test_check import CANDIDATES, CHANGES, batches
-from tests.unit.tasks.inference.processors import AVX2, NO_ONEDNN, WHOLE, use_processor, without_packed_bfloat16
+from tests.unit.tasks.inference.processors import (
+    AVX2,
+    NO_ONEDNN,
+    SATURATING,
+    WHOLE,
+    use_processor,
+    without_packed_bfloat16,
+)
 from tests.unit.tasks.inference.rows_at_work import by_row
 
 pytestmark = pytest.mark.dear
 
-PROCESSORS = {"whole": WHOLE, "AVX2": AVX2, "no oneDNN": NO_ONEDNN}
+PROCESSORS = {"whole": WHOLE, "AVX2": AVX2, "saturating": SATURATING, "no oneDNN": NO_ONEDNN}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -46,7 +53,9 @@ def test_the_processor_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu_capabilities() is first
 
 
-@pytest.mark.parametrize(("processor", "missing"), [("whole", set()), ("AVX2", {"int8"}), ("no oneDNN", {"int8"})])
+@pytest.mark.parametrize(
+    ("processor", "missing"), [("whole", set()), ("AVX2", set()), ("saturating", {"int8"}), ("no oneDNN", {"int8"})]
+)
 def test_each_precision_has_a_path_or_a_refusal(
     processor: str, missing: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,11 +75,11 @@ def test_each_precision_has_a_path_or_a_refusal(
 def test_an_accelerator_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is priced where one device can compute it, and refused where none can."""
     cuda, found = torch.device("cuda"), {"works": True}
-    use_processor(monkeypatch, AVX2)
+    use_processor(monkeypatch, SATURATING)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 0))
     monkeypatch.setattr(capabilities, "_cuda_multiplies_bfloat16", lambda device: found["works"])
-    with pytest.raises(PrecisionMissing, match=r"On cpu and cuda, .*saturate.*; torch has no product"):
+    with pytest.raises(PrecisionMissing, match=r"On cpu and cuda, .*not exact.*; torch has no product"):
         require_available("int8")
     with pytest.raises(PrecisionMissing, match="no product"):
         check_available("int8", cuda)
@@ -108,7 +117,8 @@ def test_layers_are_of_the_kind_that_the_processor_has(monkeypatch: pytest.Monke
             patch.setattr(packed_linear.PackedLinear, "share", lambda self, share: None)
             quantise_layers(network, "bfloat16", CPU)
         kinds[name] = type(network[0])
-    assert kinds == {"whole": PackedLinear, "AVX2": WidenedLinear, "no oneDNN": nn.Linear}
+    widened = WidenedLinear
+    assert kinds == {"whole": PackedLinear, "AVX2": widened, "saturating": widened, "no oneDNN": nn.Linear}
 
 
 @pytest.fixture
@@ -139,7 +149,7 @@ def test_widened_layers_say_what_packed_ones_say(widened: Engine) -> None:
         assert float(divergence.max()) < 0.05
         assert not torch.equal(logits, whole[name])
     assert widened.model.decoder.embed_tokens.weight.dtype == torch.bfloat16
-    assert widened.model.cache_dtype == torch.bfloat16
+    assert widened.model.cache_dtype == torch.float32
 
 
 NARROW = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
@@ -190,7 +200,7 @@ def test_narrow_instructions_are_noticed() -> None:
 
 def test_tiny_network_in_every_precision_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adoption itself, in both answers of the probe."""
-    for processor in (AVX2, NO_ONEDNN):
+    for processor in (SATURATING, NO_ONEDNN):
         use_processor(monkeypatch, processor)
         for precision in PRECISIONS:
             if precision == "int8":

@@ -125,10 +125,51 @@ def test_every_layer_is_replaced() -> None:
     assert len([module for module in network.modules() if isinstance(module, Int8Linear)]) == 2
 
 
+@pytest.mark.parametrize("inputs", [1, 2, 7, 96, 577])
+def test_no_pair_of_neighbours_exceeds_sixteen_bits(inputs: int) -> None:
+    """Whatever the row is, VPMADDUBSW adds them without saturation; and a channel uses all that this allows."""
+    weight = torch.randn(64, inputs) * torch.logspace(-30, 30, 64)[:, None]
+    weight[0] = 0
+    weight[1] = 63.5
+    integers, scale = quantised_channels(weight)
+    pairs = nn.functional.pad(integers.long().abs(), (0, inputs % 2)).unflatten(1, (-1, 2)).sum(2).amax(1)
+    assert int(pairs.max()) * 255 < 2**15
+    assert bool((pairs[1:] >= 126).all())
+    assert integers[0].count_nonzero() == 0
+    torch.testing.assert_close(integers * scale[:, None], weight, rtol=0, atol=float(scale.max()) / 2)
+
+
+@torch.inference_mode()
+def test_any_number_of_inputs_is_multiplied() -> None:
+    if expect_refusal("int8"):
+        return
+    for inputs in (1, 3, 258, 577):
+        linear, x = layer(inputs), torch.randn(3, inputs)
+        torch.testing.assert_close(Int8Linear([linear])(x), by_definition(linear, x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("first", "exact"), [(0, True), (1, False)])
+def test_other_pairs_than_those_of_neighbours_are_noticed(
+    first: int, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor that adds pairs in 16 bits, and in one that begins its pairs at the second input."""
+
+    def pairwise(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
+        weight = packed.to_dense().long().T
+        products = nn.functional.pad(rows.long()[:, None] * weight, (first, first)).unflatten(2, (-1, 2)).sum(3)
+        return (products.clamp(-(2**15), 2**15 - 1).sum(2) - 128 * weight.sum(1)).float() * scale
+
+    if expect_refusal("int8"):
+        return
+    assert int8_linear._adds_exactly(96)
+    monkeypatch.setattr(int8_linear, "_product", pairwise)
+    assert int8_linear._adds_exactly(96) is exact
+
+
 def test_sums_that_saturate_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def saturating(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
-        """Sums that stop at 24 bits."""
-        return real(rows, packed, scale, zeros).clamp(-(2.0**24), 2.0**24)
+        """Sums that stop at 23 bits."""
+        return real(rows, packed, scale, zeros).clamp(-(2.0**23), 2.0**23)
 
     real = int8_linear._product
     assert sums_are_exact.__wrapped__() == cpu_capabilities().int8_exact
