@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -23,12 +22,11 @@ from tests.integration.killing import balance, instalments
 from tests.integration.postgresql_cluster import Cluster
 from tests.integration.release_process import HOLD_VARIABLE, draws_file, held_file
 from tests.integration.story import Almoner
-from tests.support import PATIENCE, fetch, free_port
+from tests.support import PATIENCE, fetch, free_port, wait_until
 
 LOST_SERVER = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """Prefect's client leaves the connections open that it had to a server which is gone."""
 pytestmark = [pytest.mark.slow, LOST_SERVER]
-SECONDS_TO_HAPPEN = 600.0
 
 
 class Machines:
@@ -98,13 +96,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """As a machine that loses its power, or a kernel that is out of memory."""
     process.send_signal(signal.SIGKILL)
     process.wait(PATIENCE)
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    patience = time.monotonic() + SECONDS_TO_HAPPEN
-    while not happened():
-        assert time.monotonic() < patience, "it has not happened"
-        time.sleep(0.2)
 
 
 @pytest.fixture
