@@ -105,17 +105,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 class PostgreSQL:
-    """One server for the whole run; every test gets a database of its own."""
+    """One server for the whole run; every test gets a database of its own.
 
-    def __init__(self, uri: str) -> None:
+    Most tests need no durability across power cuts, so without `durable` it has none; benchmarks/ledger/writes.py
+    measures with it.
+    """
+
+    def __init__(self, uri: str, *, durable: bool = False) -> None:
         self.uri = uri.replace("postgresql://", "postgresql+psycopg://", 1)
         self._admin = create_engine(self.uri, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-        # A test run needs no durability across power cuts; benchmarks/ledger/writes.py measures with it.
-        self._run(
-            "ALTER SYSTEM SET fsync = off",
-            "ALTER SYSTEM SET full_page_writes = off",
-            "SELECT pg_reload_conf()",
-        )
+        if not durable:
+            self._run(
+                "ALTER SYSTEM SET fsync = off",
+                "ALTER SYSTEM SET full_page_writes = off",
+                "SELECT pg_reload_conf()",
+            )
 
     def _run(self, *statements: str) -> None:
         with self._admin.connect() as connection:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,14 @@ def snapshot(database: Database) -> dict[str, list[tuple[object, ...]]]:
             table.name: sorted((tuple(row) for row in session.execute(table.select())), key=repr)
             for table in Base.metadata.sorted_tables
         }
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Wait for another process; it only fails where it hangs."""
+    patience = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < patience, "it has not happened"
+        time.sleep(0.2)
 
 
 @contextmanager

@@ -216,7 +216,11 @@ def _runner_deployment(flow: Flow[Any, Any], description: str, pool: str) -> Run
 
 
 def _automations(notices: UUID) -> tuple[AutomationCore, ...]:
-    """Two rules that send notices: when a release failed, and when a gate has kept one waiting for a day."""
+    """Two rules that send notices: when a release failed, and when a gate has kept one waiting for a day.
+
+    Prefect counts from the first event of `after`, and from a later one only if `expect` has that event too: without
+    it, a release that passed one gate would not be missed at the next one on the same day.
+    """
     action = RunDeployment(source="selected", deployment_id=notices)
     runs = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
     releases = ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": release.name})
@@ -231,7 +235,7 @@ def _automations(notices: UUID) -> tuple[AutomationCore, ...]:
         match=runs,
         match_related=releases,
         after={"prefect.flow-run.Suspended"},
-        expect={"prefect.flow-run.Running", "prefect.flow-run.Cancelled"},
+        expect={"prefect.flow-run.Suspended", "prefect.flow-run.Running", "prefect.flow-run.Cancelled"},
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,
         within=timedelta(hours=HOURS_BEFORE_REMINDER),

@@ -20,6 +20,7 @@ from models_db.services.lifecycle import ledger
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
 from tasks.common.files import read_document
+from tasks.common.retry import retry
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.release.file_names import EVALUATION, RECORD
@@ -61,8 +62,9 @@ def report_facts(
             require_decided(session, request_id)
         dataset = load_request_review(session, request_id, Gate.PUBLISH).dataset
     require_visible_balances(workspace, dataset)
+    text_plane = _text_map(_read_texts(draft)) if drawn else None  # before the session: retries would outlast it
     with workspace.database.read() as session:
-        facts = tuple(_ledger_facts(workspace, session, artifact, draft, drawn=drawn))
+        facts = tuple(_ledger_facts(workspace, session, artifact, draft, text_plane))
     if version == "internal" and not viewer_recorded:
         _record_views(workspace, artifact, facts)
     return facts
@@ -83,7 +85,7 @@ def bundle_facts(folder: Path) -> Iterator[AudienceFact]:
 
 
 def _ledger_facts(
-    workspace: Workspace, session: Session, artifact: Artifact, draft: Path, *, drawn: bool
+    workspace: Workspace, session: Session, artifact: Artifact, draft: Path, text_plane: Map | None
 ) -> Iterator[AudienceFact]:
     record, texts = _read_record(draft), _read_texts(draft)
     inputs = load_request_review(session, artifact.request_id, Gate.PUBLISH)
@@ -98,8 +100,8 @@ def _ledger_facts(
         yield from (AudienceFact("ledger", page) for page in text_pages(texts, prompt))
     yield from earlier_points(session, artifact, required)
     yield from _attack_results(workspace, inputs.request)
-    if drawn and (texts_drawn := _text_map(texts)):
-        yield AudienceFact("public", texts_drawn)
+    if text_plane:
+        yield AudienceFact("public", text_plane)
     spent = ledger.spent_by(session, artifact.request_id)
     before = load_request_review(session, artifact.request_id, Gate.SPEND).given
     yield from (AudienceFact("ledger", section) for section in ledger_parts(inputs, review, spent, before))
@@ -122,12 +124,16 @@ def _read_texts(folder: Path) -> list[Text]:
 
 
 def _text_map(texts: list[Text]) -> Map | None:
-    """Return the texts on a plane; None without an embedder on this machine, or for too few texts."""
+    """Return the texts on a plane; None without an embedder on this machine, or for too few texts.
+
+    It costs nothing, so it is retried after a temporary fault.
+    """
     if len(texts) < LEAST:
         return None
     from tasks.inference.embeddings.encoder import load_embedder  # it knows torch
+    from tasks.inference.embeddings.retried_encoder import RetriedEmbedder
 
     try:
-        return text_map(texts, load_embedder())
+        return text_map(texts, RetriedEmbedder(retry(load_embedder, "loading the embedder")))
     except ModelNotPulled:
         return None

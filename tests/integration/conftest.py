@@ -25,6 +25,7 @@ from tasks.accounting.dp_accounting_check import plan_report
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
+from tests.integration.receiver import Receiver, receiving
 from tests.integration.story import Almoner, Served
 from tests.support import PATIENCE
 
@@ -155,6 +156,13 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setenv(flows.observability.tracing.COLLECTOR_VARIABLE, made.address)
     yield made
     made.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """What channels send arrives here."""
+    with receiving() as found:
+        yield found
 
 
 CHANGES = """

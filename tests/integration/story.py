@@ -175,7 +175,7 @@ class Almoner:
         if self.shelf is None or elsewhere or any(self.folder.iterdir()):
             make()
             return
-        kept = digest({"stage": stage, "by": getpass.getuser(), "served": self.served is not None})
+        kept = digest({"stage": stage, "by": getpass.getuser(), "served": self.served and self.served.server.uri})
         found, ledger = self.shelf / kept, f"kept_{kept[:16]}"
         if found.exists():
             shutil.copytree(found, self.folder, dirs_exist_ok=True)

@@ -8,15 +8,11 @@ import os
 import socketserver
 import ssl
 import stat
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -26,59 +22,11 @@ from cryptography.x509.oid import NameOID
 
 from flows.notifications.notify import deliver_notices
 from tests.integration.canary import leaks
+from tests.integration.receiver import Receiver, serving
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import SMALL, authorised, scheduled
 
 SECRET, VARIABLE = "a secret of the test", "ALMONER_TEST_HOOK"
-
-
-@dataclass
-class Receiver:
-    """What arrived; `answers` are given in turn, the last one again and again."""
-
-    url: str = ""
-    answers: list[int] = field(default_factory=lambda: [204])
-    seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-    @property
-    def events(self) -> list[str]:
-        return [json.loads(body)["event"] for _, body in self.seen]
-
-
-@contextmanager
-def serving(server: socketserver.BaseServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """A real HTTP server on the loopback."""
-    found = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.seen.append((dict(self.headers.items()), body))
-            answer = found.answers.pop(0) if len(found.answers) > 1 else found.answers[0]
-            self.send_response(answer)
-            self.send_header("Location", f"{found.url}elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_address[1]}/"
-    with serving(server):
-        yield found
 
 
 def hooked(almoner: Almoner, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """`almoner report`: what each version tells, when it may be had, and that nothing internal reaches a steward."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from models_db.services.catalogue import internal_views, principals
 from models_db.services.lifecycle import artifacts
 from models_db.values.canonical_json import digest
 from tasks.values.metric_result import MetricResult
+from tests.faults import Failing, FaultyLetters, temporary, waits
 from tests.integration.story import SECRETS, Almoner
+from tests.tiny_embedder import Letters
 from tests.unit.tasks.reporting.a_report import STORED
 
 SENTINELS = ("31337", "271828", "planted_internal")
@@ -70,6 +73,24 @@ def test_a_steward_gets_a_page_and_the_same_as_json(any_almoner: Almoner) -> Non
         assert fact in page
     for secret in SECRETS:
         assert secret not in page
+
+
+def test_the_map_is_made_again_after_temporary_faults(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+    almoner = any_almoner
+    almoner.produced()
+
+    def map_with(load: Callable[[], object]) -> Any:
+        monkeypatch.setattr("tasks.inference.embeddings.encoder.load_embedder", load)
+        return almoner.ask("report 1")["map"]
+
+    expected = map_with(Letters)
+    assert expected["texts"] == 3
+    with waits() as seconds:
+        assert map_with(Failing(FaultyLetters, temporary())) == expected
+    assert seconds == [10, 10]  # of the loading, and of the embedding
+    with waits() as seconds, pytest.raises(ValueError):
+        map_with(Failing(Letters, ValueError()))
+    assert seconds == []
 
 
 def test_a_file_is_written_once_and_for_its_owner_alone(almoner: Almoner, tmp_path: Path) -> None:
