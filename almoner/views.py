@@ -92,7 +92,10 @@ class Budget(View):
 
     def sections(self) -> Iterator[ReviewSection]:
         """Yield a sentence, the figures, and the requests that spent it."""
-        yield Summary((self.summary.sentence,))
+        second = self.summary.while_secret
+        yield Summary((self.summary.sentence, *([] if second is None else [second.sentence])))
+        if ended := tuple(f"Release {number}: {end.sentence}" for number, end in self.summary.view.secrecy_ends):
+            yield Warnings(ended)
         if (viewing := self.summary.view.viewing) is not None:
             yield Warnings((viewing.sentence,))
         yield FieldList("Figures", tuple((name, value_text(value)) for name, value in self.summary.facts.items()))

@@ -57,7 +57,7 @@ COMMANDS = (
         "release",
         "Ask",
         "cli.commands.release.release",
-        "Manage release requests: request, extend, list, show, texts, schema, withdraw, retract.",
+        "Manage release requests: request, extend, list, show, texts, schema, withdraw, retract, mark-exposed.",
     ),
     Entry("keywords", "Ask", "cli.commands.models.keywords", "Build public keyword sets."),
     Entry(

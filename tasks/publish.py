@@ -52,7 +52,12 @@ def deliver(
 
 
 def documents_of_release(
-    artifact: Artifact, decisions: Decisions, names: Mapping[int, str], ledger_head: str, revoked: Sequence[str]
+    artifact: Artifact,
+    decisions: Decisions,
+    names: Mapping[int, str],
+    ledger_head: str,
+    revoked: Sequence[str],
+    exposed: Sequence[str],
 ) -> bundle.BundleDocuments:
     """Return the ledger's records of an artifact, in the form of a bundle.
 
@@ -68,4 +73,4 @@ def documents_of_release(
     attestations = [
         a.attestation for a, _ in newest.values() if a.attestation is not None and a.subject_digest == artifact.digest
     ]
-    return bundle.BundleDocuments(approvals, attestations, ledger_head, revoked)
+    return bundle.BundleDocuments(approvals, attestations, ledger_head, revoked, exposed)

@@ -20,6 +20,7 @@ from models_db.policies.rules import PolicyTerms
 from models_db.services.audit import chain
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import (
+    assignment_exposures,
     cohorts,
     dataset_ends,
     datasets,
@@ -122,6 +123,7 @@ def later(by: timedelta) -> Iterator[None]:
         for service in (
             budget_steps_postgresql,
             artifacts,
+            assignment_exposures,
             chain,
             dataset_ends,
             datasets,

@@ -51,7 +51,7 @@ CONTRACT = (
     "budget scope open", "budget scope close", "budget scope list", "proposal list", "proposal show",
     "standing propose", "standing list", "standing show", "standing end",
     "release request", "release list", "release show", "release withdraw", "release extend", "release retract",
-    "retract",
+    "release mark-exposed", "retract",
     "approve", "reject", "run", "report", "publish", "verify-release",
     "policy show", "policy check", "policy adopt", "policy schema",
     "user add", "user list", "user grant", "user revoke", "user delegate", "user undelegate",

@@ -17,7 +17,15 @@ from flows.approvals.request_review import (
 from flows.rehearsals.stored_results import recorded_rehearsals
 from flows.workspace.policy_file import read_policy_version
 from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
-from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, requests
+from models_db.services.catalogue import (
+    assignment_exposures,
+    datasets,
+    erasures,
+    internal_views,
+    policies,
+    principals,
+    requests,
+)
 from models_db.services.lifecycle import gates, ledger, proposals
 from models_db.services.lifecycle.gate_status import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
@@ -62,6 +70,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "expires_at": request.expires_at,
             "previous": _previous_release(session, request),
             "rehearsals": recorded_rehearsals(session, body),
+            "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),
             "notices": (
                 (*_drift_warnings(session, dataset, body), *_repetitions(session, request, body))
                 if subject.state in UNRUN_STATES

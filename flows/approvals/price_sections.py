@@ -19,6 +19,10 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Wa
     if isinstance(warnings, list) and warnings:
         yield Warnings(tuple(map(str, warnings)))
     plain = {name: value for name, value in price.items() if name not in _PRICE_HIDES}
+    if secret := _mapping(price.get("secret_assignment")):
+        from tasks.planning.secret_assignment import SecretAssignment, while_secret
+
+        plain["secret_assignment"] = while_secret(SecretAssignment.model_validate(secret))
     yield _fields({**plain, "expected_seconds": _time_text(price)}, "Price")
     yield _fields(price["facts"], "Public parameters")
     if chosen := _mapping(price.get("choices")):

@@ -19,6 +19,7 @@ from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import model_to_json
+from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import AmountsDiffer, require_derived
 from tasks.common.strict_model import Figure, Name, Strict
@@ -138,6 +139,8 @@ class RequestReviewInput(ReviewInput):
     """Differences between the request and the present software, policy and data of the ledger's machine."""
     rehearsals: tuple[RecordedRehearsal, ...] = ()
     """Rehearsals of exactly this request on public data."""
+    secrecy_end: SecrecyEnd | None = None
+    """End of what the release claims while its assignment is secret; None while that lasts."""
 
     @model_validator(mode="after")
     def _names_its_policy(self) -> "RequestReviewInput":

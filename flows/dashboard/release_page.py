@@ -14,12 +14,14 @@ from flows.dashboard.viewer import View
 from flows.rehearsals.stored_results import RecordedRehearsal, recorded_rehearsals
 from models_db.errors import AlmonerError
 from models_db.services.audit.stored_text import request_body
-from models_db.services.catalogue import requests
+from models_db.services.catalogue import assignment_exposures, requests
 from models_db.services.lifecycle import artifacts, gates, ledger
 from models_db.services.queries import lists
 from models_db.tables import Dataset, Request
 from models_db.values.gates import REQUEST_GATES
+from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import format_small
+from tasks.planning.secret_assignment import while_secret
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import describe_guesses, describe_replace_one
@@ -32,10 +34,13 @@ class ClaimView:
     """Claim of one release: for adding or removing a unit, and for replacing one by another.
 
     Attributes:
+        while_secret: the figure while the assignment of units to texts is secret, or when and why it ended, in words;
+            None where none is stated.
         guesses: upper bound on how often a guess about a unit's membership is right, in words.
     """
 
     epsilon: str
+    while_secret: str | None
     delta: str
     rho: str
     unit: str
@@ -110,7 +115,7 @@ def release_page(view: View, number: int) -> ReleasePage:
     state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
     dataset, names = session.get_one(Dataset, request.dataset_id), lists.principal_names(session)
     papers = readable_documents(view, state, artifact, dataset)
-    claim, why, invoked = _claim_and_mechanisms(request)
+    claim, why, invoked = _claim_and_mechanisms(request, assignment_exposures.find_secrecy_end(session, number))
     spent = ledger.spent_by(session, number) if view.figures else None
     return ReleasePage(
         line=request_line(request, state, dataset.name, names, spent),
@@ -152,7 +157,9 @@ def _decision_lines(view: View, number: int, names: dict[int, str]) -> Iterator[
         )
 
 
-def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tuple[tuple[str, ...], ...]]:
+def _claim_and_mechanisms(
+    request: Request, end: SecrecyEnd | None
+) -> tuple[ClaimView | None, str, tuple[tuple[str, ...], ...]]:
     """Return the claim, the reason if there is none, and the mechanisms."""
     body = request_body(request)
     try:
@@ -162,12 +169,13 @@ def _claim_and_mechanisms(request: Request) -> tuple[ClaimView | None, str, tupl
         return None, "This version of almoner cannot read the format of this request; its fields are below.", ()
     if claim is None:
         return None, "No privacy is claimed: the dataset is marked public.", invoked
-    return _claim_view(claim, approved), "", invoked
+    return _claim_view(claim, approved, end), "", invoked
 
 
-def _claim_view(claim: Claim, request: ApprovedRequest) -> ClaimView:
-    _, right = claim.guessing_bounds
+def _claim_view(claim: Claim, request: ApprovedRequest, end: SecrecyEnd | None) -> ClaimView:
+    secret, (_, right) = claim.secret_assignment, claim.guessing_bounds
+    second = None if secret is None else while_secret(secret) if end is None else end.sentence
     return ClaimView(
-        claim.epsilon, format_small(claim.delta), claim.rho, request.unit, request.relation,
+        claim.epsilon, second, format_small(claim.delta), claim.rho, request.unit, request.relation,
         describe_replace_one(claim.replace_one), describe_guesses(right),
     )  # fmt: skip

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
+from fractions import Fraction
 
 from flows.datasets.budget_view import BudgetView, load_budget
 from flows.datasets.forecast import forecast_table
+from flows.governance.exposure import AccountFigure, account_figure
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import ledger
+from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
 from tasks.common.number_format import format_share
 
@@ -24,12 +27,15 @@ class BudgetSummary:
         sentence: its state in one sentence, with the releases that it still affords.
         facts: its figures; rho as exact decimal text.
         spent_by: the requests that spent it: `request`, `dataset`, `state`, `rho_spent`.
+        while_secret: what is spent comes to while the assignments of releases are secret, beside `epsilon_spent`; None
+            if no release counts with a secret assignment. Derived here, and stored nowhere.
     """
 
     view: BudgetView
     sentence: str
     facts: dict[str, Json]
     spent_by: tuple[dict[str, Json], ...]
+    while_secret: AccountFigure | None
 
 
 def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
@@ -40,7 +46,10 @@ def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
         BalancesWithheld: the policy hides the figures from the owner of this home.
     """
     view = load_budget(workspace, name)
-    return BudgetSummary(view, _sentence(view), _facts(view, name), _spent_by_request(workspace, view))
+    with workspace.database.read() as session:
+        account = datasets.find_dataset(session, name).account_id
+        secret = account_figure(session, account, Fraction(view.claim.delta_conversion, DELTA_UNIT))
+    return BudgetSummary(view, _sentence(view), _facts(view, name), _spent_by_request(workspace, view), secret)
 
 
 def _facts(budget: BudgetView, name: str) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import claims_of
+from flows.governance.exposure import ended_figures
 from flows.governance.policy import require_visible_balances
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
@@ -25,6 +26,7 @@ from models_db.tables import Account, Dataset
 from models_db.values.amounts import Amount, Envelope
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.names import require_plain_name
+from models_db.values.secrecy_end import SecrecyEnd
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.planning.block_selection import Reading, format_ranges
@@ -85,6 +87,8 @@ class BudgetView(BudgetFacts):
         window: the pacing window of a reservation made now, if the policy has pacing.
         cohorts: the budget of each cohort, if there are several; `balance` is that of the fullest block in view.
         viewing: the first day on which unprotected figures of the account were seen, and by whom; None if never.
+        secrecy_ends: the releases of the account that claimed a smaller epsilon while their assignment was secret, and
+            no longer do, each with when and why.
     """
 
     sharing: tuple[str, ...]
@@ -94,6 +98,7 @@ class BudgetView(BudgetFacts):
     window: PacingWindow | None
     cohorts: tuple[CohortLine, ...] = ()
     viewing: ViewingRecord | None = None
+    secrecy_ends: tuple[tuple[int, SecrecyEnd], ...] = ()
 
     def of_cohort(self, line: CohortLine) -> "BudgetView":
         """Return the budget of releases that read only one cohort."""
@@ -143,6 +148,7 @@ def budget_of_dataset(session: Session, dataset: Dataset, read: str | Sequence[i
         window=_pacing_window(session, root),
         cohorts=_cohort_lines(session, dataset),
         viewing=internal_views.find_viewing(session, root),
+        secrecy_ends=ended_figures(session, root),
     )
 
 

@@ -14,7 +14,7 @@ from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
-from models_db.services.catalogue import requests
+from models_db.services.catalogue import assignment_exposures, requests
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
@@ -88,7 +88,12 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
     delegators = {approval.on_behalf_of for approval, _ in decisions if approval.on_behalf_of is not None}
     names = {principal: requests.principal_name(session, principal) for principal in delegators}
     return documents_of_release(
-        artifact, decisions, names, chain.read_chain_head(session).hash, proposals.retracted_artifacts(session)
+        artifact,
+        decisions,
+        names,
+        chain.read_chain_head(session).hash,
+        proposals.retracted_artifacts(session),
+        assignment_exposures.exposed_artifacts(session),
     )
 
 

@@ -15,7 +15,7 @@ from flows.releases.publish import find_artifact
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import internal_views
+from models_db.services.catalogue import assignment_exposures, internal_views
 from models_db.services.lifecycle import ledger
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
@@ -55,8 +55,10 @@ def report_facts(
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.path_inside("quarantine", artifact.folder)
     rehash(draft, files_of(artifact))
+    with workspace.database.read() as session:
+        end = assignment_exposures.find_secrecy_end(session, request_id)
     if version == "public":
-        return tuple(bundle_facts(draft))
+        return tuple(bundle_facts(draft, None if end is None else end.public_sentence))
     with workspace.database.read() as session:
         if version == "internal":
             require_decided(session, request_id)
@@ -64,7 +66,8 @@ def report_facts(
     require_visible_balances(workspace, dataset)
     text_plane = _text_map(_read_texts(draft)) if drawn else None  # before the session: retries would outlast it
     with workspace.database.read() as session:
-        facts = tuple(_ledger_facts(workspace, session, artifact, draft, text_plane))
+        ended = None if end is None else end.sentence
+        facts = tuple(_ledger_facts(workspace, session, artifact, draft, ended, text_plane))
     if version == "internal" and not viewer_recorded:
         _record_views(workspace, artifact, facts)
     return facts
@@ -78,14 +81,23 @@ def _record_views(workspace: Workspace, artifact: Artifact, facts: Iterable[Audi
             internal_views.record_view(session, workspace.actor, artifact, "shown")
 
 
-def bundle_facts(folder: Path) -> Iterator[AudienceFact]:
-    """Collect the facts in the files of a draft, which a reader of the bundle can also collect."""
+def bundle_facts(folder: Path, ended: str | None = None) -> Iterator[AudienceFact]:
+    """Collect the facts in the files of a draft, which a reader of the bundle can also collect.
+
+    Args:
+        ended: the sentence on the end of what it claims while its assignment is secret.
+    """
     metrics = read_metrics(read_document(folder / EVALUATION))
-    yield from release_facts(_read_record(folder), metrics, _read_texts(folder))
+    yield from release_facts(_read_record(folder), metrics, _read_texts(folder), ended)
 
 
 def _ledger_facts(
-    workspace: Workspace, session: Session, artifact: Artifact, draft: Path, text_plane: Map | None
+    workspace: Workspace,
+    session: Session,
+    artifact: Artifact,
+    draft: Path,
+    ended: str | None,
+    text_plane: Map | None,
 ) -> Iterator[AudienceFact]:
     record, texts = _read_record(draft), _read_texts(draft)
     inputs = load_request_review(session, artifact.request_id, Gate.PUBLISH)
@@ -94,7 +106,7 @@ def _ledger_facts(
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
     # The ledger has the metrics of the run and those computed after the decision, with the exposure of each.
     stored = newest_results(session, artifact)
-    yield from release_facts(record, stored, texts)
+    yield from release_facts(record, stored, texts, ended)
     if record.kind != ReleaseKind.INSIGHTS:  # the explorer shows all insights
         prompt = str(inputs.request["prompt"]["description"])
         yield from (AudienceFact("ledger", page) for page in text_pages(texts, prompt))

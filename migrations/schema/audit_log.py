@@ -159,8 +159,8 @@ ACTIONS = (
 # Of the rows that one transaction records, those of the lowest rank have a link each, in their order; the others are
 # named by the link of the row before them, or by the first one.
 LEADING = (
-    "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_end", "dataset_version",
-    "delegation",
+    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
+    "dataset_version", "delegation",
     "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",

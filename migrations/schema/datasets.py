@@ -7,6 +7,9 @@ Erasure: an erasure says what is left of each version (no mark: nothing). Reques
     of an erased version are denied. A policy may bar those who have seen unprotected figures of an account
     (`internal_view`) from requests, proposals and approvals.
 
+Secrecy: `assignment_exposure` says that the assignment of a release's units to texts got out. It is a record for
+    readers; no limit depends on it.
+
 End: a dataset without anything in it may be forgotten (`dataset_end`); from then on it takes no version, proposal or
     erasure. Its row, its account and its name stay.
 """
@@ -133,6 +136,19 @@ TABLES = (
         """,
         checks={"kind": "kind IN ('computed', 'shown')"},
         indexes=(Index("ix_internal_view_account_id", "account_id"),),
+    ),
+    Table(
+        "assignment_exposure",
+        """
+        id {key}
+        artifact_id {number} NOT NULL -> artifact
+        since VARCHAR(27) NOT NULL
+        reason TEXT NOT NULL
+        actor_id {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("artifact_id",),),
+        checks={"since": "since <= at", "reason": "length(trim(reason)) > 0"},
     ),
     Table(
         "erasure",
@@ -370,6 +386,13 @@ GUARDS = (
         """,
     ),
     Guard("internal_view_now", "internal_view", WENT_BACK, STALE),
+    Guard(
+        "assignment_exposure_by_steward",
+        "assignment_exposure",
+        "only a steward or an admin records that an assignment got out",
+        f"{NOBODY_ERASES}",
+    ),
+    Guard("assignment_exposure_now", "assignment_exposure", WENT_BACK, STALE),
     Guard(
         "erasure_by_steward",
         "erasure",

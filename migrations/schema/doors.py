@@ -9,8 +9,8 @@ from migrations.schema.audit_log import RANKS
 from migrations.schema.definitions import Function
 
 RECORDED = (
-    "account", "approval", "artifact", "cap", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
-    "dataset_version",
+    "account", "approval", "artifact", "assignment_exposure", "cap", "carried", "checkpoint", "cohort", "dataset",
+    "dataset_end", "dataset_version",
     "delegation", "delegation_end", "delivery", "entry", "erased_version", "erasure", "erasure_end", "evaluation",
     "hold", "internal_view", "invocation", "proposal", "partition_scheme", "policy_adoption", "policy_rule",
     "policy_version", "principal", "publication", "rehearsal", "request", "restoration", "role_grant",

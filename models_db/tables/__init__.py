@@ -30,6 +30,7 @@ from models_db.tables.proposals import AppliedProposal, Proposal, StandingUse
 from models_db.tables.releases import (
     Approval,
     Artifact,
+    AssignmentExposure,
     Delivery,
     InternalView,
     Lease,
@@ -46,11 +47,11 @@ from models_db.tables.schedules import Schedule, ScheduleChange, ScheduleSlot, S
 check_times(Base.metadata)
 
 __all__ = [
-    "Account", "AppliedProposal", "Approval", "Artifact", "AuditHead", "AuditLink", "Cap", "Cohort", "Dataset",
-    "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry", "ErasedVersion", "Erasure",
-    "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme", "PendingLink", "PlannedBlock",
-    "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption", "PolicyRule", "PolicyVersion",
-    "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Rehearsal", "Request", "Restoration", "RoleGrant",
-    "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd", "StandingUse",
-    "StoredEvaluation", "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
+    "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
+    "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry",
+    "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme",
+    "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption",
+    "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Rehearsal", "Request",
+    "Restoration", "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd",
+    "StandingUse", "StoredEvaluation", "Transition", "TwinAttack", "UnitClaim", "UnitMark", "Withdrawal",
 ]  # fmt: skip

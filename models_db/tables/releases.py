@@ -164,6 +164,23 @@ class InternalView(Base):
     at: Mapped[Moment]
 
 
+class AssignmentExposure(Base):
+    """The assignment of units to the texts of an artifact got out, since when, and how: the end of a claim."""
+
+    __tablename__ = "assignment_exposure"
+    __table_args__ = (
+        CheckConstraint("since <= at", name="since"),
+        CheckConstraint("length(trim(reason)) > 0", name="reason"),
+    )
+
+    id: Mapped[Key]
+    artifact_id: Mapped[int] = mapped_column(reference("artifact"), unique=True)
+    since: Mapped[Moment]
+    reason: Mapped[Body]
+    actor_id: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
 class Publication(Base):
     """The decision to publish an artifact, recorded before the first byte is copied."""
 

@@ -38,8 +38,8 @@ EXEMPT_COLUMNS = {
 """Tables whose rows no link names, with the reason."""
 
 LEADING_TABLES = (
-    "approval", "artifact", "carried", "checkpoint", "cohort", "dataset", "dataset_end", "dataset_version",
-    "delegation",
+    "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
+    "dataset_version", "delegation",
     "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",

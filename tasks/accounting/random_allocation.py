@@ -1,7 +1,7 @@
 """Random allocation: the loss of each unit if the batch that reads the unit is unknown.
 
-NOT IN USE. No claim, price or account calls this module (decision 0100); docs/proofs/secret-assignment.md has the
-proofs, the hypotheses and the conditions under which it may be called.
+A release states these figures beside its unconditional claim, never in place of it, and no limit or budget refers to
+them (decision 0132). docs/proofs/secret-assignment.md has the proofs, the hypotheses and the conditions.
 
 A unit is in one of N batches, uniformly, by a secret. M of them are read; each makes draws that cost rho (zCDP). Let
 L_1, .., L_N be the batches' likelihood ratios, the unit present against the unit absent (1 for a batch that is not
@@ -22,14 +22,19 @@ the inequality of the arithmetic and the geometric mean.
 Both hold for draws of all batches in any order, each chosen by all draws before it, because one draw after the other
 can be averaged out of either product. They need no privacy loss distribution, so they compose in Renyi orders.
 
+Other mechanisms of the release, which do not read the assignment and cost rho' together, have the same law whatever the
+batch of the unit is. Their divergence, at most alpha rho' in both directions, adds at every order.
+
 Each direction becomes (epsilon, delta) by the inequality behind Proposition 12 of Canonne, Kamath and Steinke (arXiv
 2004.00010), which is about one ordered pair of laws. All is computed in intervals and rounded up.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from models_db.values.amounts import RHO_UNIT, Amount
 from tasks.accounting.rounding import Exact, Interval, decimal_above, enclose, exact, iv, upper
@@ -49,16 +54,18 @@ class RandomAllocation:
         rho: zCDP of all draws that one batch makes, in units of 1e-12.
         batches: N, the public number of batches of the unit's block and label.
         read: M, how many of them make draws.
+        other: zCDP of all mechanisms of the release that do not read the assignment, in units of 1e-12.
     """
 
     rho: int
     batches: int
     read: int
+    other: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.read <= self.batches:
             raise ValueError(f"{self.read} of {self.batches} batches cannot be read")
-        Amount(self.rho)  # refuses what is negative or too large
+        Amount(self.rho), Amount(self.other)  # refuse what is negative or too large
 
     @classmethod
     def whole(cls, rho: int, batches: int) -> "RandomAllocation":
@@ -67,18 +74,23 @@ class RandomAllocation:
 
     @property
     def loss(self) -> Fraction:
-        """Return rho, exact."""
+        """Return rho of a batch, exact."""
         return Fraction(self.rho, RHO_UNIT)
+
+    @property
+    def other_loss(self) -> Fraction:
+        """Return rho of the other mechanisms, exact."""
+        return Fraction(self.other, RHO_UNIT)
 
 
 @dataclass(frozen=True)
 class AllocationFigures:
-    """The epsilons of one allocation at one delta, rounded up.
+    """The epsilons of one release at one delta, rounded up.
 
     Attributes:
         remove: the law with the unit against the law without.
         add: the law without the unit against the law with it.
-        public: the figures of the same draws if the unit's batch is known; they still hold if the key leaks.
+        public: the figure of the same release if the unit's batch is known; it still holds if the key leaks.
     """
 
     remove: Decimal
@@ -91,8 +103,9 @@ class AllocationFigures:
         return max(self.remove, self.add)
 
 
+@lru_cache(maxsize=256)
 def allocation_figures(allocation: RandomAllocation, delta: Exact) -> AllocationFigures:
-    """Return the figures of an allocation at `delta`; none is above the figure of a public assignment.
+    """Return the figures of a release at `delta`; none is above the figure of a public assignment.
 
     Raises:
         InvalidTarget: delta is not in (0, 1).
@@ -103,7 +116,7 @@ def allocation_figures(allocation: RandomAllocation, delta: Exact) -> Allocation
     target = exact(delta)
     if not 0 < target < 1:
         raise InvalidTarget(f"Delta must be above 0 and below 1, not {delta}.")
-    public = epsilon_of(allocation.rho, target)
+    public = epsilon_of(allocation.rho + allocation.other, target)
     return AllocationFigures(
         remove=min(public, _remove_epsilon(allocation, target)),
         add=min(public, _add_epsilon(allocation, target)),
@@ -111,8 +124,55 @@ def allocation_figures(allocation: RandomAllocation, delta: Exact) -> Allocation
     )
 
 
+SUMMED_ORDERS = (*range(2, 33), 40, 48, 56, 64)
+"""Integer orders at which divergences of several releases are added, in both directions."""
+
+
+def summed_epsilon(allocations: Sequence[RandomAllocation], rest: int, delta: Exact) -> Decimal:
+    """Return the epsilon of several releases together, each with an assignment of its own, rounded up.
+
+    Divergences add at each order, adaptively and concurrently (docs/proofs/secret-assignment.md, *Composition*). Never
+    above the figure of the same releases with public assignments. For display: an account admits nothing by it.
+
+    Args:
+        rest: rho of all that has no secret assignment, in units of 1e-12.
+
+    Raises:
+        InvalidTarget: delta is not in (0, 1).
+    """
+    target, other = exact(delta), Fraction(rest, RHO_UNIT)
+    remove, add = ([order * other for order in SUMMED_ORDERS] for _ in range(2))
+    for allocation in allocations:
+        one_way, other_way = _divergences(allocation)
+        remove = [sum(pair, Fraction(0)) for pair in zip(remove, one_way, strict=True)]
+        add = [sum(pair, Fraction(0)) for pair in zip(add, other_way, strict=True)]
+    public = epsilon_of(rest + sum(one.rho + one.other for one in allocations), target)
+    directions = [
+        min(
+            _epsilon_at(Fraction(order), (order - 1) * divergence, target)
+            for order, divergence in zip(SUMMED_ORDERS, divergences, strict=True)
+        )
+        for divergences in (remove, add)
+    ]
+    return min(public, decimal_above(max(*directions, Fraction(0)), EPSILON_PLACES))
+
+
+@lru_cache(maxsize=4096)
+def _divergences(allocation: RandomAllocation) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    """Return bounds on the divergences of one release at `SUMMED_ORDERS`, for remove and for add."""
+    moments = log_moments(allocation, SUMMED_ORDERS[-1])
+    return (
+        tuple(moments[order] / (order - 1) + order * allocation.other_loss for order in SUMMED_ORDERS),
+        tuple(
+            reverse_divergence(allocation, Fraction(order)) + order * allocation.other_loss for order in SUMMED_ORDERS
+        ),
+    )
+
+
 def log_moments(allocation: RandomAllocation, largest: int) -> tuple[Fraction, ...]:
-    """Return upper bounds on ln E[L^n], n = 0, .., `largest`: for remove, (n - 1) times the divergence of order n.
+    """Return upper bounds on ln E[L^n] of the batches, n = 0, .., `largest`.
+
+    For remove, that is (n - 1) times the divergence of order n.
 
     exp(rho a (a-1)) is the sum over all graphs of a vertices of (exp(2 rho) - 1)^edges, so ln F has the sums kappa_n
     over connected ones. Without vertex 1, the component of vertex 2 has k vertices, some edge to vertex 1, and a
@@ -142,7 +202,7 @@ def closed_form_log_moment(allocation: RandomAllocation, order: int) -> Fraction
 
 
 def reverse_divergence(allocation: RandomAllocation, order: Fraction) -> Fraction:
-    """Return a bound on the Renyi divergence for add, at any order above 1: (M/N) rho (1 + (order-1)/N), exact."""
+    """Return a bound on the batches' divergence for add, at any order above 1: (M/N) rho (1 + (order-1)/N), exact."""
     if order <= 1:
         raise ValueError(f"an order is above 1, not {order}")
     share = Fraction(allocation.read, allocation.batches)
@@ -152,13 +212,16 @@ def reverse_divergence(allocation: RandomAllocation, order: Fraction) -> Fractio
 def _remove_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
     """Return the least epsilon over orders up to `LARGEST_ORDER`; any order is valid.
 
-    The logarithm of a moment is convex in the order, and so is (n-1) ln(n-1) - n ln n: the epsilon of an order is a
-    convex function over n - 1, which falls and then rises. So no order beyond one that is worse than its predecessor
-    gains anything, and orders are added until one is.
+    The logarithm of a moment is convex in the order, and so are n (n-1) rho' and (n-1) ln(n-1) - n ln n: the epsilon of
+    an order is a convex function over n - 1, which falls and then rises. So no order beyond one that is worse than its
+    predecessor gains anything, and orders are added until one is.
     """
     largest = FIRST_ORDERS
     while True:
-        bounds = log_moments(allocation, largest)
+        bounds = [
+            bound + order * (order - 1) * allocation.other_loss
+            for order, bound in enumerate(log_moments(allocation, largest))
+        ]
         epsilons = [_epsilon_at(Fraction(order), bounds[order], delta) for order in range(2, largest + 1)]
         if epsilons[-1] > epsilons[-2] or largest >= LARGEST_ORDER:
             return decimal_above(max(min(epsilons), Fraction(0)), EPSILON_PLACES)
@@ -166,12 +229,13 @@ def _remove_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
 
 
 def _add_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
-    """Return the least epsilon over orders, and at most ln(N/(N-M)): L is never below (N-M)/N.
+    """Return the least epsilon over orders, and at most ln(N/(N-M)) plus that of the other mechanisms alone.
 
-    The best order is 1 + x where x^2 M rho/N^2 + ln(1 + x) = ln(1/delta), by bisection in ln x; any order is valid.
+    The batches' L is never below (N-M)/N, so their divergence is at most ln(N/(N-M)) at every order. The best order is
+    1 + x where x^2 (M rho/N^2 + rho') + ln(1 + x) = ln(1/delta), by bisection in ln x; any order is valid.
     """
     log_delta = math.log(delta.numerator) - math.log(delta.denominator)
-    slope = float(allocation.loss) * allocation.read / allocation.batches**2
+    slope = float(allocation.loss * allocation.read / allocation.batches**2 + allocation.other_loss)
 
     def rising(x: float) -> float:
         return x * x * slope + math.log1p(x) + log_delta
@@ -181,10 +245,11 @@ def _add_epsilon(allocation: RandomAllocation, delta: Fraction) -> Decimal:
         middle = (low + high) / 2
         low, high = (middle, high) if rising(math.exp(middle)) < 0 else (low, middle)
     order = 1 + Fraction(math.exp(high))
-    found = _epsilon_at(order, (order - 1) * reverse_divergence(allocation, order), delta)
+    divergence = reverse_divergence(allocation, order) + order * allocation.other_loss
+    found = _epsilon_at(order, (order - 1) * divergence, delta)
     if allocation.read < allocation.batches:
         ratio = Fraction(allocation.batches, allocation.batches - allocation.read)
-        found = min(found, upper(iv.log(enclose(ratio))))
+        found = min(found, upper(iv.log(enclose(ratio))) + Fraction(epsilon_of(allocation.other, delta)))
     return decimal_above(max(found, Fraction(0)), EPSILON_PLACES)
 
 

@@ -6,7 +6,7 @@ is what was approved.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
+from tasks.accounting.rounding import exact
 from tasks.common.network import is_external
 from tasks.common.number_format import round_down
 from tasks.evaluation.registry import Metric, needs_embedder, requested
@@ -42,6 +43,7 @@ from tasks.planning.labels_and_groups import (
     with_catalogue,
 )
 from tasks.planning.precision_parameters import require_precision
+from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
 from tasks.planning.selection import published_texts, require_selection, with_selection_fact
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
@@ -232,6 +234,7 @@ class Quote:
             "mechanism": self.request.mechanism,
             "epsilon": model_to_json(self.request.epsilon),
             "delta": model_to_json(self.request.delta),
+            **({"secret_assignment": self.secret_assignment.model_dump()} if self.secret_assignment else {}),
             "rho": loss.rho_text,
             "rho_replace_one": self._rho_replace_one(),
             "delta_fail": loss.delta_text,
@@ -275,6 +278,14 @@ class Quote:
             for name, reason in self.choices.items()
             if isinstance(values, dict)
         }
+
+    @property
+    def secret_assignment(self) -> SecretAssignment | None:
+        """Figure while the assignment is secret, to be shown beside the unconditional epsilon; None without one."""
+        if self.request.delta is None:
+            return None
+        events = [invocation.event for invocation in self.plan.all_invocations]
+        return state_secret_assignment(events, self.plan.assignment, exact(self.request.delta))
 
     def _rho_replace_one(self) -> str | None:
         """Return the loss under the replace-one relation; None for a loss with a delta of its own."""
@@ -548,6 +559,7 @@ def plan_json(plan: Plan) -> Json:
             }
             for invocation in plan.all_invocations
         ],
+        **({} if plan.assignment is None else {"assignment": asdict(plan.assignment)}),
     }
 
 

@@ -77,12 +77,14 @@ class BundleDocuments:
         attestations: the signatures of its statement, given with the approvals of these bytes.
         ledger_head: hash of the newest link of the audit chain.
         revoked: digests of all artifacts that were retracted.
+        exposed: digests of all published artifacts whose assignment of units to texts got out.
     """
 
     approvals: Sequence[SignedDecision]
     attestations: Sequence[str]
     ledger_head: str
     revoked: Sequence[str]
+    exposed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def write_bundle(
         DestinationUnusable: the destination cannot be written.
     """
     rehash(draft, files)
-    approved, revoked = require_decided(draft, files, documents, key), Revocations.of(documents.revoked)
+    approved = require_decided(draft, files, documents, key)
+    revoked = Revocations.of(documents.revoked, documents.exposed)
     revoked.require_valid(digest(files))
     target = destination / bundle_name(approved.record.dataset.name, approved.record.release)
     try:

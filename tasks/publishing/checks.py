@@ -22,6 +22,7 @@ from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.registry import recompute
+from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
@@ -138,7 +139,7 @@ def claim(bundle: OpenedBundle) -> str:
     if record.claim is None:
         return "the release makes no claim; the dataset is marked as public"
     epsilon, delta = exact(record.claim.epsilon), exact(record.claim.delta)
-    if record.claim != state_claim(record.events, epsilon, delta):
+    if record.claim != state_claim(record.events, epsilon, delta, assignment_of_plan(record.request["plan"])):
         raise CheckFailed("the claim's figures do not follow from the events")
     loss = bundle.vouched
     implied = implied_epsilon(loss, delta)
@@ -150,6 +151,10 @@ def claim(bundle: OpenedBundle) -> str:
         raise CheckFailed("the release alone exceeds the lifetime claim of its dataset")
     paid = f", paid with release {record.parent}," if record.parent else ""
     claimed = f"claimed {record.claim.epsilon} at {record.claim.delta}"
+    if (secret := record.claim.secret_assignment) is not None:
+        if int(record.released.get("batches_per_block", 0)) < secret.batches:
+            raise CheckFailed("the release was split into fewer batches than its claim counts")
+        claimed += f"; epsilon {secret.epsilon} {CONDITION}, recomputed"
     return f"rho {loss.rho_text}{paid} implies epsilon {implied}, {claimed}"
 
 
@@ -316,7 +321,12 @@ def attestation(bundle: OpenedBundle) -> str:
 def revocations(bundle: OpenedBundle) -> str:
     """Check that the bundle is not on its own list of retracted artifacts."""
     bundle.revocations.require_valid(bundle.artifact)
-    return f"{len(bundle.revocations.revoked)} retracted, this release not among them"
+    return f"{len(bundle.revocations.revoked)} retracted, this release not among them{_exposure(bundle, bundle)}"
+
+
+def _exposure(listing: OpenedBundle, bundle: OpenedBundle) -> str:
+    """Return whether the list of `listing` says that the assignment of `bundle` got out, as the end of a sentence."""
+    return "; its assignment got out" if bundle.artifact in listing.revocations.exposed else ""
 
 
 def checkpoint(bundle: OpenedBundle) -> str:
@@ -364,7 +374,7 @@ def not_retracted(later: OpenedBundle, *, holds: bool) -> Callable[[OpenedBundle
             raise CheckFailed(f"the bundle {later.folder.name} does not verify, so its list cannot be used")
         later.revocations.require_valid(bundle.artifact)
         signer = "the same key" if later.seal.public_key == bundle.seal.public_key else "ANOTHER key"
-        return f"not on the list of {later.folder.name}, signed by {signer}"
+        return f"not on the list of {later.folder.name}, signed by {signer}{_exposure(later, bundle)}"
 
     return retraction
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -11,6 +12,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.printable_text import escape_controls
 from tasks.accounting.rounding import exact
 from tasks.object_storage.address import Address, Place
+from tasks.planning.secret_assignment import SecretAssignment
 from tasks.publishing import checks
 from tasks.publishing.checks import CHECKS
 from tasks.publishing.open_bundle import OpenedBundle
@@ -45,6 +47,10 @@ KINDS: Final = {
     "measurements and policy": ("measurements", "policy"),
 }  # fmt: skip
 """Names of checks by what they are about; every other check writes a document of the bundle again and compares it."""
+EXPOSED: Final = (
+    "The assignment of units to texts got out: the epsilon while it is secret, which the record states, has ended; the"
+    " unconditional one holds."
+)
 DOCUMENTS: Final = "documents, written again"
 _KIND_OF_CHECK: Final = {name: kind for kind, names in KINDS.items() for name in names}
 
@@ -70,6 +76,9 @@ class VerificationReport:
         artifact: the approved digest, which revocation lists name.
         epsilon, delta: the claim.
         rho, recomputed_epsilon: from the mechanisms' parameters alone; None if they could not be recomputed.
+        secret_assignment: the claim while the assignment is secret, beside `epsilon`; None if the record states none,
+            it does not follow from the events, or the assignment got out.
+        exposed: whether a revocation list that was read says that the assignment got out.
     """
 
     checks: tuple[Check, ...]
@@ -82,6 +91,8 @@ class VerificationReport:
     delta: str | None
     rho: str | None
     recomputed_epsilon: str | None
+    secret_assignment: SecretAssignment | None
+    exposed: bool
 
     @property
     def holds(self) -> bool:
@@ -101,15 +112,16 @@ class VerificationReport:
             retracted = [check.detail for check in failed if check.name in ("revocations", "retraction")]
             names = ", ".join(check.name for check in failed)
             return " ".join([f"Do not rely on this bundle. Failed: {names}.", *retracted])
+        exposed = f" {EXPOSED}" if self.exposed else ""
         if self.pinned:
             return (
                 "The bundle is whole, its claim follows from its mechanisms, and the trusted key signed it. That the"
-                " approvers' keys are theirs is vouched for by the publisher alone."
+                f" approvers' keys are theirs is vouched for by the publisher alone.{exposed}"
             )
         key = fingerprint(self.public_key) if self.public_key else ""
         return (
             "The bundle is whole and its claim follows from its mechanisms. Its origin is unproven: compare the key"
-            f" {key} with one from a source you trust."
+            f" {key} with one from a source you trust.{exposed}"
         )
 
     def to_json(self) -> dict[str, Json]:
@@ -125,6 +137,8 @@ class VerificationReport:
             "delta": self.delta,
             "rho": self.rho,
             "recomputed_epsilon": self.recomputed_epsilon,
+            "secret_assignment": self.secret_assignment.model_dump() if self.secret_assignment else None,
+            "assignment_exposed": self.exposed,
             "public_key": self.public_key,
             "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
         }
@@ -152,7 +166,7 @@ def verify_release(folder: Path, trusted_key: str | None = None, later: Path | N
         holds = verify_release(later).holds
         checks_to_run.append(("retraction", checks.not_retracted(OpenedBundle(later), holds=holds)))
     results = tuple(_run_check(name, check, bundle) for name, check in checks_to_run)
-    return _report(bundle, results, pinned=trusted_key is not None)
+    return _report(bundle, results, OpenedBundle(later) if later else None, pinned=trusted_key is not None)
 
 
 def open_unaltered(folder: Path, place: str) -> OpenedBundle:
@@ -183,10 +197,15 @@ def _run_check(name: str, check: Callable[[OpenedBundle], str], bundle: OpenedBu
         return Check(name, False, f"cannot be read ({type(problem).__name__})")
 
 
-def _report(bundle: OpenedBundle, results: tuple[Check, ...], *, pinned: bool) -> VerificationReport:
+def _report(
+    bundle: OpenedBundle, results: tuple[Check, ...], later: OpenedBundle | None, *, pinned: bool
+) -> VerificationReport:
     record = _if_readable(lambda: bundle.record)
     claim = record.claim if record else None
     loss = _if_readable(lambda: bundle.vouched)
+    lists = [one for one in (bundle, later) if one is not None]
+    exposed = any(_if_readable(partial(_lists_as_exposed, one, bundle)) for one in lists)
+    claim_holds = all(check.ok for check in results if check.name in ("record", "plan", "claim"))
     implied = _if_readable(lambda: implied_epsilon(loss, exact(claim.delta))) if loss and claim else None
     return VerificationReport(
         checks=results,
@@ -199,7 +218,14 @@ def _report(bundle: OpenedBundle, results: tuple[Check, ...], *, pinned: bool) -
         delta=claim.delta if claim else None,
         rho=loss.rho_text if loss else None,
         recomputed_epsilon=str(implied) if implied is not None else None,
+        secret_assignment=claim.secret_assignment if claim and claim_holds and not exposed else None,
+        exposed=exposed,
     )
+
+
+def _lists_as_exposed(listing: OpenedBundle, bundle: OpenedBundle) -> bool:
+    """Return whether the revocation list of `listing` says that the assignment of `bundle`'s release got out."""
+    return bundle.artifact in listing.revocations.exposed
 
 
 def _if_readable(read: Callable[[], T]) -> T | None:

@@ -108,12 +108,23 @@ class ApprovedPrompt(Strict):
         return wording_of(self.model_dump())
 
 
+class ApprovedAssignment(Strict):
+    """Public sizes of a split whose assignment is secret, as `tasks.values.plan.BatchAssignment` says."""
+
+    batches: Positive
+    read: Positive
+
+
 class ApprovedPlan(Strict):
-    """Priced plan of a request; `tasks.release.record` reads its events."""
+    """Priced plan of a request; `tasks.release.record` reads its events and the sizes of its split.
+
+    `assignment` is absent where the release claims nothing for its secrecy.
+    """
 
     blocks: list[int]
     facts: dict[str, str]
     invocations: list[Any]
+    assignment: ApprovedAssignment | None = None
 
 
 class ApprovedRequest(Strict):
@@ -262,7 +273,7 @@ class ApprovedRequest(Strict):
         return release_amount(self.epsilon, self.delta, system.failure_delta_share(parameters))
 
     def _stated_plan(self) -> Json:
-        stated: Json = self.plan.model_dump()
+        stated: Json = self.plan.model_dump(exclude={"assignment"} if self.plan.assignment is None else None)
         return stated
 
 

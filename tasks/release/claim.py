@@ -12,6 +12,8 @@ from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.common.strict_model import Figure, Strict, figure
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.replace_one import replace_one_losses
+from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
+from tasks.values.plan import BatchAssignment
 
 CONVERSION = (
     "rho-zCDP to (epsilon, delta) at delta minus delta_fail: Canonne, Kamath, Steinke, arXiv 2004.00010, Proposition 12"
@@ -38,6 +40,8 @@ class Claim(Strict):
         delta_fail: the events' failure probabilities, a part of delta.
         replace_one: the figure for replacing one unit.
         conversion: the formula from rho to epsilon.
+        secret_assignment: the figure while the assignment of units to texts is secret, beside the others, which hold
+            against anybody; None where nothing is claimed for it.
     """
 
     epsilon: Figure
@@ -46,6 +50,7 @@ class Claim(Strict):
     delta_fail: Figure
     replace_one: ReplaceOne
     conversion: str
+    secret_assignment: SecretAssignment | None
 
     @property
     def charges_nothing(self) -> bool:
@@ -58,10 +63,15 @@ class Claim(Strict):
         return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta))
 
 
-def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) -> Claim:
+def state_claim(
+    events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact, assignment: BatchAssignment | None = None
+) -> Claim:
     """Return the claim (epsilon, delta) of a release that invokes `events`; both 0 where nothing is charged.
 
     A release that extends another claims what its parent does: read alone, it is about the same units.
+
+    Args:
+        assignment: the split of the plan, if the release states what it claims while its assignment is secret.
 
     Raises:
         ClaimTooSmall: the events cost more than (epsilon, delta).
@@ -77,6 +87,7 @@ def state_claim(events: Sequence[PrivacyEvent], epsilon: Exact, delta: Exact) ->
         delta_fail=figure(Decimal(spent.delta_text)),
         replace_one=_replace_one(events, spent, claimed_epsilon, claimed_delta),
         conversion=CONVERSION,
+        secret_assignment=state_secret_assignment(events, assignment, claimed_delta),
     )
 
 

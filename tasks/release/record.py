@@ -23,6 +23,7 @@ from tasks.common.strict_model import Digest, Figure, Name, Strict, read_as
 from tasks.inference.prompts.prompt_spec import wording_of
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent, parent_of
 from tasks.mechanisms.core.uncharged import UNPROTECTED
+from tasks.planning.secret_assignment import assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, SURPLUS, published_texts
 from tasks.release.claim import Claim, state_claim
 from tasks.release.file_names import RECORD
@@ -415,4 +416,5 @@ def claim_of_plan(events: Sequence[PrivacyEvent], request: Mapping[str, Any]) ->
         return None
     if loss_paid_by_parent(events) == Amount():
         return state_claim(events, 0, 0)
-    return state_claim(events, request["epsilon"] or 0, request["delta"] or 0)
+    assignment = assignment_of_plan(request["plan"])
+    return state_claim(events, request["epsilon"] or 0, request["delta"] or 0, assignment)

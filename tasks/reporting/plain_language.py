@@ -6,6 +6,7 @@ from typing import Final
 
 from tasks.common.number_format import format_small
 from tasks.common.strict_model import figure
+from tasks.planning.secret_assignment import while_secret
 from tasks.release import claim as claims
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Lifetime, ReleaseRecord, SecondOpinion, UnprotectedFigures
@@ -17,8 +18,12 @@ _SAYABLE: Final = Decimal(1_000_000)
 RELATION: Final = "one unit more or less"
 
 
-def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
-    """Return the section on the release's promise, or on why there is none."""
+def claim_part(record: ReleaseRecord, ended: str | None = None) -> Claim | NoClaim:
+    """Return the section on the release's promise, or on why there is none.
+
+    Args:
+        ended: the sentence on the end of what it claims while its assignment is secret; None while that lasts.
+    """
     claim = record.claim
     if claim is None:
         return NoClaim((card_text.NO_CLAIM, card_text.PUBLIC_DATA))
@@ -27,6 +32,7 @@ def claim_part(record: ReleaseRecord) -> Claim | NoClaim:
         protects=protects(record),
         sentences=(*_sentences(claim, times, right), *_extends(record), *_selected(record)),
         epsilon=claim.epsilon,
+        while_secret=(ended or while_secret(claim.secret_assignment)) if claim.secret_assignment else None,
         delta=format_small(claim.delta),
         rho=claim.rho,
         delta_fail=format_small(claim.delta_fail),

@@ -65,11 +65,16 @@ def release_facts(
     record: ReleaseRecord,
     metrics: Sequence[MetricResult],
     texts: Sequence[Text],
+    ended: str | None = None,
     decisions: Iterable[SignedDecision] = (),
 ) -> Iterator[AudienceFact]:
-    """Return all facts in the files of a release; metrics keep their own exposure."""
+    """Return all facts in the files of a release; metrics keep their own exposure.
+
+    Args:
+        ended: the sentence on the end of what it claims while its assignment is secret; None while that lasts.
+    """
     yield AudienceFact("public", _release(record, texts))
-    yield AudienceFact("public", claim_part(record))
+    yield AudienceFact("public", claim_part(record, ended))
     yield from (AudienceFact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
     yield from demand_facts(record, metrics)
     yield from map(metric_fact, metrics)

@@ -39,6 +39,23 @@ class PlanInputs:
 
 
 @dataclass(frozen=True)
+class BatchAssignment:
+    """The public sizes of a split whose assignment of units is secret (docs/proofs/secret-assignment.md).
+
+    Attributes:
+        batches: N, into how many batches the units of a label in a block are split, or fewer.
+        read: M, the largest number of texts of a label in a block; each reads a batch of its own.
+    """
+
+    batches: int
+    read: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.read <= self.batches:
+            raise ValueError(f"{self.read} of {self.batches} batches cannot be read")
+
+
+@dataclass(frozen=True)
 class Plan:
     """Plan of a release, fixed before it begins.
 
@@ -56,6 +73,7 @@ class Plan:
         measuring: the mechanisms of charged metrics, invoked once each after the texts, in the request's order.
         amount: what the system was given to spend, of which `invocations` cost no more.
         prompts: how many public prompts a text backend answers at most; 0 if it is one for each text.
+        assignment: the split, if the release may state what it claims while the assignment is secret; None if not.
     """
 
     invocations: tuple[InvocationPlan, ...]
@@ -70,6 +88,7 @@ class Plan:
     measuring: tuple[InvocationPlan, ...] = ()
     amount: Amount = field(default_factory=Amount)
     prompts: int = 0
+    assignment: BatchAssignment | None = None
 
     @property
     def with_local_block_numbers(self) -> "Plan":

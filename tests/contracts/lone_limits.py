@@ -8,6 +8,7 @@ from tests.contracts.limit_cases import planned_row
 from tests.contracts.lone_states import Lone, by_either
 from tests.contracts.rows import (
     approval,
+    assignment_exposure,
     dataset_end,
     erased_version,
     erasure,
@@ -148,6 +149,9 @@ LIMITS: dict[str, list[Lone]] = {
     "proposal_not_by_viewer": [Lone(rules, allowed=[viewer_moves]) for rules in NOT_BARRED],
     # --- erasures
     "erasure_by_steward": by_either("steward", "admin", lambda t: erasure(t, actor_id=t.world.analyst.id)),
+    "assignment_exposure_by_steward": by_either(
+        "steward", "admin", lambda t: assignment_exposure(t, t.published, actor_id=t.world.analyst.id)
+    ),
     "dataset_end_by_steward": by_either("steward", "admin", lambda t: dataset_end(t, actor_id=t.world.analyst.id)),
     "erasure_end_by_steward": by_either("steward", "admin", lambda t: erasure_end(t, actor_id=t.world.analyst.id)),
     "erased_version_of_erasure": [

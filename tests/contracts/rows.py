@@ -312,6 +312,12 @@ def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> E
     return insert("internal_view", **row | given)
 
 
+def assignment_exposure(town: "Town", of: Attempt, **given: object) -> Executable:
+    row = {"artifact_id": town.artifact(of), "since": "2001-01-01T00:00:00.000000Z", "reason": "a copy of the journal",
+           "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip
+    return insert("assignment_exposure", **row | given)
+
+
 def erasure(town: "Town", **given: object) -> Executable:
     row = {"dataset_id": town.id_of("dataset", "name = 'emptied'"), "scope": "unit", "unit_mark": DIGEST,
            "version_id": None, "reason": "asked", "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip

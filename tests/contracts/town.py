@@ -11,7 +11,15 @@ from sqlalchemy import Executable
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
+from models_db.services.catalogue import (
+    assignment_exposures,
+    datasets,
+    erasures,
+    internal_views,
+    policies,
+    principals,
+    schedules,
+)
 from models_db.services.catalogue.erasures import ErasureRequest
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
@@ -268,6 +276,8 @@ class Town:
                 made = artifacts.artifact_of(session, attempt.request_id)
                 assert made is not None
                 internal_views.record_view(session, who, made, "shown")
+        with world.database.write() as session:
+            assignment_exposures.record_exposure(session, world.steward, made, None, "a copy of the journal")
 
     def _erased(self) -> None:
         """Of one dataset the first version is gone; of the second a unit, of which nobody knows yet that it is gone."""

@@ -7,6 +7,7 @@ from tests.contracts.initial_cases import Case
 from tests.contracts.rows import (
     adoption,
     approval,
+    assignment_exposure,
     dataset_end,
     erased_version,
     erasure,
@@ -76,6 +77,21 @@ VIEWS: dict[str, Case] = {
     "internal_view_now": Case(
         denied=[lambda t: internal_view(t, t.looked, "seen", at=THEN)],
         allowed=[lambda t: internal_view(t, t.looked, "seen")],
+    ),
+    "assignment_exposure_by_steward": Case(
+        denied=[
+            lambda t: assignment_exposure(t, t.published, actor_id=t.world.analyst.id),
+            lambda t: assignment_exposure(t, t.published, actor_id=t.world.runner.id),
+            lambda t: assignment_exposure(t, t.published, actor_id=t.actor("former").id),
+        ],
+        allowed=[
+            lambda t: assignment_exposure(t, t.published),
+            lambda t: assignment_exposure(t, t.discarded, actor_id=t.world.admin.id),
+        ],
+    ),
+    "assignment_exposure_now": Case(
+        denied=[lambda t: [old_steward(t), assignment_exposure(t, t.published, at=THEN)]],
+        allowed=[lambda t: assignment_exposure(t, t.published)],
     ),
     "evaluation_viewed": Case(
         denied=[lambda t: evaluation(t, t.unseen, "internal"), lambda t: evaluation(t, t.discarded, "internal")],

@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta
 from models_db.database.base import utc_now
 from models_db.policies.rules import DatasetTerms
 from models_db.services.audit import chain
-from models_db.services.catalogue import datasets, erasures, internal_views, policies, principals, schedules
+from models_db.services.catalogue import (
+    assignment_exposures,
+    datasets,
+    erasures,
+    internal_views,
+    policies,
+    principals,
+    schedules,
+)
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
 from models_db.services.lifecycle import artifacts, envelopes, proposals
@@ -127,6 +135,7 @@ def _look(world: World) -> None:
         artifacts.record_metrics(session, artifact, measured, by=world.steward)
     with world.database.write() as session:
         internal_views.record_view(session, world.steward, artifact, "shown")
+        assignment_exposures.record_exposure(session, world.steward, artifact, "2001-01-01T00:00:00.000000Z", "a copy")
 
 
 def _erase(world: World) -> None:

@@ -104,16 +104,19 @@ def plan_tables(planned: "ReleasePlan") -> list[RenderableType]:
 def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
     """Return one column of the table."""
     from flows.datasets.plan_release import best_guess
+    from tasks.planning.secret_assignment import shown_epsilon
     from tasks.release.promise_strength import format_guesses
 
     one = planned.alternatives[place]
     quote, budget = one.quote, one.quote.dataset.budget
+    secret = quote.secret_assignment
     influence, texts = quote.influence, one.references is not None
     parameters = one.request["parameters"]
     fields = parameters if isinstance(parameters, dict) else {}
     entries = {
         "mechanism": quote.request.mechanism,
         "epsilon": f"{quote.request.epsilon:f}",
+        "epsilon while secret": "-" if secret is None else shown_epsilon(secret),
         "a guess is right": format_guesses(best_guess(one)),
         "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
         "references B": str(one.references) if texts else "-",

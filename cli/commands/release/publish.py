@@ -65,7 +65,8 @@ def verify_bundle(
 
     If all checks hold, it counts them by kind; if one fails, it lists all of them.
 
-    With --revocations it is held against the list that a later bundle carries: exit code 1 if it was retracted.
+    With --revocations it is held against the list that a later bundle carries: exit code 1 if it was retracted. If the
+    list says that its assignment got out, the epsilon while that is secret is not shown any more.
 
     Example: almoner verify-release out/clinic-release-1
     """
@@ -90,11 +91,15 @@ def verify_bundle(
 
 def _verified(report: "VerificationReport") -> list[RenderableType]:
     """Return the verdict on a bundle that holds: its claim, the number of checks of each kind, the conclusion."""
+    from tasks.planning.secret_assignment import while_secret
+
     claim = "no privacy is claimed"
     if report.epsilon is not None and report.delta is not None:
         claim = f"epsilon {report.epsilon} at delta {report.delta}"
         if report.recomputed_epsilon is not None:
             claim += f", recomputed as {report.recomputed_epsilon}"
+        if report.secret_assignment is not None:
+            claim += f"; {while_secret(report.secret_assignment)}"
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",

@@ -1,4 +1,4 @@
-"""`almoner release`: request, list, show, texts, schema, withdraw, retract; the last also as `almoner retract`."""
+"""`almoner release`: request, list, show, texts, schema, withdraw, retract, mark-exposed; also `almoner retract`."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tasks.reporting.sections import TextOnPage
 
 app = typer.Typer(
-    no_args_is_help=True, help="Manage release requests: request, extend, list, show, texts, schema, withdraw, retract."
+    no_args_is_help=True,
+    help="Manage release requests: request, extend, list, show, texts, schema, withdraw, retract, mark-exposed.",
 )
 
 RequestId = Annotated[int, typer.Argument(metavar="ID", help="The request's number.")]
@@ -134,6 +135,7 @@ def show_release(
     from cli.framework.review_screen import render_review
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
+    from flows.governance.exposure import standing_figure
     from flows.rehearsals.stored_results import recorded_rehearsals
     from flows.releases.release_texts import read_selection
 
@@ -146,10 +148,13 @@ def show_release(
             (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
+        secret, end = standing_figure(session, row)
         selects = "selection" in request_body(row)
         selection = read_selection(workspace, artifact) if artifact and selects else None
         data = {
             **_request_summary(session, row),
+            "secret_assignment": None if secret is None else secret.model_dump(),
+            "secrecy_end": None if end is None else end.to_json(),
             "canonical": request_body(row),
             "rho_spent": ledger.spent_by(session, request).rho_text,
             "artifact": artifact.digest if artifact else None,
@@ -303,6 +308,31 @@ def retract_release(
     stays = f"The rho {proposal.spent.rho_text} that release {request} spent stays spent."
     out = f"This removes no published files: delete the bundle at {', '.join(places)}. Fetched copies remain."
     return CommandResult(data, [*waiting_sentence(proposal.number, proposal.needed), stays, *([out] if places else [])])
+
+
+@command(app, "mark-exposed")
+def mark_exposed(
+    context: CommandContext,
+    request: RequestId,
+    reason: Annotated[str, typer.Option(help="How it got out, recorded in the audit log.")],
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="First day (UTC) others could know it; by default, when it was produced."),
+    ] = None,
+) -> CommandResult:
+    """Record that others may know which units were behind which texts. Its smaller epsilon ends; later bundles say so.
+
+    The unconditional epsilon holds as before. It cannot be taken back.
+
+    Example: almoner release mark-exposed 1 --reason "the journal of the run was copied" --since 2026-11-20
+    """
+    from flows.governance.exposure import record_exposure
+
+    end = record_exposure(open_workspace(context.home), request, since, reason)
+    return CommandResult(
+        {"request": request, "secrecy_end": end.to_json()},
+        [end.sentence, "Bundles that are published from now on name it in `revocations.json`, under `exposed`."],
+    )
 
 
 def register(root: typer.Typer) -> None:

@@ -143,6 +143,12 @@ def list_all(session: Session) -> Sequence[Request]:
     return session.scalars(select(Request).order_by(Request.id)).all()
 
 
+def list_of_account(session: Session, account_id: int) -> Sequence[Request]:
+    """Return the requests on all datasets that draw on a root account, oldest first."""
+    query = select(Request).join(Dataset, Dataset.id == Request.dataset_id).where(Dataset.account_id == account_id)
+    return session.scalars(query.order_by(Request.id)).all()
+
+
 def state_of(session: Session, request_id: int) -> str:
     """Return the state of the request now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)

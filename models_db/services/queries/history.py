@@ -75,6 +75,29 @@ def spent_by_day(session: Session, blocks: Collection[int]) -> dict[int, list[tu
     return amounts
 
 
+def armed_on_blocks(
+    session: Session, account_id: int, requests: Collection[int], mechanisms: Collection[str]
+) -> dict[int, dict[int, int]]:
+    """Return the rho that requests have armed for some mechanisms, in units, by block account and request.
+
+    Every block of the root account is there, also one without any.
+    """
+    query = (
+        select(Hold.account_id, Invocation.request_id, func.sum(Hold.rho))
+        .join(Entry, (Entry.hold_id == Hold.id) & (Entry.kind == "ARM"))
+        .join(Invocation, Invocation.id == Hold.invocation_id)
+        .join(Account, Account.id == Hold.account_id)
+        .where(Account.parent_id == account_id, Account.kind == "block")
+        .where(Invocation.request_id.in_(requests), Invocation.mechanism.in_(mechanisms))
+        .group_by(Hold.account_id, Invocation.request_id)
+    )
+    blocks = select(Account.id).where(Account.parent_id == account_id, Account.kind == "block")
+    amounts: dict[int, dict[int, int]] = {block: {} for block in session.scalars(blocks)}
+    for block, request, rho in session.execute(query):
+        amounts[block][request] = int(rho)
+    return amounts
+
+
 def block_readers(session: Session, account_id: int) -> dict[int, BlockReaders]:
     """Return the readers of each cohort of a root account; cohorts without readers are left out."""
     request = Invocation.request_id

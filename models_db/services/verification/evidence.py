@@ -85,14 +85,14 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
         return True
     if _NAMES_A_USE in link.body:
         return True
-    return link.dataset in sharing and (beginning == "ledger" or kind in _VIEW_KINDS)
+    return kind in _VIEW_KINDS or (link.dataset in sharing and beginning == "ledger")
 
 
 _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
-                           "units", "cohort", "proposal", "cap", "partition"))  # fmt: skip
-"""First parts of the kinds of links about people, policies, datasets and their budgets."""
+                           "units", "cohort", "proposal", "cap", "partition", "assignment"))  # fmt: skip
+"""First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
-"""Kinds of links about views of unprotected figures."""
+"""Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
 _NAMES_A_USE = '"table":"standing_use"'
 """Substring of a link's body that names a use of a standing authorisation, whose limit all requests share."""
 _ANY_LINK = "TRUE"
@@ -120,7 +120,8 @@ _NEEDED_TABLES = {
     " (SELECT r.id FROM request r JOIN dataset d ON d.id = r.dataset_id WHERE d.account_id = :account)",
     "hold": f"x.account_id IN ({_ACCOUNTS})",
     "entry": f"x.hold_id IN (SELECT h.id FROM hold h WHERE h.account_id IN ({_ACCOUNTS}))",  # noqa: S608  (of constants)
-    "internal_view": "x.account_id = :account",
+    "internal_view": _ANY_LINK,
+    "assignment_exposure": _ANY_LINK,
     "proposal": _ANY_LINK,
     "carried": _ANY_LINK,
     "request": "x.id IN :requests",

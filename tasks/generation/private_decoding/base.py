@@ -32,12 +32,12 @@ from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
-from tasks.planning.batches import Layout, layout_of, with_labels
+from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.values.generated import Generated, GeneratedText
-from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs
+from tasks.values.plan import BatchAssignment, GeneratorDefaults, Plan, PlanInputs
 from tasks.values.release_kinds import TEXT_KINDS
 
 if TYPE_CHECKING:  # pricing a request must not load torch
@@ -113,6 +113,9 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
     kinds: tuple[str, ...] = TEXT_KINDS
     parameters: type[BaseModel]
     charges = True
+    reads_batches_by_draws_alone = False
+    """Whether all that reads a batch is rho-zCDP draws of tokens without a private state, so that a release may state
+    what it claims while the assignment is secret (decision 0132). A system says so itself."""
 
     @abstractmethod
     def calibrate(self, rho: int, settings: Parameters) -> CalibratedMechanisms:
@@ -155,7 +158,21 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             steps=settings.tokens_per_text,
             prompt_tokens=settings.max_reference_tokens,
             texts_per_unit=settings.groups_per_unit,
+            assignment=self._assignment(settings, ask, layout, counted=count is not None),
         )
+
+    def _assignment(
+        self, settings: Parameters, ask: PlanInputs, layout: Layout, *, counted: bool
+    ) -> BatchAssignment | None:
+        """Return the split if its assignment is worth a claim, with the batches that are known before the count.
+
+        Looks at internal figures of public data are not recorded, so its releases have none. One batch hides nothing.
+        """
+        if not (self.reads_batches_by_draws_alone and ask.governed and isinstance(layout, BatchLayout)):
+            return None
+        most = layout.most_in_a_block
+        batches = most if counted else _batches_per_block(settings, ask, layout)
+        return BatchAssignment(batches, most) if batches > 1 else None
 
     def _settings_and_layout(self, parameters: BaseModel, blocks: int) -> tuple[Parameters, Layout]:
         if not isinstance(parameters, self.parameters):
@@ -358,9 +375,7 @@ def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
 def _expected_rows(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
     """Public rows and references in one step; with a declared population, its share of the batches that are read."""
     if ask.population and not settings.groups and (settings.batches or layout.most_in_a_block):
-        per_block = max(
-            settings.batches or layout.per_block(ask.population, settings.references), layout.most_in_a_block
-        )
+        per_block = _batches_per_block(settings, ask, layout)
         return settings.samples + round(ask.population * settings.samples / (layout.cells * per_block))
     return settings.samples * (1 + settings.references)
 
@@ -385,5 +400,10 @@ def _split_facts(
     if count:
         sigma = format(decimal_above(count.sigma, 1), "f")
         return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}
+    return {"batches per block": str(_batches_per_block(settings, ask, layout))}
+
+
+def _batches_per_block(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
+    """Return the number of batches of a label in a block, as declared or from the declared population."""
     declared = settings.batches or layout.per_block(ask.population or 0, settings.references)
-    return {"batches per block": str(max(declared, layout.most_in_a_block))}
+    return max(declared, layout.most_in_a_block)

@@ -75,6 +75,7 @@ class InvisibleInk(PrivateDecodingSystem[InvisibleInkParameters]):
     name: str = "invisible_ink"
     kinds: tuple[str, ...] = (*TEXT_KINDS, ReleaseKind.SUMMARIES)
     parameters: type[BaseModel] = InvisibleInkParameters
+    reads_batches_by_draws_alone = True
 
     def calibrate(self, rho: int, settings: InvisibleInkParameters) -> CalibratedMechanisms:
         """Return the largest clip norm that `max_new_tokens` draws can have: C = tau B sqrt(2 rho / T).

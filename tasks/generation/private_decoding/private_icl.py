@@ -40,6 +40,7 @@ class PrivateIcl(PrivateDecodingSystem[PrivateIclParameters]):
 
     name: str = "private_icl"
     parameters: type[BaseModel] = PrivateIclParameters
+    reads_batches_by_draws_alone = True
 
     def calibrate(self, rho: int, settings: PrivateIclParameters) -> CalibratedMechanisms:
         """Return the largest clip norm that `max_new_tokens` draws can have: c = 2 tau s sqrt(2 rho / T).

@@ -11,7 +11,7 @@ drawn at temperature 2 tau.
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
@@ -74,6 +74,9 @@ _FROM_EVENT: Mapping[str, Callable[[PrivacyEvent], TokenMechanism]] = {
     integer_table.MECHANISM: integer_table.IntegerTableMechanism.from_event,
     exponential_mechanism.MECHANISM: exponential_mechanism.ExponentialMechanism.from_event,
 }
+
+MECHANISMS: Final = frozenset(_FROM_EVENT)
+"""Names of the mechanisms whose invocation is one draw of a token."""
 
 
 def calibrate(

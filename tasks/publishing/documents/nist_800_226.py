@@ -77,7 +77,9 @@ def _figures(record: ReleaseRecord) -> tuple[Answer, ...]:
     other = claim.replace_one
     return (
         Answer(
-            "What is epsilon, and what does it mean?", f"{claim.epsilon}. {description.impact(record)}", Basis.RECORD
+            "What is epsilon, and what does it mean?",
+            f"{claim.epsilon}. {description.impact(record)}{description.secret_figure(claim)}",
+            Basis.RECORD,
         ),
         Answer("What is delta, and is it far below one over the number of units?", _delta(record, claim), Basis.RECORD),
         Answer(

@@ -1,4 +1,7 @@
-"""Revocation list of a bundle: the artifacts that its publisher had retracted before its delivery.
+"""Revocation list of a bundle: what its publisher had taken back before its delivery.
+
+`revoked` are retracted artifacts. `exposed` are those whose assignment of units to texts got out: what they claim while
+it is secret has ended, and their unconditional claim holds.
 
 A published release cannot be called back. Its readers can compare it with the list of a later bundle: the list only
 grows. It is sorted and has no times, so it shows neither when nor in which order releases were retracted.
@@ -16,15 +19,16 @@ FORMAT: Final = "almoner-revocations/1"
 
 
 class Revocations(Strict):
-    """`revocations.json`: digests of the artifacts that must not be used any more."""
+    """`revocations.json`: digests of artifacts not to be used any more, and of those whose assignment got out."""
 
     format: Literal["almoner-revocations/1"] = FORMAT
     revoked: tuple[Digest, ...]
+    exposed: tuple[Digest, ...]
 
     @classmethod
-    def of(cls, artifacts: Iterable[str]) -> "Revocations":
+    def of(cls, revoked: Iterable[str], exposed: Iterable[str] = ()) -> "Revocations":
         """Build the list of these artifacts, each once."""
-        return cls(revoked=tuple(sorted(set(artifacts))))
+        return cls(revoked=tuple(sorted(set(revoked))), exposed=tuple(sorted(set(exposed))))
 
     def require_valid(self, artifact: str) -> None:
         """Check that `artifact` is not on the list.
@@ -47,7 +51,7 @@ class Revocations(Strict):
             FileUnfit: it is not in almoner's format.
         """
         revocations = read_as(cls, decode_json(data, REVOCATIONS), REVOCATIONS)
-        if revocations != cls.of(revocations.revoked):
+        if revocations != cls.of(revocations.revoked, revocations.exposed):
             raise FileUnfit(REVOCATIONS, "is out of order, or lists an artifact twice")
         return revocations
 

@@ -73,7 +73,7 @@ _FILES: Final = """\
 | `release.json` | the record: claim, mechanisms, parameters, request, policy; the generated files follow from it |
 | `approvals.json` | the signed decisions |
 | `attestation.json` | claim and digests as an in-toto statement, signed by those who approved, and by the publisher |
-| `revocations.json` | artifacts that the publisher had retracted before this bundle was delivered |
+| `revocations.json` | artifacts that the publisher had retracted, or whose assignment had got out, before delivery |
 | `checkpoint.json` | the head of the publisher's audit chain, signed |
 | `SHA256SUMS`, `SHA256SUMS.sig` | digests of all of these, and their signature |"""
 _EXPLORER_ROW: Final = "| `explorer.html` | the insights as a map and a tree, for a browser |\n"
@@ -133,6 +133,15 @@ CUT: Final = (
     " were cut is private and is published nowhere."
 )
 
+SECOND_FIGURE: Final = (
+    "**While the assignment is secret.** A unit was read behind one text at most, which a key chose that was destroyed"
+    " after the draws: one of {batches} batches, or more, of its block and label, of which at most {read} were read."
+    " Against a reader who does not know that choice and whose means are bounded, the release is (epsilon {epsilon},"
+    " delta {delta})-differentially private. This is a promise of another kind: it rests on HMAC-SHA256, and on nobody"
+    " having kept the assignment. It ends where the assignment gets out; the publisher's later revocation lists then"
+    " name this release, and `almoner verify-release DIR --revocations LATER_BUNDLE` says so. The first figure, epsilon"
+    " {unconditional}, holds against everybody all the same; every limit and everything else on this card refers to it."
+)
 EXTENDS: Final = (
     "These texts were made from values that release {release} of the same dataset had released, and no private text was"
     " read for them. The claim is that of release {release} and covers both together: this one cost the dataset nothing"
@@ -218,6 +227,20 @@ def unprotected_figures(since: str, people: int) -> str:
     """Return the warning that unprotected figures of the account were seen, without names."""
     number_of_people = "one person" if people == 1 else f"{people} people"
     return UNPROTECTED_FIGURES.format(since=since, people=number_of_people, conditional=CONDITIONAL_CLAIM)
+
+
+def secret_assignment(claim: Claim) -> str:
+    """Return the paragraph on the second figure of a claim that has one; empty for every other claim."""
+    secret = claim.secret_assignment
+    if secret is None:
+        return ""
+    return SECOND_FIGURE.format(
+        batches=secret.batches,
+        read=secret.read,
+        epsilon=secret.epsilon,
+        delta=claim.delta,
+        unconditional=claim.epsilon,
+    )
 
 
 def describe_blocks(claim: Claim, population: int | None) -> str:

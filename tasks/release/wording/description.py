@@ -10,6 +10,8 @@ from typing import Final
 from models_db.values.amounts import Amount
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.core.uncharged import UNPROTECTED
+from tasks.planning.secret_assignment import while_secret
+from tasks.release.claim import Claim
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording import insight_text
 from tasks.release.wording.card_text import EXTENDS, LIMITS, NO_CLAIM, PUBLIC_DATA, describe_bounds, unprotected_figures
@@ -40,6 +42,7 @@ POST_PROCESSING_SELECTED: Final = (
     "A selection of the drawn texts is published, by criteria that read these texts and public values alone."
     f" {POST_PROCESSING}"
 )
+_SECOND_FIGURE: Final = "That holds against anybody; against readers of bounded means it is {}."
 _WRITTEN: Final = "Texts written by the language model {model} through the mechanism {mechanism}"
 
 
@@ -56,8 +59,13 @@ def claimed(record: ReleaseRecord) -> str:
         return f"{NO_CLAIM} {PUBLIC_DATA}"
     return (
         f"The release is (epsilon {claim.epsilon}, delta {claim.delta})-differentially private; it protects"
-        f" {unit(record)}, added or removed.{_extends(record)}"
+        f" {unit(record)}, added or removed.{secret_figure(claim)}{_extends(record)}"
     )
+
+
+def secret_figure(claim: Claim) -> str:
+    """Return the sentence on the figure while the assignment is secret, after a space; empty without one."""
+    return f" {_SECOND_FIGURE.format(while_secret(claim.secret_assignment))}" if claim.secret_assignment else ""
 
 
 def _extends(record: ReleaseRecord) -> str:

@@ -32,7 +32,7 @@ KEYS = {
     "texts.jsonl": {"id", "text"},
     "evaluation.json": {"format", "metrics"},
     "attestation.json": {"payload", "payloadType", "signatures"},
-    "revocations.json": {"format", "revoked"},
+    "revocations.json": {"exposed", "format", "revoked"},
     "checkpoint.json": {"artifact_sha256", "format", "ledger_head", "public_key", "signature"},
     "SHA256SUMS.sig": {"format", "public_key", "signature"},
 }

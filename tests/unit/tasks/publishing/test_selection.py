@@ -22,7 +22,7 @@ from tests.unit.tasks.publishing.forging import failures
 
 KEPT = ("Doctor: How are you?", "Patient: Better.", "Doctor: And the knee?")
 FIGURES = {
-    "batches_per_block": "2",
+    "batches_per_block": "6",
     "texts_drawn": "6",
     "texts_left_out_nonsense": "1",
     "texts_left_out_duplicates": "2",

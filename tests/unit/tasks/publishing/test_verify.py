@@ -227,6 +227,22 @@ FORGERIES = {
     "another delta": (setting("claim", "delta", to="0.001"), {"claim", "request", "card"}),
     "a smaller rho": (setting("claim", "rho", to="0.1"), {"claim", "request"}),
     "a smaller replace-one": (setting("claim", "replace_one", "epsilon", to="4"), {"claim", "request"}),
+    **{
+        f"another {name} while secret": (setting("claim", "secret_assignment", name, to=value), {"claim", "request"})
+        for name, value in {
+            "epsilon": "1",
+            "remove": "1",
+            "add": "1",
+            "batches": 200,
+            "read": 1,
+            "rho": "0.1",
+            "rho_other": "0.1",
+            "method": "an assertion",
+        }.items()
+    },
+    "no figure while secret": (setting("claim", "secret_assignment", to=None), {"claim", "request", "card"}),
+    "fewer batches than the claim counts": (setting("released", to={"batches_per_block": "1"}), {"claim"}),
+    "no number of batches": (setting("released", to={}), {"claim"}),
     "no claim": (setting("claim", to=None), {"record"}),
     "no claim, data called public": (
         lambda s: s.update(claim=None, dataset=s["dataset"] | {"governed": False}),
@@ -415,6 +431,12 @@ def foreign(*events: PrivacyEvent, **changes: Any) -> dict[str, Any]:
     return a_request(plan=charging(*events), **changes)
 
 
+def secret(*none: None, **sizes: int) -> dict[str, Any]:
+    """The honest plan with these sizes of its split, or with none."""
+    plan = {name: value for name, value in a_request()["plan"].items() if not none or name != "assignment"}
+    return plan if none else plan | {"assignment": {"batches": 2, "read": 2} | sizes}
+
+
 FOREIGN_PLANS = {
     "nothing is charged": foreign(),
     "an uncharged event": foreign(FREE),
@@ -440,6 +462,11 @@ FOREIGN_PLANS = {
     "another block": a_request(plan=a_request()["plan"] | {"blocks": [1]}),
     "other instalments": a_request(plan=a_request()["plan"] | {"invocations": [invocation(DRAW.event(48))]}),
     "a rosier fact": a_request(plan=a_request()["plan"] | {"facts": {"clip norm C": "0.1"}}),
+    "more batches while the assignment is secret": a_request(plan=secret(batches=200)),
+    "fewer batches that are read": a_request(plan=secret(read=1)),
+    "no figure while the assignment is secret": a_request(plan=secret(None)),
+    "such a figure of a system that may not have it": a_request(plan=secret(), mechanism="private_prediction"),
+    "such a figure of public data": a_request(plan=secret(), governed=False),
     "a field that no request has": a_request(claim={"epsilon": "0.001"}),
     "another format of requests": a_request(format="almoner-request/2"),
     "a population that is no number": a_request(plan=a_request()["plan"], population="14"),
@@ -449,7 +476,8 @@ FOREIGN_PLANS = {
 @pytest.mark.parametrize("request_body", FOREIGN_PLANS.values(), ids=list(FOREIGN_PLANS))
 def test_the_publisher_cannot_charge_for_another_request(make_release, tmp_path, request_body):
     events = planned_events(request_body)
-    record = a_record(request_body, second_opinion=second_opinion(events, "1e-7"))
+    opinion, released = second_opinion(events, "1e-7"), {"batches_per_block": "200"}
+    record = a_record(request_body, second_opinion=opinion, released=released)
     assert failures(make_release(record, (LONG, LONG)), tmp_path / "out") == {"plan"}
 
 
@@ -468,7 +496,7 @@ HONEST = {
 @pytest.mark.parametrize("request_body", HONEST.values(), ids=list(HONEST))
 def test_every_honest_plan_verifies(make_release, tmp_path, request_body):
     opinion = second_opinion(planned_events(request_body), "1e-7")
-    release = make_release(a_record(request_body, second_opinion=opinion))
+    release = make_release(a_record(request_body, second_opinion=opinion, released={"batches_per_block": "3"}))
     assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
 
 

@@ -61,6 +61,9 @@ def test_the_figures_of_the_example():
     opinion = second_opinion([count, draws], "1e-7")
     assert opinion is not None
     assert figures["dp-accounting's figure"] == up(opinion.epsilon, 4)
+    secret = state_claim([count, draws], "4", "1e-7", PLAN.assignment).secret_assignment
+    assert secret is not None
+    assert figures["epsilon while the assignment is secret"] == up(secret.epsilon, 4)
     assert figures["replace-one"] == f"epsilon {up(claim.replace_one.epsilon, 4)} at 1e-7"
 
 

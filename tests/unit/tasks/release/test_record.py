@@ -48,7 +48,8 @@ FORBIDDEN = [
 KEYS = {
     "": "cap_changes claim code_sha256 dataset events facts format kind libraries lifetime mechanism model people"
     " policy prompt release released request request_sha256 rng second_opinion standing",
-    "claim": "conversion delta delta_fail epsilon replace_one rho",
+    "claim": "conversion delta delta_fail epsilon replace_one rho secret_assignment",
+    "claim.secret_assignment": "add batches epsilon method read remove rho rho_other",
     "claim.replace_one": "delta epsilon rho",
     "dataset": "governed name relation unit",
     "lifetime": "delta epsilon shared",
@@ -118,7 +119,9 @@ def test_released_figures_are_listed_one_by_one(figure):
     assert a_record(released={figure: "22"}).released == {figure: "22"}
 
 
-@pytest.mark.parametrize("place", ["", "claim", "dataset", "people.runner", "policy", "policy.approvals"])
+@pytest.mark.parametrize(
+    "place", ["", "claim", "claim.secret_assignment", "dataset", "people.runner", "policy", "policy.approvals"]
+)
 def test_a_missing_field_is_refused(place):
     for key in part(a_record().to_json(), place):
         stored = a_record().to_json()

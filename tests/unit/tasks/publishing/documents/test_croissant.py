@@ -102,6 +102,7 @@ def test_the_claim_is_in_terms_of_its_own() -> None:
     assert {name: value for name, value in found.items() if name.startswith("dp:")} == {
         "dp:claimed": True,
         "dp:epsilon": "4",
+        "dp:epsilonWhileAssignmentIsSecret": "3.342948214582",
         "dp:delta": "0.0000001",
         "dp:rho": "0.266313639024",
         "dp:privacyUnit": "id",

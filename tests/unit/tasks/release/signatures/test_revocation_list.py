@@ -13,21 +13,26 @@ ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
 
 
 def test_it_is_sorted_and_has_nothing_twice():
-    found = Revocations.of([THREE, ONE, THREE, TWO])
+    found = Revocations.of([THREE, ONE, THREE, TWO], [TWO, ONE, TWO])
     assert found.revoked == (ONE, TWO, THREE)
     assert Revocations.from_bytes(found.to_bytes()) == found
-    assert json.loads(found.to_bytes()) == {"format": "almoner-revocations/1", "revoked": [ONE, TWO, THREE]}
+    assert json.loads(found.to_bytes()) == {
+        "format": "almoner-revocations/1", "revoked": [ONE, TWO, THREE], "exposed": [ONE, TWO]
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "stored",
     [
-        {"format": "almoner-revocations/1", "revoked": [TWO, ONE]},
-        {"format": "almoner-revocations/1", "revoked": [ONE, ONE]},
-        {"format": "almoner-revocations/1", "revoked": ["A" * 64]},
-        {"format": "almoner-revocations/1", "revoked": [ONE], "at": "2026-01-01"},
-        {"format": "almoner-revocations/1", "revoked": {}},
-        {"format": "almoner-revocations/2", "revoked": []},
+        {"format": "almoner-revocations/1", "exposed": [], "revoked": [TWO, ONE]},
+        {"format": "almoner-revocations/1", "exposed": [], "revoked": [ONE, ONE]},
+        {"format": "almoner-revocations/1", "exposed": [TWO, ONE], "revoked": []},
+        {"format": "almoner-revocations/1", "exposed": [ONE, ONE], "revoked": []},
+        {"format": "almoner-revocations/1", "exposed": [], "revoked": ["A" * 64]},
+        {"format": "almoner-revocations/1", "exposed": [], "revoked": [ONE], "at": "2026-01-01"},
+        {"format": "almoner-revocations/1", "exposed": [], "revoked": {}},
+        {"format": "almoner-revocations/1", "revoked": []},
+        {"format": "almoner-revocations/2", "exposed": [], "revoked": []},
         {"format": "almoner-revocations/1"},
         [],
     ],
@@ -41,6 +46,10 @@ def test_what_is_on_it_is_refused():
     Revocations.of([ONE]).require_valid(TWO)
     with pytest.raises(Retracted, match=ONE):
         Revocations.of([ONE]).require_valid(ONE)
+
+
+def test_what_is_exposed_is_not_retracted():
+    Revocations.of([], [ONE]).require_valid(ONE)
 
 
 def test_a_bundle_carries_it(release, tmp_path):

@@ -4,6 +4,7 @@ Everything here was signed again by the publisher's own key, so only the check i
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -123,10 +124,10 @@ def test_a_release_under_a_standing_authorisation_verifies(make_release, tmp_pat
 # --- retraction ------------------------------------------------------------------------------------------------------
 
 
-def later_bundle(tmp_path: Path, *revoked: str) -> Path:
+def later_bundle(tmp_path: Path, *revoked: str, exposed: Sequence[str] = ()) -> Path:
     (tmp_path / "later").mkdir()
     release = a_release(tmp_path / "later", a_record(libraries={"opendp": "0.17.0"}))
-    return release.publish(tmp_path / "later" / "out", revoked=revoked).folder
+    return release.publish(tmp_path / "later" / "out", revoked=revoked, exposed=exposed).folder
 
 
 def artifact_of(folder: Path) -> str:
@@ -163,6 +164,38 @@ def test_a_bundle_on_its_own_list_is_refused(folder, key):
     (folder / REVOCATIONS).write_bytes(Revocations.of([artifact_of(folder)]).to_bytes())
     seal_as_it_is(folder, key)
     assert failed(verify_release(folder, key.public_key)) == {"revocations"}
+
+
+def test_an_exposed_assignment_leaves_the_unconditional_claim_alone(folder, key, tmp_path):
+    before = verify_release(folder, key.public_key).to_json()
+    assert before["secret_assignment"]["epsilon"] == "3.342948214582"
+    assert before["assignment_exposed"] is False
+    report = verify_release(folder, key.public_key, later_bundle(tmp_path, exposed=[artifact_of(folder)]))
+    after = report.to_json()
+    assert after["authentic"] is True
+    assert (after["epsilon"], after["secret_assignment"], after["assignment_exposed"]) == ("4", None, True)
+    assert "the epsilon while it is secret, which the record states, has ended" in report.conclusion
+    assert "its assignment got out" in report.checks[-1].detail
+
+
+def test_another_exposed_assignment_changes_nothing(folder, key, tmp_path):
+    report = verify_release(folder, key.public_key, later_bundle(tmp_path, exposed=["00" * 32]))
+    assert report.to_json()["secret_assignment"] is not None
+    assert "got out" not in report.conclusion + report.checks[-1].detail
+
+
+def test_a_bundle_that_was_exposed_before_its_delivery_says_so_itself(make_release, tmp_path):
+    release = make_release()
+    bundle = release.publish(tmp_path / "out", exposed=[digest(release.files)]).folder
+    report = verify_release(bundle, release.key.public_key)
+    assert report.holds
+    assert (report.epsilon, report.secret_assignment, report.exposed) == ("4", None, True)
+
+
+def test_a_figure_that_does_not_follow_is_not_reported(folder, key):
+    edit(folder, RECORD, lambda stored: stored["claim"]["secret_assignment"].update(epsilon="0.1"))
+    reseal(folder, key)
+    assert verify_release(folder, key.public_key).to_json()["secret_assignment"] is None
 
 
 def test_a_later_bundle_must_be_there(folder, tmp_path):

@@ -1,0 +1,194 @@
+"""What a release claims while its assignment is secret, and the record that the assignment got out.
+
+The libraries of the arithmetic are loaded only for an account with a release that states such a figure.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.orm import Session
+
+from flows.governance.principals import parse_period
+from flows.workspace.workspace import Workspace
+from models_db.errors import Refused, UsageError
+from models_db.services.audit.stored_text import request_body
+from models_db.services.catalogue import assignment_exposures, requests
+from models_db.services.catalogue.requests import WrongState
+from models_db.services.lifecycle import artifacts
+from models_db.services.lifecycle.gate_status import artifacts_by_request
+from models_db.services.queries import history
+from models_db.tables import Account, Request
+from models_db.values.amounts import RHO_UNIT
+from models_db.values.canonical_json import Json
+from models_db.values.secrecy_end import SecrecyEnd
+from tasks.common.number_format import round_up
+
+if TYPE_CHECKING:
+    from tasks.planning.secret_assignment import SecretAssignment
+
+LONGEST_REASON: Final = 1000
+
+
+def stated_figure(request: Request) -> "SecretAssignment | None":
+    """Return the figure that a request's claim states while the assignment is secret.
+
+    None where it states none, and for a request in a format that this version cannot read.
+
+    Raises:
+        LedgerAltered: its text is not the one that its digest names.
+    """
+    body = request_body(request)
+    if "assignment" not in body.get("plan", {}):
+        return None
+    from tasks.release.claim import ClaimTooSmall
+    from tasks.release.record import claim_of_plan, planned_events
+
+    try:
+        claim = claim_of_plan(planned_events(body), body)
+    except (ClaimTooSmall, KeyError, TypeError, ValueError):
+        return None
+    return None if claim is None else claim.secret_assignment
+
+
+def standing_figure(session: Session, request: Request) -> "tuple[SecretAssignment | None, SecrecyEnd | None]":
+    """Return the figure that holds now, and its end; one of the two at most, none where a claim states none.
+
+    Raises:
+        LedgerAltered: the request's text is not the one that its digest names.
+    """
+    stated = stated_figure(request)
+    end = None if stated is None else assignment_exposures.find_secrecy_end(session, request.id)
+    return (stated, None) if end is None else (None, end)
+
+
+def ended_figures(session: Session, account_id: int) -> tuple[tuple[int, SecrecyEnd], ...]:
+    """Return the releases of an account whose figure while the assignment was secret has ended, by number."""
+    ends = assignment_exposures.find_secrecy_ends_of_account(session, account_id)
+    return tuple(
+        (number, end)
+        for number, end in sorted(ends.items())
+        if stated_figure(requests.find_request(session, number)) is not None
+    )
+
+
+@dataclass(frozen=True)
+class AccountFigure:
+    """Epsilon of all that an account has spent, while the assignments of some of its releases are secret.
+
+    Attributes:
+        epsilon: rounded up to four places, at the delta of the unconditional figure beside it.
+        releases: how many releases count with a secret assignment; all else counts with its whole rho.
+    """
+
+    epsilon: str
+    releases: int
+
+    @property
+    def sentence(self) -> str:
+        """The figure in words, to stand beside the unconditional one."""
+        whose = "assignment of one release is" if self.releases == 1 else f"assignments of {self.releases} releases are"
+        return (
+            f"While the {whose} secret, what is spent comes to epsilon {self.epsilon} at the same delta."
+            " No limit refers to it."
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it for `--json`."""
+        return {"epsilon": self.epsilon, "releases": self.releases}
+
+
+def account_figure(session: Session, account_id: int, delta: Fraction) -> AccountFigure | None:
+    """Derive the figure of an account from its releases; None if none of them counts with a secret assignment.
+
+    A release counts from when it is produced until its secrecy ends, each block with what the draws armed on it, at
+    most what the approved plan says. If an earlier attempt armed a part of that with another split, the two count as
+    one, which costs no less. None also where a mechanism spent a failure probability.
+
+    Args:
+        delta: of the conversion, as for the unconditional figure.
+    """
+    asked = requests.list_of_account(session, account_id)
+    produced = artifacts_by_request(session, [request.id for request in asked])
+    stated = {
+        request.id: secret
+        for request in asked
+        if request.id in produced and (secret := stated_figure(request)) is not None
+    }
+    for number in assignment_exposures.find_secrecy_ends_of_account(session, account_id):
+        stated.pop(number, None)
+    if not stated:
+        return None
+    from tasks.mechanisms.tokens import sampler
+    from tasks.planning.secret_assignment import SpentOnBlock, epsilon_of_account
+    from tasks.values.plan import BatchAssignment
+
+    armed = history.armed_on_blocks(session, account_id, stated, sampler.MECHANISMS)
+    accounts = [session.get_one(Account, block) for block in armed]
+    if any(account.delta_spent for account in accounts):
+        return None
+    sizes = {number: BatchAssignment(secret.batches, secret.read) for number, secret in stated.items()}
+    most = {number: int(Decimal(secret.rho) * RHO_UNIT) for number, secret in stated.items()}
+    blocks = [
+        SpentOnBlock(
+            account.rho_spent,
+            tuple((sizes[number], min(rho, most[number])) for number, rho in armed[account.id].items()),
+        )
+        for account in accounts
+    ]
+    return AccountFigure(round_up(str(epsilon_of_account(blocks, delta))), len(stated))
+
+
+def record_exposure(workspace: Workspace, request_id: int, since: str | None, reason: str) -> SecrecyEnd:
+    """Record that the assignment of units to the texts of a release got out; returns the end of its second figure.
+
+    Args:
+        since: the first day (UTC) on which others could know it; None if unknown: since the release was produced.
+
+    Raises:
+        InvalidExposureReason: the audit log could not carry the reason.
+        InvalidDate: `since` is not a date.
+        RequestUnknown, WrongState: there is no such release, or it has produced nothing.
+        NothingToExpose: the release claims nothing for the secrecy of its assignment.
+        RoleRequired: only a steward or an admin records it.
+        AlreadyExposed, ExposedLater: it is recorded already, or the day is to come.
+    """
+    if not reason.strip() or len(reason) > LONGEST_REASON:
+        raise InvalidExposureReason
+    beginning = None if since is None else parse_period(since, None)[0]
+    with workspace.database.write() as session:
+        request = requests.find_request(session, request_id)
+        artifact = artifacts.artifact_of(session, request_id)
+        if artifact is None:
+            raise WrongState(request_id, requests.state_of(session, request_id), "produced")
+        if stated_figure(request) is None:
+            raise NothingToExpose(request_id)
+        assignment_exposures.record_exposure(session, workspace.actor, artifact, beginning, reason)
+    with workspace.database.read() as session:
+        end = assignment_exposures.find_secrecy_end(session, request_id)
+    if end is None:
+        raise ArithmeticError(f"the exposure of release {request_id} was recorded and is not there")
+    return end
+
+
+class NothingToExpose(Refused):
+    """The claim of the release does not rest on the secrecy of its assignment."""
+
+    def __init__(self, request: int) -> None:
+        super().__init__(
+            f"Release {request} claims nothing for the secrecy of its assignment, so nothing of its claim ends.",
+            "Its unconditional claim holds as before. A leak of texts of the dataset is an incident of its own.",
+            {"request": request},
+        )
+
+
+class InvalidExposureReason(UsageError):
+    """The audit log cannot carry the reason."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"To record that an assignment got out takes a reason of at most {LONGEST_REASON} characters; it stays in"
+            " the audit log.",
+            'For example `--reason "the journal of the run was copied"`.',
+        )

@@ -1,0 +1,137 @@
+"""What a release claims while the assignment of units to its batches is secret, beside its unconditional claim.
+
+The second figure is a computational promise of its own kind (docs/privacy-guarantee.md): it ends where the split gets
+out, and the unconditional epsilon holds then as before. No limit, budget or guard refers to it, and no screen, file or
+JSON output has it without the unconditional one (decision 0132).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from models_db.values.amounts import Amount, total_amount
+from models_db.values.events import PrivacyEvent
+from tasks.accounting.random_allocation import RandomAllocation, allocation_figures, summed_epsilon
+from tasks.common.number_format import round_up
+from tasks.common.strict_model import Figure, Strict, figure
+from tasks.mechanisms.tokens import sampler
+from tasks.values.plan import BatchAssignment
+
+METHOD: Final = (
+    "Renyi orders of the mean likelihood ratio over batches, each direction converted on its own:"
+    " docs/proofs/secret-assignment.md"
+)
+"""How the figure follows from the losses, as the record states it."""
+CONDITION: Final = "while the assignment of units to texts is secret"
+DESTROYED: Final = "its key is destroyed after the draws"
+
+
+class SecretAssignment(Strict):
+    """Claim of a release while its assignment is secret, at the delta of the unconditional claim.
+
+    It holds against readers of bounded means who do not know in which batch the unit is.
+
+    Attributes:
+        epsilon: the larger of `remove` and `add`; never above what the events imply unconditionally.
+        remove, add: the epsilon of either direction.
+        batches: N, into how many batches the units of a label in a block are split, or fewer.
+        read: M, how many of them make a text, at most.
+        rho: zCDP of all draws that read one batch.
+        rho_other: zCDP of all other mechanisms of the release, which do not read the assignment.
+        method: the theorem behind it.
+    """
+
+    epsilon: Figure
+    remove: Figure
+    add: Figure
+    batches: Annotated[int, Field(ge=2)]
+    read: Annotated[int, Field(ge=1)]
+    rho: Figure
+    rho_other: Figure
+    method: str
+
+
+def state_secret_assignment(
+    events: Sequence[PrivacyEvent], assignment: BatchAssignment | None, delta: Fraction
+) -> SecretAssignment | None:
+    """Return the figure of these events at `delta`.
+
+    None without an assignment, without a draw that reads a batch, and where a mechanism may fail with a probability.
+    """
+    draws = total_amount([event.loss for event in events if event.mechanism in sampler.MECHANISMS])
+    whole = total_amount([event.loss for event in events])
+    if assignment is None or whole.delta or not draws.rho:
+        return None
+    other = whole - draws
+    allocation = RandomAllocation(draws.rho, assignment.batches, assignment.read, other.rho)
+    figures = allocation_figures(allocation, delta)
+    return SecretAssignment(
+        epsilon=figure(figures.epsilon),
+        remove=figure(figures.remove),
+        add=figure(figures.add),
+        batches=assignment.batches,
+        read=assignment.read,
+        rho=_rho(draws),
+        rho_other=_rho(other),
+        method=METHOD,
+    )
+
+
+def assignment_of_plan(plan: Mapping[str, Any]) -> BatchAssignment | None:
+    """Return the sizes of the split that a stored plan states; None where it states none.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are not sizes of a split.
+    """
+    stored = plan.get("assignment")
+    if stored is None:
+        return None
+    sizes = (stored["batches"], stored["read"])
+    if set(stored) != {"batches", "read"} or not all(type(size) is int for size in sizes):
+        raise ValueError("the sizes of a split are two whole numbers")
+    return BatchAssignment(*sizes)
+
+
+@dataclass(frozen=True)
+class SpentOnBlock:
+    """What a block of an account has spent, in units of 1e-12 of rho.
+
+    Attributes:
+        rho: all of it.
+        draws: the part that draws of token spent for releases whose assignment is secret, by the sizes of their split.
+    """
+
+    rho: int
+    draws: tuple[tuple[BatchAssignment, int], ...]
+
+
+def epsilon_of_account(blocks: Collection[SpentOnBlock], delta: Fraction) -> Decimal:
+    """Return the epsilon of all that was ever run on an account, while the assignments of its releases are secret.
+
+    The largest of its blocks, because a unit is in one. What has no secret assignment counts with its whole rho. It is
+    derived when it is shown and stored nowhere; no limit refers to it (decision 0132).
+    """
+    return max((_epsilon_of_block(block, delta) for block in set(blocks)), default=Decimal(0))
+
+
+def _epsilon_of_block(block: SpentOnBlock, delta: Fraction) -> Decimal:
+    allocations = [RandomAllocation(rho, sizes.batches, sizes.read) for sizes, rho in block.draws]
+    return summed_epsilon(allocations, block.rho - sum(rho for _, rho in block.draws), delta)
+
+
+def shown_epsilon(secret: SecretAssignment) -> str:
+    """Return the figure as people read it, rounded up."""
+    return round_up(secret.epsilon)
+
+
+def while_secret(secret: SecretAssignment) -> str:
+    """Return the second figure in words, to stand beside the unconditional one of the same release."""
+    return f"epsilon {shown_epsilon(secret)} at the same delta, {CONDITION} ({DESTROYED})"
+
+
+def _rho(amount: Amount) -> str:
+    return figure(Decimal(amount.rho_text))

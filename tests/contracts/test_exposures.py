@@ -1,0 +1,134 @@
+"""An assignment got out: who records it, once, what the chain says, and which of two causes ends a claim."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from models_db.database.base import utc_now
+from models_db.services.audit import verify_chain
+from models_db.services.catalogue import assignment_exposures, internal_views
+from models_db.services.catalogue.assignment_exposures import AlreadyExposed, ExposedLater
+from models_db.services.catalogue.principals import RoleRequired
+from models_db.services.lifecycle import artifacts
+from models_db.services.queries import health
+from models_db.services.verification import verify_rows
+from models_db.tables import Artifact
+from models_db.writes.database_errors import RuleViolated
+from tests.contracts.meeting import meanwhile
+from tests.support import World, fetch, later, snapshot
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def out(world: World) -> World:
+    """A ledger with two published releases."""
+    world.dataset("clinic")
+    world.published()
+    world.published()
+    return world
+
+
+def artifact(session: Session, request_id: int = 1) -> Artifact:
+    found = artifacts.artifact_of(session, request_id)
+    assert found is not None
+    return found
+
+
+def expose(world: World, request_id: int = 1, since: str | None = None) -> str:
+    with world.database.write() as session:
+        return assignment_exposures.record_exposure(
+            session, world.steward, artifact(session, request_id), since, "a copy"
+        )
+
+
+def test_it_changes_nothing_but_its_row_and_link(out: World) -> None:
+    before = snapshot(out.database)
+    since = expose(out)
+    after = snapshot(out.database)
+    assert {table for table in after if after[table] != before[table]} == {"assignment_exposure", "audit", "audit_head"}
+    link = fetch(out.database, "SELECT kind, actor, dataset, request_id, body FROM audit ORDER BY seq DESC LIMIT 1")[0]
+    assert link[:4] == ("assignment.exposed", "steward", "clinic", 1)
+    with out.database.read() as session:
+        made = artifact(session)
+        assert since == made.created_at
+        assert made.digest in str(link[4])
+        assert verify_chain.verify_chain(session).sound
+        assert verify_rows.compare_rows_with_chain(session) == []
+        assert [each for each in health.check_health(session) if not each.ok] == []
+
+
+def test_only_stewards_and_admins_record_it(out: World) -> None:
+    for actor in (out.analyst, out.runner):
+        before = snapshot(out.database)
+        with pytest.raises(RoleRequired), out.database.write() as session:
+            assignment_exposures.record_exposure(session, actor, artifact(session), None, "a copy")
+        assert snapshot(out.database) == before
+    with out.database.write() as session:
+        assignment_exposures.record_exposure(session, out.admin, artifact(session), None, "a copy")
+
+
+def test_it_is_recorded_once_and_not_ahead_of_its_time(out: World) -> None:
+    with pytest.raises(ExposedLater):
+        expose(out, since="2099-01-01T00:00:00.000000Z")
+    expose(out, since="2001-02-03T00:00:00.000000Z")
+    before = snapshot(out.database)
+    with pytest.raises(AlreadyExposed) as refusal:
+        expose(out)
+    assert refusal.value.facts == {"request": 1, "since": "2001-02-03T00:00:00.000000Z"}
+    assert snapshot(out.database) == before
+
+
+def test_two_record_it_at_once(out: World) -> None:
+    def first(session: Session) -> object:
+        return assignment_exposures.record_exposure(session, out.steward, artifact(session), None, "a copy")
+
+    refused = meanwhile(out.database, first, lambda: expose(out))
+    assert refused == ("AlreadyExposed" if out.database.is_sqlite else "AlreadyRecorded")
+    assert fetch(out.database, "SELECT count(*) FROM assignment_exposure") == [(1,)]
+
+
+@pytest.mark.parametrize("first", ["exposed", "viewed"])
+def test_the_earlier_cause_counts_and_only_for_its_release(out: World, first: str) -> None:
+    with out.database.read() as session:
+        assert assignment_exposures.find_secrecy_end(session, 1) is None
+        assert assignment_exposures.exposed_artifacts(session) == ()
+    with later(2 * DAY):
+        since = None if first == "exposed" else utc_now_in(2 * DAY)
+        with later(DAY), out.database.write() as session:
+            internal_views.record_view(session, out.admin, artifact(session), "computed")
+        expose(out, since=since)
+    with out.database.read() as session:
+        end = assignment_exposures.find_secrecy_end(session, 1)
+        assert end is not None
+        assert (end.cause, end.by) == (first, "steward" if first == "exposed" else "admin")
+        assert assignment_exposures.find_secrecy_end(session, 2) is None
+        assert assignment_exposures.exposed_artifacts(session) == (artifact(session).digest,)
+
+
+def utc_now_in(ahead: timedelta) -> str:
+    return utc_now(datetime.now(UTC) + ahead - timedelta(minutes=1))
+
+
+def test_what_was_never_published_is_in_no_list(out: World) -> None:
+    attempt = out.produced()
+    expose(out, attempt.request_id)
+    with out.database.read() as session:
+        assert assignment_exposures.find_secrecy_end(session, attempt.request_id) is not None
+        assert assignment_exposures.exposed_artifacts(session) == ()
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_the_database_wants_a_reason(out: World, reason: str) -> None:
+    with pytest.raises(RuleViolated), out.database.write() as session:
+        assignment_exposures.record_exposure(session, out.steward, artifact(session), None, reason)
+
+
+def test_no_row_of_it_is_changed_or_deleted(out: World) -> None:
+    expose(out)
+    for statement in ("DELETE FROM assignment_exposure", "UPDATE assignment_exposure SET reason = 'none'"):
+        with pytest.raises(DBAPIError, match="append-only"), out.database.engine.begin() as connection:
+            connection.execute(text(statement))

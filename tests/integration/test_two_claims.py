@@ -1,0 +1,211 @@
+"""A release states two figures; a leak, or a look at internal figures, ends the smaller one, and all places say so."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from models_db.database.base import Base
+from models_db.values.secrecy_end import FALLS_BACK
+from tests.integration.story import REQUEST, Almoner
+from tests.integration.test_altered_ledger import alter
+from tests.integration.test_viewing import page, plain, publish, request, words
+from tests.support import fetch, snapshot
+
+CONCERNS = ("flows/approvals", "flows/governance", "flows/releases", "migrations/schema", "models_db/services")
+
+TODAY = datetime.now(UTC).date().isoformat()
+SMALL = {"epsilon": 1.0, "evaluation": ["length"]}
+WHILE_SECRET = "while the assignment of units to texts is secret"
+ENDED = f"The epsilon while the assignment is secret ended on {TODAY}"
+
+
+def expose(almoner: Almoner, number: int = 1, code: int = 0) -> Any:
+    return almoner.ask(f'release mark-exposed {number} --reason "the journal was copied"', code)
+
+
+def test_every_place_says_both(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    shown = almoner.ask("release show 1")
+    secret = shown["secret_assignment"]
+    assert (shown["epsilon"], shown["secrecy_end"]) == ("1", None)
+    assert Decimal(secret["epsilon"]) < Decimal(shown["epsilon"])
+    assert (secret["batches"], secret["read"]) == (3, 3)
+    record = json.loads((almoner.bundle / "release.json").read_bytes())
+    assert record["claim"]["secret_assignment"] == secret
+    for file in ("README.md", "checklist.md", "deployment.yaml", "croissant.json", "report.html"):
+        assert WHILE_SECRET in words((almoner.bundle / file).read_text()), file
+    price = almoner.ask(f"release request {almoner.request_file(**SMALL)} --dry-run")["price"]
+    assert (price["epsilon"], price["secret_assignment"]) == ("1", secret)
+    told = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (told["epsilon"], told["secret_assignment"]) == ("1", secret)
+    for line in (
+        f"release request {almoner.request_file(**SMALL)} --dry-run",
+        "release show 1",
+        f"verify-release {almoner.bundle}",
+    ):
+        assert WHILE_SECRET in plain(almoner.type(line).out), line
+    assert WHILE_SECRET in page(almoner, "/releases/1")
+    assert WHILE_SECRET in almoner.ask("report 1")["claim"]["while_secret"]
+
+
+@pytest.mark.parametrize("how", ["exposed", "viewed"])
+def test_its_end_is_said_everywhere(any_almoner: Almoner, how: str) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    if how == "exposed":
+        assert expose(almoner)["secrecy_end"]["since"] == TODAY
+    else:
+        almoner.type("evaluate 1 --internal --workers 2 --runner threads")
+    shown = almoner.ask("release show 1")
+    assert (shown["epsilon"], shown["secret_assignment"]) == ("1", None)
+    assert shown["secrecy_end"]["cause"] == how
+    assert [one["request"] for one in almoner.ask("budget show clinic")["secrecy_ends"]] == [1]
+    for said in (
+        plain(almoner.type("release show 1").out),
+        plain(almoner.type("budget show clinic").out),
+        page(almoner, "/releases/1"),
+        almoner.ask("report 1")["claim"]["while_secret"],
+        almoner.ask("report 1 --public")["claim"]["while_secret"],
+    ):
+        assert ENDED in said
+        assert FALLS_BACK in said
+        assert WHILE_SECRET not in said
+    name = shown["secrecy_end"]["by"]
+    assert name not in almoner.ask("report 1 --public")["claim"]["while_secret"]
+    assert almoner.ask(f"verify-release {almoner.bundle}")["assignment_exposed"] is False  # by itself it cannot know
+    later = publish(almoner, request(almoner))
+    assert json.loads((later / "revocations.json").read_text())["exposed"] == [shown["artifact"]]
+    told = almoner.ask(f"verify-release {almoner.bundle} --revocations {later}")
+    assert (told["holds"], told["epsilon"], told["secret_assignment"]) == (True, "1", None)
+    assert told["assignment_exposed"] is True
+    assert almoner.ask("release show 2")["secret_assignment"] is not None, "each release has an assignment of its own"
+    assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
+
+
+def test_a_budget_shows_what_is_spent_while_assignments_are_secret(any_almoner: Almoner) -> None:
+    """Derived from the releases when it is shown: it falls back release by release, and no limit changes."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    one = almoner.ask("budget show clinic")
+    secret = one["epsilon_spent_while_secret"]
+    assert secret["releases"] == 1
+    assert Decimal(secret["epsilon"]) < Decimal(one["epsilon_spent"])
+    publish(almoner, request(almoner))
+    two = almoner.ask("budget show clinic")
+    assert two["epsilon_spent_while_secret"]["releases"] == 2
+    assert Decimal(secret["epsilon"]) < Decimal(two["epsilon_spent_while_secret"]["epsilon"])
+    assert Decimal(two["epsilon_spent_while_secret"]["epsilon"]) < Decimal(two["epsilon_spent"])
+    assert "While the assignments of 2 releases are secret" in plain(almoner.type("budget show clinic").out)
+    expose(almoner)
+    after = almoner.ask("budget show clinic")
+    assert after["epsilon_spent_while_secret"]["releases"] == 1
+    assert Decimal(two["epsilon_spent_while_secret"]["epsilon"]) < Decimal(
+        after["epsilon_spent_while_secret"]["epsilon"]
+    )
+    expose(almoner, 2)
+    last = almoner.ask("budget show clinic")
+    assert last["epsilon_spent_while_secret"] is None
+    assert {name: last[name] for name in one if name.startswith(("rho", "epsilon_s"))} == {
+        name: two[name] for name in one if name.startswith(("rho", "epsilon_s"))
+    } | {"epsilon_spent_while_secret": None}
+
+
+def test_nothing_of_it_is_stored(any_almoner: Almoner) -> None:
+    """No table has a column for orders, curves or second figures, and no text of a row holds one."""
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    secret = almoner.ask("release show 1")["secret_assignment"]
+    spent = almoner.ask("budget show clinic")["epsilon_spent_while_secret"]["epsilon"]
+    rows = "\n".join(str(row) for table in snapshot(almoner.database).values() for row in table)
+    for figure in (secret["epsilon"], secret["remove"], secret["add"], spent):
+        assert figure not in rows
+    columns = {column.name for table in Base.metadata.sorted_tables for column in table.columns}
+    assert {name for name in columns if "epsilon" in name or "delta" in name} == {
+        "epsilon", "delta", "delta_cap", "delta_fail", "delta_held", "delta_spent", "delta_max", "delta_conversion",
+    }  # fmt: skip
+    forbidden = ("order", "renyi", "alpha", "curve", "profile", "pld", "tradeoff", "divergence", "moment", "secret")
+    assert [name for name in columns if any(word in name for word in forbidden)] == []
+    plan = json.loads(almoner.bundle.joinpath("release.json").read_text())["request"]["plan"]
+    assert set(plan) == {"assignment", "blocks", "facts", "invocations"}
+    assert set(plan["assignment"]) == {"batches", "read"}
+    assert set(plan["invocations"][0]["event"]) == {
+        "count", "delta", "dp_event", "mechanism", "parameters", "relation", "rho",
+    }  # fmt: skip
+
+
+def test_it_is_recorded_once_with_its_link(any_almoner: Almoner) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    told = almoner.ask('release mark-exposed 1 --reason "a copy" --since 2001-02-03')
+    assert told["secrecy_end"] == {"since": "2001-02-03", "cause": "exposed", "reason": "a copy"} | {
+        "by": told["secrecy_end"]["by"]
+    }
+    link = almoner.ask("audit log --limit 1")[0]
+    assert (link["kind"], link["request"]) == ("assignment.exposed", 1)
+    assert expose(almoner, code=1)["error"] == "AlreadyExposed"
+    assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(1,)]
+
+
+def test_what_cannot_be_recorded(almoner: Almoner) -> None:
+    almoner.published(**SMALL)
+    waiting = request(almoner)
+    assert expose(almoner, waiting, 1)["error"] == "WrongState"
+    assert expose(almoner, 99, 2)["error"] == "RequestUnknown"
+    for options, code, error in (
+        ('--reason " "', 2, "InvalidExposureReason"),
+        (f'--reason "{"x" * 1001}"', 2, "InvalidExposureReason"),
+        ("--reason x --since 2100-01-01", 2, "ExposedLater"),
+        ("--reason x --since soon", 2, "InvalidDate"),
+    ):
+        assert almoner.ask(f"release mark-exposed 1 {options}", code)["error"] == error
+    assert fetch(almoner.database, "SELECT count(*) FROM assignment_exposure") == [(0,)]
+
+
+def test_a_release_with_one_figure_has_nothing_to_expose(almoner: Almoner) -> None:
+    parameters = REQUEST["parameters"] | {"samples": 1}
+    almoner.published(**SMALL, parameters=parameters)
+    shown = almoner.ask("release show 1")
+    assert shown["secret_assignment"] is shown["secrecy_end"] is None
+    assert WHILE_SECRET not in (almoner.bundle / "README.md").read_text()
+    assert WHILE_SECRET not in plain(almoner.type("release show 1").out)
+    assert expose(almoner, code=1)["error"] == "NothingToExpose"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM assignment_exposure",
+        "UPDATE assignment_exposure SET since = '2020-01-01T00:00:00.000000Z'",
+        "UPDATE assignment_exposure SET reason = 'nothing'",
+        "UPDATE assignment_exposure SET artifact_id = artifact_id + 1",
+    ],
+)
+def test_a_record_behind_the_guards_back_is_found(any_almoner: Almoner, change: str) -> None:
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    number = request(almoner)
+    almoner.type(f'approve {number} --gate spend --reason "again"')
+    almoner.type(f"run {number}")
+    almoner.type(f'approve {number} --gate publish --reason "names nobody"')
+    expose(almoner)
+    alter(almoner.database, change)
+    assert almoner.type("audit verify", None).code != 0
+    assert almoner.type("doctor", None).code != 0
+    refusal = almoner.ask(f"publish {number} --to {almoner.folder / 'out'}", None)
+    assert refusal["error"] == "LedgerAltered", "the list that it would carry rests on the row"
+
+
+def test_a_row_is_never_changed(any_almoner: Almoner) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
+
+    almoner = any_almoner
+    almoner.published(**SMALL)
+    expose(almoner)
+    for statement in ("DELETE FROM assignment_exposure", "UPDATE assignment_exposure SET reason = 'none'"):
+        with pytest.raises(DBAPIError, match="append-only"), almoner.connection() as connection:
+            connection.execute(text(statement))
