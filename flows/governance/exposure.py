@@ -104,7 +104,9 @@ def account_figure(session: Session, account_id: int, delta: Fraction) -> Accoun
 
     A release counts from when it is produced until its secrecy ends, each block with what the draws armed on it, at
     most what the approved plan says. If an earlier attempt armed a part of that with another split, the two count as
-    one, which costs no less. None also where a mechanism spent a failure probability.
+    one, which costs no less: for remove, the logarithm of a moment is that of E[exp(2 rho C)], convex in rho and 0 at
+    0, so that of a sum is at least the sum; for add the divergence is linear in rho. None also where a mechanism spent
+    a failure probability.
 
     Args:
         delta: of the conversion, as for the unconditional figure.
