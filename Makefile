@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 # Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks lock clean
+.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks docs pictures lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
@@ -21,6 +21,7 @@ help:
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
 	@echo "make bench     the benchmarks' small runs"
+	@echo "make docs      the documentation site, in site/ (docs/index.md)"
 
 setup: $(VENV)/.ready
 
@@ -94,9 +95,17 @@ bench: weights
 notebooks: weights
 	$(BIN)/python -m tests.notebooks
 
+# A broken link or anchor is an error. `python -m http.server -d site 8000` serves it with its search.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
+
+# Those of docs/pictures, from a real run; they need Chromium.
+pictures: weights
+	$(BIN)/python -m tests.pictures
+
 lock: setup
 	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new
 	mv requirements.new requirements.lock
 
 clean:
-	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-audit site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -45,7 +45,7 @@ class Dataset:
         Raises:
             InputUnknown, InputUnreadable: it is no data of these kinds, or its library cannot convert it.
             ColumnMissing, BadRecord: a field is missing, or a record cannot be taken.
-            The errors of `flows.datasets.register.ingest`.
+            AlmonerError: the errors of `flows.datasets.register.ingest`.
         """
         from flows.datasets import register as registration
 
@@ -79,7 +79,7 @@ class Dataset:
             request: a mapping of the fields of a request, or the path of a request file; `fields` are put over it.
 
         Raises:
-            The errors of `request`, except for those of the budget.
+            AlmonerError: the errors of `request`, except for those of the budget.
         """
         from flows.releases.propose import propose_release
 
@@ -107,7 +107,7 @@ class Dataset:
             DatasetMismatch: it names another dataset.
             FileInvalid, UsageError: it is not valid.
             PolicyForbids, WeakPromise, BudgetExceeded: it may not be submitted.
-            The errors of `flows.releases.propose.propose_release`.
+            AlmonerError: the errors of `flows.releases.propose.propose_release`.
         """
         from flows.releases.propose import propose_release
 

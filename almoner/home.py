@@ -55,7 +55,8 @@ class Home:
 
         Args:
             unit: the field that names the person; without it each record is a unit.
-            epsilon, delta: the lifetime claim, never exceeded and never reset: a number, or its decimal text.
+            epsilon: of the lifetime claim, which is never exceeded and never reset: a number, or its decimal text.
+            delta: of the same claim, in the same form.
             text: the field that holds the text.
             blocks: the number of disjoint blocks of the units, each with the whole budget.
             population: the declared, public number of people.

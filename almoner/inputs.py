@@ -72,7 +72,7 @@ def open_input(
         InputUnknown: it is no data of a known kind.
         ColumnMissing: a table does not have a field exactly once.
         InputUnreadable: its library cannot convert it.
-        The errors of `flows.workspace.object_stores.open_source`.
+        AlmonerError: the errors of `flows.workspace.object_stores.open_source`.
     """
     if isinstance(data, str | os.PathLike):
         from flows.workspace.object_stores import open_source

@@ -104,7 +104,7 @@ class Request:
         """Return the price with which it was submitted; of a request from `Home.request`, what it would cost now.
 
         Raises:
-            The errors of `Dataset.price`.
+            AlmonerError: the errors of `Dataset.price`.
         """
         if self.priced is not None:
             return self.priced
@@ -218,7 +218,7 @@ class Request:
         Raises:
             GateClosed, WrongState, StillRunning, PlanChanged: it may not run.
             RunInterrupted: the kernel was interrupted; armed budget stays spent.
-            The errors of `flows.releases.execute.execute_request`.
+            AlmonerError: the errors of `flows.releases.execute.execute_request`.
         """
         with session(self.project, workers=workers):
             from flows.releases.execute import execute
