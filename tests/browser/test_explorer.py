@@ -118,10 +118,10 @@ def test_details_say_how_many_chose_each_keyword_and_which_are_the_programs(tab:
 def test_counted_answers_have_their_margins_and_begin_at_zero(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["counted"], DESK)
     margin = record_of().facts["margin of error of a count, 95 %"]
-    find(tab, "no answer")
+    find(tab, "kettle")
     press(tab, "Enter")
     until(tab, "document.querySelector('#detail-kind').textContent", "Answer")
-    line = f"0 ±{margin} units; margin of error 95 %, of the noise alone; few units, or none."
+    line = f"312 ±{margin} units; margin of error 95 %, of the noise alone."
     until(tab, "document.querySelector('#detail-body p').innerText.split(' In ')[0]", line)
     do(tab, "document.querySelectorAll('#tree li')[0].querySelector('.name').click()")
     until(tab, "document.querySelector('#detail-kind').textContent", "Question")

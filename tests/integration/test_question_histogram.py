@@ -96,6 +96,8 @@ def test_counts_from_the_request_to_the_verified_bundle(almoner: Almoner) -> Non
     card = (almoner.bundle / "README.md").read_text()
     assert f"±{margin} (95 %)" in card
     assert "No language model was used" in card
+    refused = almoner.type(f"insights compare 1 {almoner.bundle} --json", expected=None)
+    assert refused.json["error"] == "CountsNotMatched"
     for path in almoner.bundle.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
 
