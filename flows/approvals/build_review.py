@@ -4,7 +4,6 @@ A further kind of review needs a function here and its sections; showing, confir
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.attestation import attestation_payload
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
+from tasks.release.wording.question_text import counted_units
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
 
@@ -82,7 +82,7 @@ def build_publish_review(inputs: RequestReviewInput, folder: Path, files: FileTa
         raise DraftOfAnotherRequest(inputs.number)
     metrics = tuple(read_metrics(read_document(folder / EVALUATION)))
     shown = (
-        shown_insights(list(read_insights(folder)), count_deviation_of(record))
+        shown_insights(list(read_insights(folder)), record)
         if record.kind == ReleaseKind.INSIGHTS
         else shown_samples(folder)
     )
@@ -107,22 +107,23 @@ def shown_samples(folder: Path) -> Samples:
     return Samples("Samples", tuple(text for text, _ in samples), names=tuple(name for _, name in samples))
 
 
-def shown_insights(nodes: Sequence[Insight], deviation: Decimal | None = None) -> Table:
+def shown_insights(nodes: Sequence[Insight], record: ReleaseRecord | None = None) -> Table:
     """Return the first insights of a draft, groups before their members, without their descriptions.
 
     Args:
-        deviation: of the noise in a keyword's count in one cluster.
+        record: of the draft; without it, counts are shown without their noise.
     """
-    rows = tuple(_insight_row(node, deviation) for node in nodes[:INSIGHTS_SHOWN])
+    rows = tuple(_insight_row(node, record) for node in nodes[:INSIGHTS_SHOWN])
     shown = f"the first {INSIGHTS_SHOWN} of {len(nodes)}" if len(nodes) > INSIGHTS_SHOWN else f"all {len(nodes)}"
     title = f"Insights: {shown}; descriptions are in explorer.html and texts.jsonl"
     columns = ("id", "name", "size", "keywords")
     return Table(title, columns, rows, empty="There are none: no cluster was large enough.", released=True)
 
 
-def _insight_row(node: Insight, deviation: Decimal | None) -> tuple[str, ...]:
+def _insight_row(node: Insight, record: ReleaseRecord | None) -> tuple[str, ...]:
     size = "not measured" if node.size is None else str(node.size)
-    return str(node.number), node.topic.name, size, "; ".join(keywords_with_notes(node, deviation))
+    counted, deviation = (None, None) if record is None else (counted_units(node, record), count_deviation_of(record))
+    return str(node.number), node.topic.name, counted or size, "; ".join(keywords_with_notes(node, deviation))
 
 
 class GateMismatch(ValueError):

@@ -24,6 +24,7 @@ from tasks.release.promise_strength import describe_guesses, describe_replace_on
 from tasks.release.record import Person, ReleaseRecord
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
+from tasks.values.plan import WARNING
 
 NEARLY_SPENT = Decimal("0.8")
 SMALL_INFLUENCE = ("weakly", "hardly", "noise")
@@ -141,6 +142,8 @@ def _setting_warnings(inputs: RequestReviewInput) -> Iterator[str]:
         yield f"References B = {references}: each text learns from about so many units, and says little of the corpus."
     if influence is not None and influence.level.name in SMALL_INFLUENCE:
         yield influence.sentence
+    if WARNING in facts:
+        yield facts[WARNING]
 
 
 def _viewer_warnings(inputs: RequestReviewInput, viewer: str | None) -> Iterator[str]:

@@ -35,6 +35,7 @@ from tasks.planning.extension import extended_of
 from tasks.planning.labels_and_groups import names_of
 from tasks.pricing.quote import Quote
 from tasks.release.promise_strength import release_weaknesses, require_accepted
+from tasks.values.plan import WARNING
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class PricedRequest:
     def price(self) -> dict[str, Json]:
         """The price as programs read it, and no more of the budget than its author may know."""
         viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
-        warnings: dict[str, Json] = {"warnings": list(found)} if (found := _weaknesses(self.quote)) else {}
+        facts = self.quote.plan.facts
+        found: list[Json] = [*_weaknesses(self.quote), *([facts[WARNING]] if WARNING in facts else [])]
+        warnings: dict[str, Json] = {"warnings": found} if found else {}
         return self.quote.to_json(with_balance=self.with_balance) | viewing | warnings
 
 

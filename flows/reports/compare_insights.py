@@ -46,6 +46,7 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.revocation_list import Retracted
 from tasks.release.wording.insight_text import deviation_of, threshold_of
+from tasks.release.wording.question_text import asks_questions
 from tasks.values.insight import SIZE_DEVIATION, SMALLEST_CLUSTER, Insight
 from tasks.values.release_kinds import ReleaseKind
 
@@ -293,6 +294,8 @@ def stated_threshold(record: ReleaseRecord) -> int | None:
 def _require_insights(place: str, record: ReleaseRecord) -> None:
     if record.kind != ReleaseKind.INSIGHTS:
         raise NotInsights(place, record.kind)
+    if asks_questions(record):
+        raise CountsNotMatched(place)
 
 
 def _require_comparable(old: InsightsRelease, new: InsightsRelease) -> None:
@@ -402,6 +405,18 @@ def _topic_json(topic: SizedTopic) -> dict[str, object]:
 
 def _round_figure(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
+
+
+class CountsNotMatched(UsageError):
+    """A release of counted answers: topics are matched by their words, and an answer stands under its question."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"{escape_controls(place)} has counted answers, not topics.",
+            "Compare the counts of one answer to one question in both releases: the margin of error of their difference"
+            " is the root of the sum of both squares.",
+            {"place": place},
+        )
 
 
 class SameRelease(UsageError):

@@ -37,6 +37,7 @@ MechanismName = Literal[
     "one_shot_summary",
     "urania",
     "simple_clio",
+    "question_histogram",
     "keyphrase_seeding",
     "private_evolution",
 ]

@@ -1,7 +1,7 @@
 """Number formats of screens, reports and cards."""
 
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from tasks.common.strict_model import figure
 
@@ -31,6 +31,11 @@ def format_percent(part: int, whole: int, rounding: str = ROUND_CEILING) -> str:
     """Return a share in percent, to one place."""
     share = Decimal(part) * 100 / whole if whole else Decimal(0)
     return figure(share.quantize(Decimal("0.1"), rounding))
+
+
+def rounded(value: Decimal) -> str:
+    """Return a figure with three significant digits."""
+    return figure(Context(prec=3, rounding=ROUND_HALF_EVEN).plus(value))
 
 
 def format_number(value: object) -> str:

@@ -7,6 +7,7 @@ from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
 from tasks.insights.clio.planner import SimpleClio
+from tasks.insights.question_histogram.planner import QuestionHistogram
 from tasks.insights.urania.planner import Urania
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
@@ -25,6 +26,7 @@ _ALL: tuple[Generator[RunContext], ...] = (
     OneShotSummary(),
     Urania(),
     SimpleClio(),
+    QuestionHistogram(),
     KeyphraseSeeding(),
     PrivateEvolution(),
 )

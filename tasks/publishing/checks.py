@@ -21,6 +21,8 @@ from tasks.common.strict_model import read_as
 from tasks.evaluation.bound_override import require_admitted
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.evaluation.registry import METRICS
+from tasks.insights.question_histogram.answer_rows import require_answer_rows
+from tasks.insights.question_histogram.parameters import QuestionHistogramParameters
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
@@ -41,6 +43,8 @@ from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
 from tasks.release.wording.insight_text import clusters_asked, support_of, threshold_of
+from tasks.release.wording.question_text import asks_questions
+from tasks.values.insight import SIZE_DEVIATION
 from tasks.values.release_kinds import ReleaseKind
 
 _NOT_IN_THE_REQUEST = (
@@ -194,6 +198,8 @@ def texts(bundle: OpenedBundle) -> str:
     """
     count, record = 0, bundle.record
     if record.kind == ReleaseKind.INSIGHTS:
+        if asks_questions(record):
+            return _answers(bundle)
         require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record), support_of(record))
         return f"{len(bundle.insights)} insights, in one hierarchy"
     samples = record.request["parameters"]["samples"]
@@ -213,6 +219,14 @@ def texts(bundle: OpenedBundle) -> str:
     if record.claim is not None and selected is not None and labels:
         _require_shares(rows_by_label, kept_per_label(selected.keep, labels))
     return f"{count} texts{_selected_of(record, count)}"
+
+
+def _answers(bundle: OpenedBundle) -> str:
+    """Check that the rows are the questions and bins of the request, and follow from their counts."""
+    record = bundle.record
+    questions = QuestionHistogramParameters.model_validate(record.request["parameters"]).questions
+    require_answer_rows(bundle.insights, questions, Decimal(record.facts[SIZE_DEVIATION]))
+    return f"{len(bundle.insights) - len(questions)} counts of {len(questions)} questions, each in its row"
 
 
 def _require_shares(found: Mapping[str, int], shares: Mapping[str | None, int]) -> None:

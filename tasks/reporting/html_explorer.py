@@ -19,12 +19,17 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from tasks.common.number_format import rounded
 from tasks.release.record import ReleaseRecord
-from tasks.release.wording.insight_text import count_deviation_of, deviation_of, keyword_notes, reading, rounded
+from tasks.release.wording.insight_text import count_deviation_of, deviation_of, keyword_notes, reading
+from tasks.release.wording.question_text import PAGE, asks_questions, counted_units
 from tasks.reporting.html_report import environment, escape_text
 from tasks.reporting.plain_language import claim_part
-from tasks.values.insight import Insight
+from tasks.values.insight import Insight, margin_of_error
 
+_TOPICS: Final = ("topic", "group")
+_ANSWERS: Final = ("answer", "question")
+"""What a row of the lowest level and one above it are called."""
 _ENDS_A_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -34,7 +39,7 @@ class Node:
 
     Attributes:
         size: in words; None if it was not measured.
-        noise: the standard deviation of its size, where it is known.
+        noise: the standard deviation of its size, where it is known; of a counted answer nothing, as its size says it.
         keywords: each keyword with what is to be said of it, or with nothing.
     """
 
@@ -51,16 +56,21 @@ def explorer_html(record: ReleaseRecord, insights: Sequence[Insight]) -> str:
         _template_file("style.css", "tasks.reporting") + _template_file("explorer.css"),
         _template_file("explorer.js"),
     )
-    noisy, noises = record.claim is not None, _noises(insights, deviation_of(record))
+    noisy, margins, deviation = record.claim is not None, asks_questions(record), deviation_of(record)
+    noises = _margins(insights, deviation) if margins else _noises(insights, deviation)
+    counted = [counted_units(node, record) for node in insights]
+    sizes = [words if words else _size_words(node, noisy=noisy) for node, words in zip(insights, counted, strict=True)]
     notes = [keyword_notes(insight, count_deviation_of(record)) for insight in insights]
-    data = _script_safe_json(_data(insights, noises, notes, noisy=noisy))
+    data = _script_safe_json(_data(insights, noises, notes, noisy=noisy, margins=margins))
     return environment("tasks.reporting").get_template("explorer.html").render(
         record=record,
         clusters=f"{sum(node.level == 0 for node in insights):,}",
         groups=f"{sum(node.level > 0 for node in insights):,}",
         claim=claim_part(record),
+        nouns=_ANSWERS if margins else _TOPICS,
+        about=PAGE if margins else None,
         reading=[_marked(paragraph) for paragraph in reading(record)],
-        nodes=_nested(insights, noises, notes, noisy=noisy),
+        nodes=_nested(insights, sizes, [None] * len(insights) if margins else noises, notes),
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - a file of ours
         script=Markup(script),  # noqa: S704 - a file of ours
@@ -81,13 +91,25 @@ def _noises(insights: Sequence[Insight], deviation: Decimal | None) -> list[str 
     return [None if node.size is None else rounded(deviation * Decimal(node.clusters).sqrt()) for node in insights]
 
 
+def _margins(insights: Sequence[Insight], deviation: Decimal | None) -> list[str | None]:
+    """Return the margin of error of each count, 95 %."""
+    return [None if deviation is None else f"{margin_of_error(deviation, node.clusters):,}" for node in insights]
+
+
+def _size_words(insight: Insight, *, noisy: bool) -> str | None:
+    return None if insight.size is None else size_words(insight.size, noisy=noisy)
+
+
 def _nested(
-    insights: Sequence[Insight], noises: Sequence[str | None], notes: Sequence[tuple[str, ...]], *, noisy: bool
+    insights: Sequence[Insight],
+    sizes: Sequence[str | None],
+    noises: Sequence[str | None],
+    notes: Sequence[tuple[str, ...]],
 ) -> tuple[Node, ...]:
     """Return the top nodes, with all nodes below them."""
     below: dict[int | None, list[Node]] = {}
-    for node, noise, note in zip(reversed(insights), reversed(noises), reversed(notes), strict=True):
-        size = None if node.size is None else size_words(node.size, noisy=noisy)
+    columns = reversed(insights), reversed(sizes), reversed(noises), reversed(notes)
+    for node, size, noise, note in zip(*columns, strict=True):
         keywords = tuple(zip(node.keywords, note, strict=True))
         html_node = Node(node, tuple(reversed(below.pop(node.number, []))), size, noise, keywords)
         below.setdefault(node.parent, []).append(html_node)
@@ -95,11 +117,21 @@ def _nested(
 
 
 def _data(
-    insights: Sequence[Insight], noises: Sequence[str | None], notes: Sequence[tuple[str, ...]], *, noisy: bool
+    insights: Sequence[Insight],
+    noises: Sequence[str | None],
+    notes: Sequence[tuple[str, ...]],
+    *,
+    noisy: bool,
+    margins: bool,
 ) -> Mapping[str, Any]:
-    """Return the data of the script: a row per node, in order; a parent is a number from 1, or 0 at the top."""
+    """Return the data of the script: a row per node, in order; a parent is a number from 1, or 0 at the top.
+
+    With `margins` the noise of a row is its margin of error, and otherwise a standard deviation.
+    """
     return {
         "noisy": noisy,
+        "margins": margins,
+        "nouns": list(_ANSWERS if margins else _TOPICS),
         "rows": [
             [
                 node.parent or 0,

@@ -6,7 +6,6 @@ These are the files of a bundle, so every reader of one can compute the same fac
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import chain, repeat
 from statistics import median
 from typing import Final
@@ -17,6 +16,7 @@ from tasks.evaluation.policy_bounds import BoundCheck, bound_checks
 from tasks.release.record import ReleaseRecord
 from tasks.release.signatures.approvals import SignedDecision
 from tasks.release.wording.insight_text import count_deviation_of, keywords_with_notes
+from tasks.release.wording.question_text import asks_questions, counted_units
 from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.plain_language import claim_part
 from tasks.reporting.sections import (
@@ -38,6 +38,8 @@ from tasks.text.words import words
 from tasks.values.insight import Insight
 from tasks.values.metric_result import MetricResult
 
+COUNTS: Final = 100
+"""Most rows of counted answers that are shown."""
 SAMPLES: Final = 6
 TEXTS_PER_PAGE: Final = 100
 SAMPLE_WORDS: Final = 160
@@ -78,7 +80,7 @@ def release_facts(
     yield from (AudienceFact("public", part) for part in (*_mechanisms(record), *_parameters(record)))
     yield from demand_facts(record, metrics)
     yield from map(metric_fact, metrics)
-    yield from (AudienceFact("public", sample) for sample in samples(texts, count_deviation_of(record)))
+    yield from (AudienceFact("public", sample) for sample in samples(texts, record))
     if texts:
         yield AudienceFact("public", lengths(texts))
     yield from (AudienceFact("public", _decision(one)) for one in decisions)
@@ -100,13 +102,14 @@ def demand_facts(record: ReleaseRecord, metrics: Sequence[MetricResult]) -> Iter
         yield AudienceFact(exposure, _demand(check))
 
 
-def samples(texts: Sequence[Text], deviation: Decimal | None = None) -> Iterator[Sample]:
+def samples(texts: Sequence[Text], record: ReleaseRecord | None = None) -> Iterator[Sample]:
     """Return some texts, evenly spread over the file; the choice follows from the number of texts alone.
 
     Args:
-        deviation: of the noise in a keyword's count in one cluster, where there are insights with support.
+        record: the release's, where its texts are insights; counted answers are shown in larger number, as a table.
     """
-    count = min(SAMPLES, len(texts))
+    most = COUNTS if record is not None and asks_questions(record) else SAMPLES
+    count = min(most, len(texts))
     for text in (texts[number * len(texts) // count] for number in range(count)):
         words_in_text = list(re.finditer(r"\S+", text.text))
         shown_text = (
@@ -117,7 +120,7 @@ def samples(texts: Sequence[Text], deviation: Decimal | None = None) -> Iterator
             text.label,
             shown_text,
             max(0, len(words_in_text) - SAMPLE_WORDS),
-            _node(text.insight, deviation),
+            None if text.insight is None or record is None else _node(text.insight, record),
         )
 
 
@@ -137,10 +140,9 @@ def text_pages(texts: Sequence[Text], prompt: str) -> Iterator[TextPage]:
         yield TextPage(page, sum(bool(one.doubts) for one in page))
 
 
-def _node(insight: Insight | None, deviation: Decimal | None) -> Node | None:
-    if insight is None:
-        return None
-    return Node(insight.topic.name, insight.level, insight.size, keywords_with_notes(insight, deviation))
+def _node(insight: Insight, record: ReleaseRecord) -> Node:
+    keywords = keywords_with_notes(insight, count_deviation_of(record))
+    return Node(insight.topic.name, insight.level, insight.size, keywords, counted_units(insight, record))
 
 
 def lengths(texts: Sequence[Text]) -> Lengths:

@@ -157,12 +157,17 @@ class Measured(Section):
 
 @dataclass(frozen=True)
 class Node:
-    """Insight behind a description: name, level, noisy size (null if not measured), keywords with support."""
+    """Insight behind a description: name, level, noisy size (null if not measured), keywords with support.
+
+    Attributes:
+        counted: of a counted answer, its count with the margin of error; null for other insights.
+    """
 
     name: str
     level: int
     size: int | None
     keywords: tuple[str, ...]
+    counted: str | None = None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def tokens_of(text: str) -> Counter[str]:
 
 def roots(text: str) -> frozenset[str]:
     """Return the words of a text without stop words and plural endings; `near` compares them."""
-    return frozenset(_singular(word) for word in set(plain_words(text)) - STOP_WORDS)
+    return frozenset(singular(word) for word in set(plain_words(text)) - STOP_WORDS)
 
 
 def near(keyword: str, public: Iterable[frozenset[str]]) -> bool:
@@ -76,8 +76,11 @@ def _says_something(word: str) -> bool:
     return word not in _SILENT and any(sign.isalpha() for sign in word)
 
 
-def _singular(word: str) -> str:
-    """English endings alone: a word of another language loses an s or an es at most, and the same one everywhere."""
+def singular(word: str) -> str:
+    """Return a word without its plural ending.
+
+    English endings alone: a word of another language loses an s or an es at most, and the same one everywhere.
+    """
     if not word.endswith("s") or len(word) < 4 or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies") and len(word) > 4:

@@ -1,7 +1,9 @@
 """Values that the stages of an insights release exchange: facets in, insights out, and the budget between."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
@@ -12,6 +14,13 @@ SUMMARY, KEYWORDS = "summary", "keywords"
 
 SIZE_DEVIATION = "standard deviation of a size"
 """The public parameter of a plan that says how much noise the size of a cluster bears, in units; a plain decimal."""
+
+ANSWER_MARGIN = "margin of error of a count, 95 %"
+"""The public parameter of a plan of questions that says how far a count may be off, in units; an integer.
+
+It comes from the noise alone: a noisy count is within the margin of the count that the rule made in at least 19 of 20
+draws, each count by itself.
+"""
 
 SMALLEST_CLUSTER = "smallest cluster"
 """The public parameter of a plan that says below which noisy size a cluster is left out, in units; an integer."""
@@ -120,6 +129,29 @@ class SupportRule:
     def holds(self, count: int, size: int) -> bool:
         """Return whether so many of so many units support a keyword; both are noisy, and may be negative."""
         return count >= max(self.count, 1) and count >= self.share * size
+
+
+NORMAL_95 = Decimal("1.96")
+"""Two-sided 95 % quantile of a normal variable."""
+
+
+def margin_of_error(deviation: Decimal, counts: int = 1) -> int:
+    """Return the 95 % margin of error of a sum of noisy counts with independent discrete Gaussian noise, in units.
+
+    1.96 standard deviations, rounded up to a whole unit. The sum of n discrete Gaussian variables of scale sigma has a
+    variance of n sigma^2 at most (Canonne, Kamath, Steinke, arXiv 2004.00010, section 2), and rounding up covers what
+    its tail has more than the normal one: tests compute the coverage exactly.
+
+    Args:
+        deviation: sigma, in units.
+        counts: how many counts are summed.
+    """
+    return math.ceil(NORMAL_95 * deviation * Decimal(counts).sqrt())
+
+
+def size_with_margin(size: int, deviation: Decimal, counts: int = 1) -> str:
+    """Return a noisy size from 0 on with its margin of error: `1,204 \N{PLUS-MINUS SIGN}25`."""
+    return f"{max(0, size):,} \N{PLUS-MINUS SIGN}{margin_of_error(deviation, counts):,}"
 
 
 class StageBudget(Protocol):

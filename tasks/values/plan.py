@@ -18,6 +18,9 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ReleaseRequest
 from tasks.values.generated import Generated
 
+WARNING = "warning"
+"""The public parameter of a plan that says why its release may tell little; it is shown before approval."""
+
 
 @dataclass(frozen=True)
 class PlanInputs:

@@ -13,6 +13,7 @@ from tests.browser.chromium import Tab
 from tests.browser.test_report_page import DESK, PHONE, as_hex
 from tests.insights_rows import hostile, insights_record, known, many, plausible, supported, unmeasured
 from tests.support import PATIENCE
+from tests.unit.tasks.release.test_question_rows import record_of, rows_of
 from tests.unit.tasks.reporting.test_html_report import contrast
 
 pytestmark = pytest.mark.browser
@@ -34,7 +35,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         record = insights_record()
     for name, nodes in EVERY.items():
         (folder / f"{name}.html").write_text(explorer_html(record, nodes))
-    return {name: folder / f"{name}.html" for name in EVERY}
+    counted = record_of()
+    (folder / "counted.html").write_text(explorer_html(counted, rows_of(counted)))
+    return {name: folder / f"{name}.html" for name in (*EVERY, "counted")}
 
 
 def press(tab: Tab, *keys: str) -> None:
@@ -93,7 +96,7 @@ def problems(tab: Tab) -> list[Any]:
 # --- what it looks like --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["plausible", "none", "one", "hostile", "unmeasured", "supported", "flat"])
+@pytest.mark.parametrize("name", ["plausible", "none", "one", "hostile", "unmeasured", "supported", "flat", "counted"])
 def test_it_fits_its_window_and_says_nothing_to_the_console(tab: Tab, pages: dict[str, Path], name: str) -> None:
     for width in (PHONE, TABLET, DESK):
         tab.open(pages[name], width)
@@ -110,6 +113,19 @@ def test_details_say_how_many_chose_each_keyword_and_which_are_the_programs(tab:
     press(tab, "Enter")
     lines = "[...document.querySelectorAll('#detail .words li')].map(line => line.innerText)"
     until(tab, lines, ["films: 41 of 165", "actors: 20 of 165, the program's own"])
+
+
+def test_counted_answers_have_their_margins_and_begin_at_zero(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["counted"], DESK)
+    margin = record_of().facts["margin of error of a count, 95 %"]
+    find(tab, "kettle")
+    press(tab, "Enter")
+    until(tab, "document.querySelector('#detail-kind').textContent", "Answer")
+    line = f"312 ±{margin} units; margin of error 95 %, of the noise alone."
+    until(tab, "document.querySelector('#detail-body p').innerText.split(' In ')[0]", line)
+    do(tab, "document.querySelectorAll('#tree li')[0].querySelector('.name').click()")
+    until(tab, "document.querySelector('#detail-kind').textContent", "Question")
+    assert "-7" not in tab.ask("document.querySelector('#tree').innerText").replace("\u2212", "-")
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])

@@ -30,13 +30,13 @@ _OF_INSIGHTS: Final = (
     ("id", "sc:Integer", "The number of the insight, from 1: parents before their children."),
     ("parent", "sc:Integer", "The number of the group that it belongs to; null at the top."),
     ("level", "sc:Integer", "0 for clusters, 1 for groups of clusters, and so on upwards."),
-    ("name", "sc:Text", "The name that a model gave it."),
-    ("text", "sc:Text", "The description that a model wrote."),
+    ("name", "sc:Text", "Its name: by a model, or a question or answer of the request."),
+    ("text", "sc:Text", "Its description: by a model, or a count with its margin of error."),
     ("size", "sc:Integer", "How many units belong to it, with noise; null where it was not measured."),
-    ("clusters", "sc:Integer", "How many released clusters it consists of."),
+    ("clusters", "sc:Integer", "How many released clusters, or counts, it consists of."),
 )
 _LISTS_OF_INSIGHTS: Final = (
-    ("keywords", "sc:Text", "Released keywords, the most telling first."),
+    ("keywords", "sc:Text", "Keywords, the most telling first."),
     ("support", "sc:Integer", "How many of its units chose each keyword, with noise; null where it was not counted."),
     ("origins", "sc:Text", "Of each keyword: selected from the data, of the request, or built_in; null if unknown."),
 )

@@ -14,6 +14,7 @@ from tasks.publishing.documents.markdown import visible
 from tasks.release.file_names import PARQUET
 from tasks.release.record import ReleaseRecord
 from tasks.release.wording.insight_text import clusters_asked
+from tasks.release.wording.question_text import asks_questions
 from tasks.values.release_kinds import ReleaseKind
 
 _TASKS: Final[dict[str, tuple[str, ...]]] = {
@@ -38,7 +39,8 @@ def pretty_name(record: ReleaseRecord) -> str:
 
 def keywords(record: ReleaseRecord) -> list[str]:
     """Return the keywords under which a catalogue lists it."""
-    content = ["insights", "topics"] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
+    rows = "counts" if asks_questions(record) else "topics"
+    content = ["insights", rows] if record.kind == ReleaseKind.INSIGHTS else ["synthetic"]
     return [*content, *(["differential-privacy"] if record.claim else []), "almoner"]
 
 

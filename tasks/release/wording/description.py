@@ -97,7 +97,7 @@ def preprocessing(record: ReleaseRecord) -> str:
     if reads_nothing(record):
         return "None: no private text was read."
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.PREPROCESSING
+        return insight_text.sentences(record).preprocessing
     documents = (
         "All documents of a unit in one group" if record.kind == ReleaseKind.SUMMARIES else "All documents of a unit"
     )
@@ -112,7 +112,7 @@ def personal(record: ReleaseRecord) -> str:
     if record.claim is None:
         return "The corpus is marked as public, and the texts may repeat it word for word."
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.PERSONAL
+        return insight_text.sentences(record).personal
     return (
         "No text is a record of anybody: they are drawn from a language model. The claim bounds how far a detail of one"
         " unit can show in them; it does not cover people who are mentioned in a record without being its unit."
@@ -176,7 +176,7 @@ def composition(record: ReleaseRecord) -> str:
 def contribution(record: ReleaseRecord) -> str:
     """Return how much one unit can contribute to a release."""
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.CONTRIBUTION
+        return insight_text.sentences(record).contribution
     if record.kind != ReleaseKind.SUMMARIES:
         return (
             "All documents of a unit are one row of public length, in one place, which a keyed function of the unit's"
@@ -191,7 +191,7 @@ def contribution(record: ReleaseRecord) -> str:
 def post_processing(record: ReleaseRecord) -> str:
     """Return the description of the processing after the mechanism."""
     if record.kind == ReleaseKind.INSIGHTS:
-        return insight_text.POST_PROCESSING
+        return insight_text.sentences(record).post_processing
     return POST_PROCESSING if record.selection is None else POST_PROCESSING_SELECTED
 
 
@@ -235,5 +235,5 @@ def written(record: ReleaseRecord, format_name: Callable[[str], str] = str) -> s
     """Return the sentence on the origin of the release, without a full stop; `format_name` formats the names."""
     sentence = _WRITTEN
     if record.kind == ReleaseKind.INSIGHTS:
-        sentence = insight_text.WRITTEN if record.claim else insight_text.WRITTEN_UNPROTECTED
+        sentence = insight_text.written(record)
     return sentence.format(model=format_name(record.model.name), mechanism=format_name(record.mechanism))

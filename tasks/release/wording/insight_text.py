@@ -4,12 +4,14 @@ The card and all other documents of a release use them: other words are another 
 """
 
 from collections.abc import Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from tasks.common.strict_model import figure
+from tasks.common.number_format import rounded
 from tasks.release.record import ReleaseRecord
+from tasks.release.wording import question_text
+from tasks.release.wording.question_text import InsightSentences, asks_questions
 from tasks.values.insight import (
     COUNT_DEVIATION,
     SIZE_DEVIATION,
@@ -30,24 +32,26 @@ WRITTEN_UNPROTECTED: Final = (
     " named and described them after reading texts of the corpus"
 )
 ABOUT: Final = "The request describes the corpus publicly as:"
-PREPROCESSING: Final = (
-    "All documents of a unit were joined into one text, in an order that a key fixes, and cut at a public length."
-    " Facets and an embedding were computed from each unit's text by itself. Nothing was filtered, balanced"
-    " or deduplicated across units."
-)
-CONTRIBUTION: Final = (
-    "All documents of a unit are one row: one point, one count in one cluster, and at most a public number of keywords."
-    " Denominators are public."
-)
 READ_WHERE: Final = "A unit is one row of each mechanism, in a block that a keyed function of its identifier selects."
-PERSONAL: Final = (
-    "No insight is a record of anybody: each is about many units, by figures with noise and keywords that a mechanism"
-    " released. The claim bounds how far a detail of one unit can show in them; it does not cover people who are"
-    " mentioned in a record without being its unit."
-)
-POST_PROCESSING: Final = (
-    "Names, descriptions and the hierarchy are made from released values by public models and rules: small clusters and"
-    " rare keywords are left out by their noisy figures. Measurements marked public read only released values."
+TOPICS: Final = InsightSentences(
+    preprocessing=(
+        "All documents of a unit were joined into one text, in an order that a key fixes, and cut at a public length."
+        " Facets and an embedding were computed from each unit's text by itself. Nothing was filtered, balanced"
+        " or deduplicated across units."
+    ),
+    contribution=(
+        "All documents of a unit are one row: one point, one count in one cluster, and at most a public number of"
+        " keywords. Denominators are public."
+    ),
+    personal=(
+        "No insight is a record of anybody: each is about many units, by figures with noise and keywords that a"
+        " mechanism released. The claim bounds how far a detail of one unit can show in them; it does not cover people"
+        " who are mentioned in a record without being its unit."
+    ),
+    post_processing=(
+        "Names, descriptions and the hierarchy are made from released values by public models and rules: small clusters"
+        " and rare keywords are left out by their noisy figures. Measurements marked public read only released values."
+    ),
 )
 
 _HEAD: Final = "## How to read it"
@@ -94,6 +98,18 @@ _EXACT: Final = (
 )
 
 
+def sentences(record: ReleaseRecord) -> InsightSentences:
+    """Return the sentences on the making of the rows."""
+    return question_text.ANSWERS if asks_questions(record) else TOPICS
+
+
+def written(record: ReleaseRecord) -> str:
+    """Return the sentence on the origin of the rows, with places for `{mechanism}` and `{model}`."""
+    if asks_questions(record):
+        return question_text.written(record)
+    return WRITTEN if record.claim else WRITTEN_UNPROTECTED
+
+
 def deviation_of(record: ReleaseRecord) -> Decimal | None:
     """Return the standard deviation of the noise in a cluster's size; None where the plan does not state it."""
     stated = record.facts.get(SIZE_DEVIATION)
@@ -119,7 +135,9 @@ def threshold_of(record: ReleaseRecord) -> int | None:
 
 
 def clusters_asked(record: ReleaseRecord) -> int | None:
-    """Return the requested number of clusters; None where it depends on the size of a public corpus."""
+    """Return the requested number of clusters, or of bins; None where it depends on the size of a public corpus."""
+    if asks_questions(record):
+        return question_text.bins_asked(record)
     parameters = record.request["parameters"]
     stated = parameters["clusters"]["count"] if "clusters" in parameters else parameters.get("count")
     return None if stated is None else int(stated)
@@ -154,6 +172,8 @@ def reading(record: ReleaseRecord) -> tuple[str, ...]:
     """Return the paragraphs that readers of insights need; `**` marks emphasis."""
     if record.claim is None:
         return (_EXACT,)
+    if asks_questions(record):
+        return question_text.reading(record)
     least = threshold_of(record)
     threshold = _NO_THRESHOLD if least is None else _THRESHOLD.format(least=least)
     noise = _NOISY.format(deviation=_deviation(deviation_of(record)))
@@ -163,11 +183,6 @@ def reading(record: ReleaseRecord) -> tuple[str, ...]:
 def how_to_read(record: ReleaseRecord) -> str:
     """Return the card's section on reading insights."""
     return "\n\n".join([_HEAD, *reading(record)])
-
-
-def rounded(value: Decimal) -> str:
-    """Return a figure with three significant digits."""
-    return figure(Context(prec=3, rounding=ROUND_HALF_EVEN).plus(value))
 
 
 def _deviation(stated: Decimal | None) -> str:

@@ -11,8 +11,10 @@
 
   const bySize = (a, b) => (b.size ?? 0) - (a.size ?? 0) || a.id - b.id;
   for (const node of nodes) node.children.sort(bySize);
-  const figure = (size) => size.toLocaleString("en").replace("-", "\u2212");
+  const [topic, group] = said.nouns;
+  const figure = (size) => (said.margins ? Math.max(0, size) : size).toLocaleString("en").replace("-", "\u2212");
   const units = (node) => node.size === null ? "size not measured"
+    : said.margins ? `${figure(node.size)} \u00b1${node.noise} units`
     : `${said.noisy ? "about " : ""}${figure(node.size)} ${node.size === 1 ? "unit" : "units"}`;
   const above = (node) => { const path = []; for (let id = node.parent; id; id = nodes[id].parent) path.unshift(nodes[id]); return path; };
 
@@ -33,18 +35,18 @@
     const body = [make("h3", { dir: "auto" }, node.name), make("p", { class: "soft small" }, sizeLine(node))];
     if (node.text.trim()) body.push(make("p", { dir: "auto" }, node.text));
     if (node.keywords.length)
-      body.push(make("p", { class: "small soft" }, node.notes.length ? "Keywords, and how many chose them" : "Keywords"),
+      body.push(make("p", { class: "small soft" }, node.notes.length && !said.margins ? "Keywords, and how many chose them" : "Keywords"),
         make("ul", { class: "words" }, ...node.keywords.map((word, number) => node.notes[number]
           ? make("li", {}, make("span", { dir: "auto" }, word), make("span", { class: "soft" }, `: ${node.notes[number]}`))
           : make("li", { dir: "auto" }, word))));
     if (node.children.length)
-      body.push(make("p", { class: "small soft" }, `Contains ${count(node.children.length, "topic")}`),
+      body.push(make("p", { class: "small soft" }, `Contains ${count(node.children.length, topic)}`),
         make("ul", { class: "members" }, ...node.children.slice(0, MOST_FOUND).map((child) => {
           const button = make("button", { type: "button" }, make("span", { dir: "auto" }, child.name), ` (${units(child)})`);
           button.addEventListener("click", () => choose(child));
           return make("li", {}, button);
         })));
-    at("detail-kind").textContent = node.level ? "Group" : "Topic";
+    at("detail-kind").textContent = ((word) => word[0].toUpperCase() + word.slice(1))(node.level ? group : topic);
     at("detail-body").replaceChildren(...body);
     at("detail-body").scrollTop = 0;
     showing(true);
@@ -60,7 +62,7 @@
 
   function sizeLine(node) {
     const where = above(node).map((one) => one.name).join(" \u203a ");
-    const noise = node.noise ? `; the noise has a standard deviation of ${node.noise}` : "";
+    const noise = said.margins ? "; margin of error 95 %, of the noise alone" : node.noise ? `; the noise has a standard deviation of ${node.noise}` : "";
     const below = said.noisy && node.size !== null && node.size <= 0 ? "; few units, or none" : "";
     return `${units(node)}${noise}${below}${where ? `. In ${where}` : ""}`;
   }
@@ -99,7 +101,7 @@
     const row = make("div", { class: "row" },
       make("span", { class: "twist", "aria-hidden": "true" }, node.children.length ? "\u25b8" : ""),
       make("span", { class: "name", dir: "auto" }, node.name),
-      make("span", { class: "size" }, node.size === null ? "" : figure(node.size)),
+      make("span", { class: "size" }, node.size === null ? "" : said.margins ? `${figure(node.size)} \u00b1${node.noise}` : figure(node.size)),
       make("span", { class: "bar", "aria-hidden": "true" }, inside));
     const made = make("li", {
       role: "treeitem", tabindex: "-1", "aria-level": String(above(node).length + 1), "aria-posinset": String(position + 1),
@@ -267,7 +269,7 @@
     }));
     const full = [...map.children].filter((one) => one.scrollHeight > one.clientHeight);
     for (const one of full) one.classList.add("full");
-    map.setAttribute("aria-label", `Map of ${node.name}: ${count(drawn.length, "topic")} by size`);
+    map.setAttribute("aria-label", `Map of ${node.name}: ${count(drawn.length, topic)} by size`);
     const current = map.querySelector("[aria-current]") ?? map.querySelector("button");
     if (current) current.tabIndex = 0;
     if (focused && current) current.focus();
@@ -278,18 +280,18 @@
     const unknown = node.children.length - drawn.length - missing;
     const parts = [];
     if (shown.length < drawn.length) parts.push(`The ${shown.length} largest of ${drawn.length.toLocaleString("en")} are drawn.`);
-    if (missing) parts.push(`Not drawn: ${count(missing, "topic")} with a noisy size of zero or below.`);
-    if (unknown) parts.push(`Not drawn: ${count(unknown, "topic")} whose size was not measured.`);
+    if (missing) parts.push(`Not drawn: ${count(missing, topic)} with a noisy size of zero or below.`);
+    if (unknown) parts.push(`Not drawn: ${count(unknown, topic)} whose size was not measured.`);
     return parts.join(" ");
   }
 
   function cell(node) {
-    const inside = node.children.length ? `, ${count(node.children.length, "topic")} inside` : "";
+    const inside = node.children.length ? `, ${count(node.children.length, topic)} inside` : "";
     const made = make("button", {
       type: "button", tabindex: "-1", class: node.children.length ? "cell group" : "cell",
       "aria-label": `${node.name}, ${units(node)}${inside}`, title: `${node.name}, ${units(node)}${inside}`,
     }, make("span", { class: "name", dir: "auto" }, node.name),
-      make("span", { class: "size" }, `${figure(node.size)}${node.children.length ? ` \u00b7 ${count(node.children.length, "topic")}` : ""}`),
+      make("span", { class: "size" }, `${figure(node.size)}${node.children.length ? ` \u00b7 ${count(node.children.length, topic)}` : ""}`),
       make("span", { class: "about", dir: "auto" }, node.keywords.slice(0, 8).join(" \u00b7 ")));
     if (node === chosen) made.setAttribute("aria-current", "true");
     made.addEventListener("click", () => choose(node));

@@ -309,7 +309,7 @@ def test_vllm_is_asked_for_the_same_rows(
     assert json.loads((folder / "config.json").read_text())["hidden_size"] == 2048
     monkeypatch.setattr(sys, "argv", ["vllm_baseline", str(folder), "--rows", "16", "--prompt", "336"])
     vllm_baseline.main()
-    assert json.loads(capsys.readouterr().out)["step"] >= 0.02
+    assert json.loads(capsys.readouterr().out)["step"] > 0.015
     assert made["load_format"] == "dummy"
     assert [len(prompt["prompt_token_ids"]) for prompt in made["prompts"]] == [336] * 16
     modes: list[str] = []

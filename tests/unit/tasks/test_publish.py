@@ -30,7 +30,7 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
 
 
 def papers(*decisions):
-    return documents_of_release(Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32])
+    return documents_of_release(Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32], exposed=["34" * 32])
 
 
 def test_it_has_decisions_attestations_head_and_list():
@@ -41,7 +41,7 @@ def test_it_has_decisions_attestations_head_and_list():
         ("publish", "tom"),
     ]
     assert list(found.attestations) == ["attested by 1 in 2", "attested by 2 in 3"]
-    assert (found.ledger_head, list(found.revoked)) == (HEAD, ["12" * 32])
+    assert (found.ledger_head, list(found.revoked), list(found.exposed)) == (HEAD, ["12" * 32], ["34" * 32])
 
 
 def test_an_approval_given_again_is_carried_once_and_is_the_newest():

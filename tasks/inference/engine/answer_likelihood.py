@@ -1,0 +1,184 @@
+"""Likelihood of closed answers about private texts: each text's figures are its own, bit for bit.
+
+Answers are public, so the tokens that a row reads after its text, their number and the time at which it leaves are
+public. A row has one text and one answer's tokens; answers that begin alike share a row. The rows of a wave enter an
+empty session together, and every wave has passes of one shape, also the last and smaller one. So the logits of a row
+are a function of its text and of public values (PRIVACY §4.2 point 1), and which texts share a wave changes nothing but
+time. Log-probabilities are then computed row by row, with sums that are exactly rounded (`math.fsum`): no order and no
+place in memory enters into them.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.common.progress import Progress
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.memory import MemoryRanOut, NotEnoughMemory
+from tasks.inference.engine.open_session import SessionOpening, SessionSize
+from tasks.inference.engine.session import RowLogits, Session
+from tasks.inference.engine.shapes import Sizes, generations_at_once
+from tasks.inference.prompts.render import PromptPieces, reference_tokens
+
+ROWS = {"cpu": 32, "cuda": 128}
+"""Rows of every pass."""
+MOST_PLACES = 512
+"""Rows of a wave; more at once are no faster, and each has the logits of all tokens."""
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of one text.
+
+    Attributes:
+        read: tokens that it reads after its prompt.
+        scored: numbers of the answers whose tokens it gives the likelihoods of.
+    """
+
+    read: Tokens
+    scored: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AnswerLikelihood:
+    """The likelihood of each of some answers, given a text in a prompt.
+
+    Attributes:
+        prompt: the tokens around a text; public.
+        answers: the tokens of each answer, at least one; public.
+        max_text_tokens: how many tokens of a text are read.
+        passes: rows of every pass, as many as the device keeps apart.
+    """
+
+    engine: Engine
+    prompt: PromptPieces
+    answers: tuple[Tokens, ...]
+    max_text_tokens: int
+    sizes: Sizes
+    passes: int
+
+    @classmethod
+    def of(
+        cls, engine: Engine, prompt: PromptPieces, answers: Sequence[str], max_text_tokens: int
+    ) -> "AnswerLikelihood":
+        """Build it; a device or a model that cannot do it is refused here, before payment.
+
+        Raises:
+            ContextTooLong: prompt, text and answer exceed the model's context.
+            RowsNotIsolated: this device cannot keep rows apart.
+            NotEnoughMemory: not even one row fits.
+            ValueError: an answer without a token.
+        """
+        tokenizer = engine.model.tokenizer
+        tokens = tuple(tuple(tokenizer(answer, add_special_tokens=False)["input_ids"]) for answer in answers)
+        if not tokens or not all(tokens):
+            raise ValueError("an answer has at least one token")
+        sizes = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max(map(len, tokens)), references=1)
+        sizes.check_fits(engine.model)
+        most = SessionSize(1, ROWS.get(engine.model.device.type, ROWS["cpu"]))
+        passes = SessionOpening(engine.model, engine.isolation, sizes).find_size(most, lambda room: room).rows
+        return cls(engine, prompt, tokens, max_text_tokens, sizes, passes)
+
+    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, of: None) -> NDArray[np.float64]:
+        """Return log P(answer | text) in nats, float64 [texts, answers].
+
+        The row of a text without a token that the model knows, or with logits that are not finite, is NaN.
+
+        Args:
+            progress: called with the number of finished rows and of all rows.
+
+        Raises:
+            NotEnoughMemory: not even the rows of one text fit.
+        """
+        scores = np.full((len(texts), len(self.answers)), np.nan)
+        tokens = [reference_tokens(self.engine.model.tokenizer, text, self.max_text_tokens) for text in texts]
+        tasks = [(number, row) for number, text in enumerate(tokens) if text for row in self._rows]
+        done = 0
+        for wave, gains in self._waves(tasks, tokens):
+            for (number, row), gain in zip(wave, gains, strict=True):
+                scores[number, list(row.scored)] = gain
+            progress(done := done + len(wave), len(tasks))
+        scores[np.isnan(scores).any(1)] = np.nan
+        return scores
+
+    @property
+    def _rows(self) -> list[_Row]:
+        """The rows of each text: one for every sequence of tokens that no longer one begins with."""
+        read = sorted({answer[:-1] for answer in self.answers}, key=lambda tokens: (-len(tokens), tokens))
+        kept: list[Tokens] = []
+        for tokens in read:
+            if not any(longer[: len(tokens)] == tokens for longer in kept):
+                kept.append(tokens)
+        of = [next(row for row in kept if row[: len(answer) - 1] == answer[:-1]) for answer in self.answers]
+        return [_Row(row, tuple(number for number, own in enumerate(of) if own == row)) for row in kept]
+
+    def _waves(
+        self, tasks: Sequence[tuple[int, _Row]], texts: Sequence[Tokens]
+    ) -> Iterator[tuple[Sequence[tuple[int, _Row]], list[NDArray[np.float64]]]]:
+        """Yield rows with their scores, wave after wave; a wave that ran out of memory starts again, smaller."""
+        places = min(MOST_PLACES, generations_at_once(self.engine.model, self.sizes, self.engine.memory))
+        start = 0
+        while start < len(tasks):
+            wave = tasks[start : start + places]
+            gains = self._wave(wave, texts, places)
+            if gains is None and places == 1:
+                raise NotEnoughMemory(str(self.engine.model.device))
+            if gains is None:
+                places = max(1, places // 2)
+                continue
+            start += len(wave)
+            yield wave, gains
+
+    @torch.inference_mode()
+    def _wave(
+        self, wave: Sequence[tuple[int, _Row]], texts: Sequence[Tokens], places: int
+    ) -> list[NDArray[np.float64]] | None:
+        """Return for each row the scores of its answers, float64 [scored]; None if memory did not suffice."""
+        session = Session(self.engine.model, self.engine.isolation, self.sizes, places, self.passes)
+        for place, (number, _) in enumerate(wave):
+            session.enter(place, _public(self.prompt), self.prompt, [texts[number]])
+        gains = [np.zeros(len(row.scored)) for _, row in wave]
+        for step in range(self.sizes.max_new_tokens):
+            try:
+                logits = session.private_logits()
+            except MemoryRanOut:
+                return None
+            for place, values in zip(session.numbers, _by_row(logits), strict=True):
+                gains[place] += self._gains(wave[place][1], step, values)
+            for place in session.numbers:
+                if len(wave[place][1].read) == step:
+                    session.leave(place)
+            if not session.numbers:
+                break
+            session.advance([wave[place][1].read[step] for place in session.numbers])
+        return gains
+
+    def _gains(self, row: _Row, step: int, logits: NDArray[np.float32] | None) -> NDArray[np.float64]:
+        """Return the log-probability of each scored answer's token number `step`; 0 for one that has ended."""
+        if logits is None:
+            return np.full(len(row.scored), np.nan)
+        values = logits.astype(np.float64)
+        largest = float(values.max())
+        whole = largest + math.log(math.fsum(np.exp(values - largest).tolist()))
+        return np.array(
+            [
+                float(values[self.answers[number][step]]) - whole if step < len(self.answers[number]) else 0.0
+                for number in row.scored
+            ]
+        )
+
+
+def _public(prompt: PromptPieces) -> PromptPieces:
+    return PromptPieces((), prompt.suffix[-1:])  # a session needs one; its output is not used
+
+
+def _by_row(logits: RowLogits) -> Iterator[NDArray[np.float32] | None]:
+    """Yield the logits of each row, float32 [V]; None where they are not finite."""
+    for values, valid in zip(logits.values.cpu().numpy(), logits.valid.tolist(), strict=True):
+        yield values if valid else None

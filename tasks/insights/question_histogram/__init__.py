@@ -1,0 +1,1 @@
+"""Question histograms: public questions with closed answers, and noisy counts of them."""
