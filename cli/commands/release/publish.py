@@ -98,11 +98,11 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
         claim = f"epsilon {report.epsilon} at delta {report.delta}"
         if report.recomputed_epsilon is not None:
             claim += f", recomputed as {report.recomputed_epsilon}"
-        if report.secret_assignment is not None:
-            claim += f"; {while_secret(report.secret_assignment)}"
+    secret = report.secret_assignment
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
+        *([] if secret is None else [f"Beside it: {while_secret(secret)}."]),
         table(("", "about", "checks"), rows),
         report.conclusion,
     ]
