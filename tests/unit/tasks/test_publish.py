@@ -30,7 +30,9 @@ def approval(number: int, approver: int, gate: str = "publish", **changes: objec
 
 
 def papers(*decisions):
-    return documents_of_release(Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32], exposed=["34" * 32])
+    return documents_of_release(
+        Artifact(digest=ARTIFACT), decisions, PEOPLE, HEAD, revoked=["12" * 32], exposed=["34" * 32]
+    )
 
 
 def test_it_has_decisions_attestations_head_and_list():
