@@ -83,10 +83,12 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
 
 def _destroy_key(home: ProjectHome, request_id: int) -> None:
     """Remove the journal, and the key in it, of a run that died behind its commit; the bundle says it is destroyed."""
+    folder = journal_folder(home, request_id)
     try:
-        Journal(journal_folder(home, request_id), request_id).discard()
+        Journal(folder, request_id).discard()
     except JournalUnwritable:
-        raise KeyNotDestroyed(request_id) from None
+        if folder.exists():  # or the run itself has just removed it
+            raise KeyNotDestroyed(request_id) from None
 
 
 def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
