@@ -77,6 +77,9 @@ def ended_figures(session: Session, account_id: int) -> tuple[tuple[int, Secrecy
 class AccountFigure:
     """Epsilon of all that an account has spent, while the assignments of some of its releases are secret.
 
+    It is proven for releases whose sizes were fixed beforehand. Where earlier outputs decided the later sizes it is no
+    guarantee, because no limit on the divergences stops the releases (docs/proofs/secret-assignment.md, *Composition*).
+
     Attributes:
         epsilon: rounded up to four places, at the delta of the unconditional figure beside it.
         releases: how many releases count with a secret assignment; all else counts with its whole rho.

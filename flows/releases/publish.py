@@ -9,9 +9,11 @@ from flows.audit.lifetime_claims import claims_of
 from flows.governance.policy import require_bounds
 from flows.governance.principals import require_mandates
 from flows.observability import tracing
+from flows.releases.resume import journal_folder
 from flows.workspace.object_stores import open_destination
 from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
 from models_db.services.catalogue import assignment_exposures, requests
@@ -19,6 +21,7 @@ from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
 from models_db.writes.links import record_links
+from tasks.generation.decoding.journal import Journal, JournalUnwritable
 from tasks.object_storage.address import Place
 from tasks.publish import deliver, documents_of_release, require_publishable
 from tasks.publishing.bundle import BundleDocuments
@@ -49,6 +52,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         OutsideBounds: a figure of the release is not what its policy demands, and not every approval overrides that.
         AmountsDiffer: the lifetime claim that the release states is not the one that the ledger enforced.
         ArtifactChanged: the quarantined files are not the approved ones.
+        KeyNotDestroyed: the key of the split is still there, and cannot be removed.
     """
     tracing.set_request(request_id)
     workspace = open_workspace(ProjectHome.locate(home))
@@ -62,6 +66,7 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         claims_of(session, session.get_one(Dataset, requests.find_request(session, request_id).dataset_id))
         before = _bundle_documents(session, artifact)
     require_publishable(draft, artifact, before, workspace.key)
+    _destroy_key(workspace.home, request_id)
     with open_destination(workspace.home, destination) as place:
         with workspace.database.write() as session:
             publication = artifacts.record_publication(session, workspace.actor, request_id)
@@ -74,6 +79,16 @@ def publish_release(home: Path, request_id: int, destination: Place) -> Publishe
         checkpoint = bundle.checkpoint
         chain.record_checkpoint(session, checkpoint.ledger_head, checkpoint.signature, checkpoint.public_key)
     return PublishedBundle(request_id, bundle.place, bundle.digest)
+
+
+def _destroy_key(home: ProjectHome, request_id: int) -> None:
+    """Remove the journal, and the key in it, of a run that died behind its commit; the bundle says it is destroyed."""
+    folder = journal_folder(home, request_id)
+    try:
+        Journal(folder, request_id).discard()
+    except JournalUnwritable:
+        if folder.exists():  # or the run itself has just removed it
+            raise KeyNotDestroyed(request_id) from None
 
 
 def _approval_reasons(session: Session, artifact: Artifact) -> list[str]:
@@ -109,3 +124,15 @@ def find_artifact(workspace: Workspace, request_id: int) -> Artifact:
         if artifact is None:
             raise requests.WrongState(request_id, requests.state_of(session, request_id), "produced")
         return artifact
+
+
+class KeyNotDestroyed(EnvironmentProblem):
+    """The key of a release's split into batches cannot be removed; nothing was published."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(
+            f"The journal that the run of request {request_id} left cannot be removed, and a release says that the key"
+            " in it is destroyed. Nothing was published.",
+            f"Remove the folder `quarantine/{request_id}-unfinished` of the home, then publish again.",
+            {"request": request_id},
+        )

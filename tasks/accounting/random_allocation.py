@@ -131,8 +131,9 @@ SUMMED_ORDERS = (*range(2, 33), 40, 48, 56, 64)
 def summed_epsilon(allocations: Sequence[RandomAllocation], rest: int, delta: Exact) -> Decimal:
     """Return the epsilon of several releases together, each with an assignment of its own, rounded up.
 
-    Divergences add at each order, adaptively and concurrently (docs/proofs/secret-assignment.md, *Composition*). Never
-    above the figure of the same releases with public assignments. For display: an account admits nothing by it.
+    Divergences add at each order, also where outputs of one release steer the draws of another, but their sizes must be
+    fixed beforehand (docs/proofs/secret-assignment.md, *Composition*). Never above the figure of the same releases with
+    public assignments. For display: an account admits nothing by it.
 
     Args:
         rest: rho of all that has no secret assignment, in units of 1e-12.

@@ -9,7 +9,7 @@ import pytest
 from models_db.values.amounts import Amount, total_amount
 from tasks.corpus.identity.keys import KEY_BYTES
 from tasks.generation.decoding.journal import FILE, Contents, Journal
-from tests.integration.killing import balance, instalments, is_clean, killed
+from tests.integration.killing import balance, instalments, is_clean, killed, nothing_is_out
 from tests.integration.story import Almoner
 from tests.support import fetch
 
@@ -139,3 +139,31 @@ def test_what_a_withdrawn_request_has_drawn_is_swept(almoner: Almoner) -> None:
     almoner.type('release withdraw 1 --reason "not needed"')
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 1}
     is_clean(almoner)
+
+
+def test_a_key_that_a_killed_run_left_is_destroyed_before_its_release_is_out(almoner: Almoner) -> None:
+    """Killed behind the commit, a run leaves its journal; what is published says that its key is destroyed."""
+    almoner.approved()
+    killed("run 1", "after commit")
+    key = left(almoner).split_key
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert holders_of(key, almoner.folder) == []
+
+
+def test_nothing_is_published_while_the_key_cannot_be_destroyed(
+    almoner: Almoner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almoner.approved()
+    killed("run 1", "after commit")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+
+    def fail(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.generation.decoding.journal.shutil.rmtree", fail)
+        assert almoner.ask(f"publish 1 --to {almoner.folder / 'out'}", expected=3)["error"] == "KeyNotDestroyed"
+    nothing_is_out(almoner)
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert not journal(almoner).exists()

@@ -86,6 +86,15 @@ def test_its_end_is_said_everywhere(any_almoner: Almoner, how: str) -> None:
     assert almoner.type("audit verify").code == almoner.type("doctor", None).code == 0
 
 
+def test_what_got_out_before_publication_is_in_the_list_of_its_own_bundle(almoner: Almoner) -> None:
+    almoner.passed(**SMALL)
+    expose(almoner)
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    told = almoner.ask(f"verify-release {almoner.bundle}")
+    assert (told["holds"], told["epsilon"], told["secret_assignment"]) == (True, "1", None)
+    assert told["assignment_exposed"] is True
+
+
 def test_a_budget_shows_what_is_spent_while_assignments_are_secret(any_almoner: Almoner) -> None:
     """Derived from the releases when it is shown: it falls back release by release, and no limit changes."""
     almoner = any_almoner
