@@ -33,7 +33,9 @@ def read_release_texts(workspace: Workspace, request_id: int) -> tuple[TextOnPag
     folder = _open_draft(workspace, request_id)
     with workspace.database.read() as session:
         prompt = str(request_body(requests.find_request(session, request_id))["prompt"]["description"])
-    return texts_with_doubts(texts_of(read_labelled(folder)), prompt)
+    kind = ReleaseRecord.from_bytes(read_document(folder / RECORD)).kind
+    insights = read_insights(folder) if kind == ReleaseKind.INSIGHTS else ()
+    return texts_with_doubts(texts_of(read_labelled(folder), insights), prompt)
 
 
 def read_release_topics(workspace: Workspace, request_id: int) -> tuple[Insight, ...]:

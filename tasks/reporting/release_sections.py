@@ -125,8 +125,12 @@ def samples(texts: Sequence[Text], record: ReleaseRecord | None = None) -> Itera
 
 
 def texts_with_doubts(texts: Sequence[Text], prompt: str) -> tuple[TextOnPage, ...]:
-    """Return texts in full, each with its doubts; `prompt` as in `text_pages`."""
-    return tuple(TextOnPage(one.number, one.label, one.text, find_doubts(one.text, prompt)) for one in texts)
+    """Return texts in full, each with its doubts; `prompt` as in `text_pages`. A topic's label is its name."""
+    labels = (one.label if one.insight is None else one.insight.topic.name for one in texts)
+    return tuple(
+        TextOnPage(one.number, label, one.text, find_doubts(one.text, prompt))
+        for one, label in zip(texts, labels, strict=True)
+    )
 
 
 def text_pages(texts: Sequence[Text], prompt: str) -> Iterator[TextPage]:

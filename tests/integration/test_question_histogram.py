@@ -92,7 +92,11 @@ def test_counts_from_the_request_to_the_verified_bundle(almoner: Almoner) -> Non
     explorer, report = ((almoner.bundle / name).read_text() for name in ("explorer.html", "report.html"))
     assert f"{count} units" in explorer
     assert f"{count} units" in report
-    assert f"Units with this answer: {count}." in almoner.type("release texts 1").out
+    told = almoner.type("release texts 1").out
+    assert f"Units with this answer: {count}." in told
+    assert all(
+        f"Text {number}, {name}" in told for number, name in enumerate(("What is it about?", "kitchen", "music"), 1)
+    )
     card = (almoner.bundle / "README.md").read_text()
     assert f"±{margin} (95 %)" in card
     assert "No language model was used" in card
