@@ -77,6 +77,7 @@ def explanation(python: str, python_version: str) -> str:
 def _wanted() -> dict[str, str]:
     """Name -> version specifier, from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    lines = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    development = [line for line in project["dependency-groups"]["dev"] if isinstance(line, str)]  # no other group
+    lines = [*project["project"]["dependencies"], *development]
     parsed = (re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*(.*)", line) for line in lines)
     return {match[1]: match[2] for match in parsed if match}

@@ -40,13 +40,13 @@ OTHERS = ("The flute is new",) * 12 + ("Good morning",) * 12
 OWN, SILENT = "My zebra hears the violin", "Good evening"
 
 
-class TwoAnswers(QuestionHistogramRun):
-    """Broken: a unit counts for every answer that it has a word of."""
+class AllAnswers(QuestionHistogramRun):
+    """Broken: a unit that has a word of two answers counts for all three."""
 
     def counts(self) -> list[int]:
         texts = [placed.unit.text for lot in self.bench.lots(self.plan.blocks) for placed in lot.units]
         both = sum("zebra" in text and "violin" in text for text in texts)
-        extra = [0, both, 0] * len(self.rules)
+        extra = [0, both, both] * len(self.rules)
         return [count + more for count, more in zip(super().counts(), extra, strict=True)]
 
 
@@ -93,6 +93,7 @@ class Attack:
 
 
 ON_ZEBRA, ON_BOTH = Attack(OWN, ("zebra",)), Attack(OWN, ("zebra", "music"))
+ON_ALL = Attack(OWN, ("zebra", "music", "no answer"))
 ON_SILENCE = Attack(SILENT, ("no answer",))
 
 
@@ -139,7 +140,7 @@ def test_the_audit_is_not_blind(bound):
 @pytest.mark.parametrize(
     ("kind", "attack"),
     [
-        (TwoAnswers, ON_BOTH),
+        (AllAnswers, ON_ALL),
         (Overhearing, ON_ZEBRA),
         (HalfTheNoise, ON_ZEBRA),
         (NoBinForNoAnswer, ON_SILENCE),

@@ -202,7 +202,7 @@ OWN = {"references": 8, "draws": 16, "batches": 8, "denominator": own_denominato
     [
         pytest.param(known, 9000, {}, id="the batch is known"),
         pytest.param(counted, 200, {}, id="rows are counted"),
-        pytest.param(secret, 160, OWN, id="own denominator"),
+        pytest.param(secret, 320, OWN, id="own denominator"),
         pytest.param(secret, 200, {"spread": BATCHES}, id="a unit in all batches"),
     ],
 )
