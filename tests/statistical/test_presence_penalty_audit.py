@@ -67,4 +67,4 @@ def test_texts_that_are_penalised_for_repetition_stay_below_the_claim() -> None:
 
 
 def test_a_penalty_by_private_rows_is_caught() -> None:
-    assert Trial(DRAWS, DRAWS, rule=broken).audit(2000) > CLAIM
+    assert Trial(2 * DRAWS, 2 * DRAWS, rule=broken).audit(2000) > CLAIM

@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +40,36 @@ from tasks.mechanisms.tokens.sampler import TokenMechanism
 
 
 @dataclass(frozen=True)
-class FreeTokens:
+class PublicTokenCounts:
+    """How many tokens of each generation the public model has drawn, of one kind; functions of the text's tokens.
+
+    Attributes:
+        FACT: the name of the count among the facts of a text.
+    """
+
+    FACT: ClassVar[str]
+    _counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int), init=False, repr=False)
+
+    def count(self, number: int) -> int:
+        """Return how many tokens of a generation are of this kind."""
+        return self._counts[number]
+
+    def facts(self, number: int) -> Mapping[str, float]:
+        """Return the count by its name: a function of the text's tokens and of public logits."""
+        return {self.FACT: float(self._counts[number])}
+
+    def kept(self, number: int) -> Sequence[float]:
+        """Return the count: a run that goes on must know which of the text's tokens were charged draws."""
+        return (self._counts[number],)
+
+    def resume(self, number: int, kept: Sequence[float]) -> None:
+        """The count goes on."""
+        (count,) = kept
+        self._counts[number] = int(count)
+
+
+@dataclass(frozen=True)
+class FreeTokens(PublicTokenCounts):
     """Which positions are free, and how their tokens are drawn; the same for every generation of a release.
 
     Attributes:
@@ -54,7 +84,7 @@ class FreeTokens:
     top_k: int
     most_draws: int
     rng: RandomSource
-    _counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    FACT: ClassVar[str] = "free_tokens"
 
     def next_tokens(self, numbers: Sequence[int], public: Tensor) -> list[int | None]:
         """For each generation of `numbers` its token if the position is free, else None.
@@ -71,23 +101,6 @@ class FreeTokens:
         for place in free:
             self._counts[numbers[place]] += 1
         return [drawn.get(place) for place in range(len(numbers))]
-
-    def count(self, number: int) -> int:
-        """Return how many tokens of a generation were free."""
-        return self._counts[number]
-
-    def facts(self, number: int) -> Mapping[str, float]:
-        """`free_tokens`, how many tokens of the text were free: a function of its tokens and of public logits."""
-        return {"free_tokens": float(self._counts[number])}
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return the count: a run that goes on must know how many of the text's tokens were charged draws."""
-        return (self._counts[number],)
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """The count goes on."""
-        (count,) = kept
-        self._counts[number] = int(count)
 
     def _confident(self, public: Tensor) -> list[int]:
         """The rows whose largest probability is above the threshold; a row without a finite logit is none."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from tasks.generation.decoding.free_tokens import PublicTokenCounts
 from tasks.generation.decoding.journal import ResumeState
 from tasks.generation.decoding.loop import (
     BudgetMeter,
@@ -25,16 +26,6 @@ from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.session import Session
 from tasks.values.generated import GeneratedText
-
-
-class _Counted(Protocol):
-    """What draws public tokens, and keeps their number for each generation."""
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return the count, alone."""
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """Go on with that count."""
 
 
 def decode_some(
@@ -59,7 +50,7 @@ def decode_some(
     rule = drawing.rule(meter)
     free = drawing.free() if drawing.free else None
     completion = drawing.completion() if drawing.completion else None
-    public: list[_Counted] = [each for each in (free, completion) if each is not None]
+    public: list[PublicTokenCounts] = [each for each in (free, completion) if each is not None]
     for number in numbers:
         if number in earlier.kept:
             _resume(rule, public, number, earlier.kept[number])
@@ -82,12 +73,14 @@ def decode_some(
     )
 
 
-def _kept(rule: ResumableSamplingRule, public: Sequence[_Counted], number: int) -> Sequence[float]:
+def _kept(rule: ResumableSamplingRule, public: Sequence[PublicTokenCounts], number: int) -> Sequence[float]:
     """Return the journal's values of a generation beside its token; the counts of its public tokens come first."""
     return (*(value for each in public for value in each.kept(number)), *rule.kept(number))
 
 
-def _resume(rule: ResumableSamplingRule, public: Sequence[_Counted], number: int, kept: Sequence[float]) -> None:
+def _resume(
+    rule: ResumableSamplingRule, public: Sequence[PublicTokenCounts], number: int, kept: Sequence[float]
+) -> None:
     """Go on with a generation of which `_kept` was written down."""
     for place, each in enumerate(public):
         each.resume(number, kept[place : place + 1])

@@ -280,7 +280,7 @@ class _Loop:
         """Return one token for each live generation."""
         public = self._constrained(self.session.public_logits())
         numbers = self.session.numbers
-        lowered = penalised(public, [self.session.drawn(number) for number in numbers], self.penalty)
+        lowered = penalised(public, map(self.session.drawn, numbers), self.penalty)
         uncharged = self._forced(public) if self.constraint else self._public_tokens(lowered)
         choosing = [place for place, token in enumerate(uncharged) if token is None]
         tokens = iter(self.rule.next_tokens(self._step(public, lowered, choosing)) if choosing else [])
@@ -338,8 +338,9 @@ class _Loop:
         return [found.get(number) for number in numbers]
 
     def _rows(self, public: Tensor, some: Sequence[int]) -> Tensor:
-        """Return the rows of these generations."""
-        return public[[place for place, number in enumerate(self.session.numbers) if number in set(some)]]
+        """Return the rows of these generations, which are in the order of the live ones."""
+        places = {number: place for place, number in enumerate(self.session.numbers)}
+        return public[[places[number] for number in some]]
 
     def _complete(self, number: int, drawn: Sequence[int]) -> None:
         """From the last of its own tokens on, a live generation needs its private rows no more."""
@@ -373,8 +374,9 @@ class _Loop:
 
     def _at_limit(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether the text has no further token; one that was cut by an interruption may lack some of `most`."""
-        if self.completion is None or not self._used_up(number, drawn):
-            return self._used_up(number, drawn)
+        used_up = self._used_up(number, drawn)
+        if self.completion is None or not used_up:
+            return used_up
         return len(drawn) >= self.most or self.completion.is_done(number, _decoded(self.model, drawn))
 
     def _separated(self, drawn: Sequence[int]) -> bool:

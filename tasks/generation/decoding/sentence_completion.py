@@ -23,14 +23,15 @@ Nothing of this holds if a private row, the number of rows, or time decides any 
 tests/statistical/test_sentence_completion_audit.py catches such twins.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from torch import Tensor
 
 from tasks.accounting.rounding import Exact
+from tasks.generation.decoding.free_tokens import PublicTokenCounts
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.tokens.sampler import Kind, TokenMechanism, public_sampler
@@ -39,7 +40,7 @@ from tasks.values.generated import GeneratedText
 
 
 @dataclass(frozen=True)
-class SentenceCompletion:
+class SentenceCompletion(PublicTokenCounts):
     """How cut sentences are finished; the same for every generation of a release.
 
     Attributes:
@@ -52,7 +53,7 @@ class SentenceCompletion:
     draw: TokenMechanism
     top_k: int
     rng: RandomSource
-    _counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    FACT: ClassVar[str] = "completion_tokens"
 
     def next_tokens(self, numbers: Sequence[int], public: Tensor) -> list[int]:
         """Return one token for each generation of `numbers`, from its public logits: float32 [L, V]."""
@@ -63,23 +64,6 @@ class SentenceCompletion:
     def is_done(self, number: int, text: str) -> bool:
         """Return whether nothing is left to finish of a text, decoded from its released tokens."""
         return self._counts[number] >= self.most or ends_sentence(text)
-
-    def count(self, number: int) -> int:
-        """Return how many tokens of a generation finish its last sentence."""
-        return self._counts[number]
-
-    def facts(self, number: int) -> Mapping[str, float]:
-        """`completion_tokens`: a function of the text's tokens."""
-        return {"completion_tokens": float(self._counts[number])}
-
-    def kept(self, number: int) -> Sequence[float]:
-        """Return the count: a run that goes on must know how many of the text's tokens were the system's own."""
-        return (self._counts[number],)
-
-    def resume(self, number: int, kept: Sequence[float]) -> None:
-        """The count goes on."""
-        (count,) = kept
-        self._counts[number] = int(count)
 
 
 def sentence_completion(
@@ -93,5 +77,5 @@ def sentence_completion(
 
 def completion_figures(texts: Sequence[GeneratedText]) -> dict[str, str]:
     """Return how many tokens finish the last sentence of a text on average, where some may: a released figure."""
-    counts = [text.facts["completion_tokens"] for text in texts if "completion_tokens" in text.facts]
+    counts = [text.facts[SentenceCompletion.FACT] for text in texts if SentenceCompletion.FACT in text.facts]
     return {"completion_tokens_per_text": f"{sum(counts) / len(counts):.2f}"} if counts else {}

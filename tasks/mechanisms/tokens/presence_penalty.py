@@ -17,14 +17,14 @@ and one that depends on private rows would be a score that no clipping bounds: t
 tests/statistical/test_presence_penalty_audit.py catches such a twin.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 
-def penalised(public: Tensor, drawn: Sequence[Sequence[int]], penalty: Fraction | None) -> Tensor:
+def penalised(public: Tensor, drawn: Iterable[Sequence[int]], penalty: Fraction | None) -> Tensor:
     """Return the public part of the scores: float32 [L, V] less the penalty where a text has the token already.
 
     Args:
