@@ -1,6 +1,7 @@
 """Ingestion of a dataset version: the store writes it and the ledger records it, both or neither."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from models_db.errors import AlmonerError
@@ -55,6 +56,7 @@ def ingest_version(
     label_field: str | None = None,
     growth: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
+    stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
 ) -> RecordedVersion:
     """Copy `source` into the home as the next version of `dataset`, with the labels of `label_field` if it is named.
 
@@ -89,6 +91,6 @@ def ingest_version(
         home, source, dataset.unit_field, overlap_key, text_field=dataset.text_field, label_field=label_field,
         cohorts=None if growth is None or growth.has_single_cohort else Cohorts(growth.newest, cohorts_of_marks),
         progress=lambda done, total: progress.report("ingesting", done, total), record=record,
-        erased=erased,
+        erased=erased, stage=stage,
     )  # fmt: skip
     return RecordedVersion(version_numbers[0], ingested.documents, ingested.left_out)

@@ -255,23 +255,22 @@ def ingest(
         UsageError: the source cannot be read as a corpus.
         Refused: the ledger refuses the version.
     """
-    with tracing.stage("preview"):
-        dataset, growth = _load_preview(workspace, name, new_cohort, population)
-        overlap_key = load_key(overlap_key_path(workspace.home))
-        with workspace.database.read() as session:
-            erased = erasures.erased_units(session, dataset)
-    with tracing.stage("store"):
-        return ingest_version(
-            workspace.home,
-            workspace.database,
-            workspace.actor,
-            dataset,
-            source,
-            overlap_key,
-            label_field,
-            growth,
-            erased,
-        )
+    dataset, growth = _load_preview(workspace, name, new_cohort, population)
+    overlap_key = load_key(overlap_key_path(workspace.home))
+    with workspace.database.read() as session:
+        erased = erasures.erased_units(session, dataset)
+    return ingest_version(
+        workspace.home,
+        workspace.database,
+        workspace.actor,
+        dataset,
+        source,
+        overlap_key,
+        label_field,
+        growth,
+        erased,
+        tracing.stage,
+    )
 
 
 def preview_ingest(

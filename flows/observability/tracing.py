@@ -41,7 +41,8 @@ SECONDS_TO_SEND: Final = 5.0
 
 FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "publish")
 STAGES: Final = (
-    "preview",
+    "read",
+    "partition",
     "store",
     "price",
     "submit",

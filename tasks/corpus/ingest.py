@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +67,7 @@ def ingest(
     erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
     record: Callable[[IngestedVersion], None] = lambda version: None,
+    stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
 ) -> IngestedVersion:
     """Copy a source into the home as a new dataset version.
 
@@ -88,6 +89,8 @@ def ingest(
         record: called when the version is in place, to enter it into the ledger. If it refuses (any
             AlmonerError but OutcomeUnknown) the version is removed again. After any other failure of it the
             version stays, since only the ledger knows whether it was recorded: `versions.sweep_unrecorded` asks.
+        stage: the context in which a stage runs: `read`; `partition`, which gives each unit its cohort (and with it
+            its blocks); `store`.
 
     Raises:
         whatever `readers.read_documents` raises; DuplicateDocument, SourceChanged, StoreNotWritable,
@@ -96,22 +99,34 @@ def ingest(
     home.require()
     opened = read_documents(source, unit_field, text_field, id_field, label_field)
     before = source_state(source)
-    with closing(opened) as documents, incoming(home) as folder:
-        mark = source_mark(overlap_key, source_digest(source)).hex()
+    manifest = ManifestMark(overlap_key)
+    with (
+        closing(opened) as documents,
+        incoming(home) as folder,
+        _new_store(folder / DATABASE, label_field) as connection,
+    ):
         kept_units = _Kept(erased, overlap_key)
-        watched = kept_units.of(_watched(documents, progress, before.size))
-        counts, manifest = _write(folder / DATABASE, watched, source, overlap_key, label_field, cohorts)
-        if source_state(source) != before:
-            raise SourceChanged(source)
-        version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest, kept_units.left_out)
-        put_in_place(home, folder, version.uid)
-        try:
-            record(version)
-        except OutcomeUnknown:
-            raise
-        except AlmonerError:
-            remove_version(home, version.uid)
-            raise
+        with stage("read"):
+            mark = source_mark(overlap_key, source_digest(source)).hex()
+            for document in kept_units.of(_watched(documents, progress, before.size)):
+                manifest.add(document.unit, document.document_id, document.text)
+                _insert(connection, document, source, overlap_key)
+        with stage("partition"):
+            if cohorts is not None:
+                cohorts.assign(connection)
+        with stage("store"):
+            counts = _commit(connection, folder / DATABASE)
+            if source_state(source) != before:
+                raise SourceChanged(source)
+            version = IngestedVersion(secrets.token_hex(16), *counts, mark, manifest.hexdigest(), kept_units.left_out)
+            put_in_place(home, folder, version.uid)
+            try:
+                record(version)
+            except OutcomeUnknown:
+                raise
+            except AlmonerError:
+                remove_version(home, version.uid)
+                raise
     return version
 
 
@@ -143,16 +158,9 @@ def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int
     progress(total, total)
 
 
-def _write(
-    database: Path,
-    documents: Iterator[SourceDocument],
-    source: Source,
-    overlap_key: bytes,
-    label_field: str | None,
-    cohorts: Cohorts | None,
-) -> tuple[tuple[int, int], str]:
-    """Fill a new store file (0600), on disk when this returns: (documents, units), manifest mark."""
-    manifest = ManifestMark(overlap_key)
+@contextmanager
+def _new_store(database: Path, label_field: str | None) -> Iterator[sqlite3.Connection]:
+    """Create a store file (0600) and open its transaction."""
     with named_problems():
         os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(database, isolation_level=None)
@@ -161,17 +169,17 @@ def _write(
             connection.executescript(_WRITING + SCHEMA + "BEGIN;")
             if label_field is not None:
                 connection.execute("INSERT INTO labelling (field) VALUES (?)", (label_field,))
-        for document in documents:
-            manifest.add(document.unit, document.document_id, document.text)
-            _insert(connection, document, source, overlap_key)
-        if cohorts is not None:
-            cohorts.assign(connection)
-        with named_problems():
-            counts = connection.execute(_COUNTS).fetchone()
-            connection.execute("COMMIT")
+        yield connection
+
+
+def _commit(connection: sqlite3.Connection, database: Path) -> tuple[int, int]:
+    """Close a store whose file is on disk when this returns: (documents, units)."""
     with named_problems():
+        documents, units = connection.execute(_COUNTS).fetchone()
+        connection.execute("COMMIT")
+        connection.close()
         sync(database)
-    return counts, manifest.hexdigest()
+    return documents, units
 
 
 def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Source, overlap_key: bytes) -> None:
