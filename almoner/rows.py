@@ -26,22 +26,9 @@ TOPIC_COLUMNS: Final[tuple[tuple[str, Kind], ...]] = (
 
 def topic_rows(topics: Iterable["Insight"], what: str) -> "Rows":
     """Return topics as rows; `what` says of what."""
-    rows = tuple(
-        {
-            "id": one.number,
-            "parent": one.parent,
-            "level": one.level,
-            "name": one.topic.name,
-            "text": one.topic.description,
-            "keywords": list(one.keywords),
-            "support": None if one.support is None else list(one.support),
-            "origins": None if one.origins is None else list(one.origins),
-            "size": one.size,
-            "clusters": one.clusters,
-        }
-        for one in topics
-    )
-    return Rows(rows, what, TOPIC_COLUMNS)
+    from tasks.release.insight_rows import insight_row
+
+    return Rows(tuple(map(insight_row, topics)), what, TOPIC_COLUMNS)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,6 +5,7 @@ unprotected: notebooks are saved, and copied.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,8 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from almoner import markup
-from flows.approvals.price_sections import price_sections, value_text
+from flows.approvals.price_sections import price_sections
 from flows.approvals.review import FieldList, ReviewSection, Samples, Summary, Table, Warnings, is_detail
+from models_db.values.printable_text import value_text
 
 if TYPE_CHECKING:
     from flows.approvals.review import Review as GateReview
@@ -24,14 +26,17 @@ if TYPE_CHECKING:
     from tasks.reporting.audience_filter import AudienceFact, Version
 
 
-class View:
+class View(ABC):
     """Something that is shown as sections below a title."""
 
-    title: str
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The heading."""
 
+    @abstractmethod
     def sections(self) -> Iterator[ReviewSection]:
         """Yield its sections in reading order."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return markup.plain(self.title, tuple(self.sections()))
@@ -47,13 +52,16 @@ class Price(View):
         facts: the price as `almoner release request --dry-run --json` prints it: `rho`, `budget`, `facts`, ...
     """
 
-    title = "Price of a request"
-
     def __init__(self, facts: "Mapping[str, Json]") -> None:
         self.facts = MappingProxyType(dict(facts))
 
     def __getitem__(self, name: str) -> Any:
         return self.facts[name]
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return "Price of a request"
 
     @property
     def rho(self) -> str:
@@ -81,7 +89,7 @@ class Budget(View):
     summary: "BudgetSummary"
 
     @property
-    def title(self) -> str:  # type: ignore[override]
+    def title(self) -> str:
         """The heading."""
         return f"Lifetime budget of {self.facts['dataset']}"
 
@@ -115,7 +123,7 @@ class Review(View):
     details: bool = False
 
     @property
-    def title(self) -> str:  # type: ignore[override]
+    def title(self) -> str:
         """The heading, which names the dataset."""
         return self.content.title
 
@@ -172,7 +180,7 @@ class Report(View):
         return write_report(self.project, Path(path), self.content)
 
     @property
-    def title(self) -> str:  # type: ignore[override]
+    def title(self) -> str:
         """The heading."""
         release = self._public["release"]
         return f"Release {release['number']} of {release['dataset']}"

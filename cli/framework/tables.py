@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from models_db.values.printable_text import escape_controls
+from models_db.values.printable_text import escape_controls, value_text
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
@@ -31,7 +31,7 @@ def fact_list(pairs: Mapping[str, object] | Iterable[tuple[str, object]], title:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
-        grid.add_row(plain_text(name), plain_text(_value_text(value)))
+        grid.add_row(plain_text(name), plain_text(value_text(value)))
     return grid
 
 
@@ -45,13 +45,6 @@ def warning_panel(lines: Iterable[str], title: str = "Look twice") -> Panel:
     text = plain_text("\n".join(f"! {line}" for line in lines))
     text.stylize("bold yellow")
     return Panel(text, title=plain_text(title), title_align="left", border_style="yellow")
-
-
-def _value_text(value: object) -> object:
-    """Return a value as text for a table: None as a dash, several values separated by commas."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "-" if value is None else value
 
 
 def plain_text(value: object) -> Text:

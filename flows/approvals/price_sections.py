@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from flows.approvals.review import FieldList, Table, Warnings
 from models_db.values.canonical_json import Json
+from models_db.values.printable_text import value_text
 
 EXTERNAL_MODEL_NOTE = "External model: sees only DP outputs. An estimate of the requests to it; none is sent yet"
 _PRICE_HIDES = (
@@ -40,13 +41,6 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Wa
     yield _fields(price["budget"], "Lifetime budget of the dataset")
     if viewing := _mapping(price.get("unprotected_figures")):
         yield _fields(viewing, "Unprotected figures of this account were seen")
-
-
-def value_text(value: object) -> str:
-    """Return a value as text: None as a dash, several values separated by commas."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "-" if value is None else str(value)
 
 
 def _time_text(price: Mapping[str, Json]) -> str:

@@ -211,7 +211,7 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
-        yield "while secret", while_secret(claim.secret_assignment) if end is None else end.sentence
+        yield "while secret", while_secret(claim.secret_assignment, None if end is None else end.sentence)
     yield "privacy unit", f"{request.unit}: all records with one {request.unit} count as one"
     yield "relation", f"one unit more or less ({request.relation})"
     yield "replace one", f"{describe_replace_one(other)}, one unit exchanged for another"

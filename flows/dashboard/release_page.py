@@ -174,7 +174,7 @@ def _claim_and_mechanisms(
 
 def _claim_view(claim: Claim, request: ApprovedRequest, end: SecrecyEnd | None) -> ClaimView:
     secret, (_, right) = claim.secret_assignment, claim.guessing_bounds
-    second = None if secret is None else while_secret(secret) if end is None else end.sentence
+    second = None if secret is None else while_secret(secret, None if end is None else end.sentence)
     return ClaimView(
         claim.epsilon, second, format_small(claim.delta), claim.rho, request.unit, request.relation,
         describe_replace_one(claim.replace_one), describe_guesses(right),

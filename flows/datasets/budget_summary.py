@@ -1,8 +1,11 @@
 """Summary of a dataset's lifetime budget: a sentence, its figures, and the requests that spent it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 from fractions import Fraction
+
+from sqlalchemy.orm import Session
 
 from flows.datasets.budget_view import BudgetView, load_budget
 from flows.datasets.forecast import forecast_table
@@ -10,6 +13,7 @@ from flows.governance.exposure import AccountFigure, account_figure
 from flows.workspace.workspace import Workspace
 from models_db.services.catalogue import datasets, requests
 from models_db.services.lifecycle import ledger
+from models_db.tables import Dataset
 from models_db.values.amounts import DELTA_UNIT
 from models_db.values.canonical_json import Json
 from tasks.common.number_format import format_share
@@ -49,7 +53,8 @@ def summarise_budget(workspace: Workspace, name: str) -> BudgetSummary:
     with workspace.database.read() as session:
         account = datasets.find_dataset(session, name).account_id
         secret = account_figure(session, account, Fraction(view.claim.delta_conversion, DELTA_UNIT))
-    return BudgetSummary(view, _sentence(view), _facts(view, name), _spent_by_request(workspace, view), secret)
+        spent = tuple(_spent_by_request(session, account))
+    return BudgetSummary(view, _sentence(view), _facts(view, name), spent, secret)
 
 
 def _facts(budget: BudgetView, name: str) -> dict[str, Json]:
@@ -86,16 +91,12 @@ def _sentence(budget: BudgetView) -> str:
     )
 
 
-def _spent_by_request(workspace: Workspace, budget: BudgetView) -> tuple[dict[str, Json], ...]:
-    with workspace.database.read() as session:
-        names = {dataset.id: dataset.name for dataset in datasets.list_all(session) if dataset.name in budget.sharing}
-        return tuple(
-            {
+def _spent_by_request(session: Session, account: int) -> Iterator[dict[str, Json]]:
+    for request in requests.list_of_account(session, account):
+        if (spent := ledger.spent_by(session, request.id)).rho:
+            yield {
                 "request": request.id,
-                "dataset": names[request.dataset_id],
+                "dataset": session.get_one(Dataset, request.dataset_id).name,
                 "state": requests.state_of(session, request.id),
                 "rho_spent": spent.rho_text,
             }
-            for request in requests.list_all(session)
-            if request.dataset_id in names and (spent := ledger.spent_by(session, request.id)).rho
-        )

@@ -22,6 +22,7 @@ from models_db.services.catalogue import datasets, erasures, principals
 from models_db.services.catalogue.erasures import ErasureRequest, ErasureScope, VersionErased
 from models_db.services.catalogue.requests import state_of
 from models_db.tables import Artifact, Dataset, DatasetVersion, ErasedVersion, Erasure, Request
+from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import Json
 from models_db.values.request_state import RequestState
 from tasks.corpus.erase_unit import documents_of, erase_unit, remove_beside, strangers
@@ -31,7 +32,6 @@ from tasks.corpus.identity.units import normalise_unit
 from tasks.corpus.versions import remove_version, version_uids
 
 PUBLISHED_STATES = (RequestState.PUBLISHED, RequestState.RETRACTED)
-LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def stored_versions(workspace: Workspace) -> Iterator[Finding]:
 
 def _require_reason(reason: str, target: ErasureTarget) -> None:
     names_unit = target.unit and _comparable(target.unit) in _comparable(reason)
-    if not reason.strip() or len(reason) > LONGEST_REASON or names_unit:
+    if names_unit or not is_reason(reason):
         raise InvalidErasureReason
 
 

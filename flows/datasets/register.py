@@ -18,6 +18,7 @@ from models_db.services.catalogue.datasets import Registration
 from models_db.services.lifecycle import ledger
 from models_db.sessions.database import OutcomeUnknown
 from models_db.tables import Dataset
+from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.names import require_plain_name
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
@@ -28,7 +29,6 @@ from tasks.corpus.readers.sources import Source
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
 
-LONGEST_REASON: Final = 1000
 RECORDS_CHECKED: Final = 1000
 """Records that are read before a dataset is registered."""
 METADATA_PAGE: Final = "docs/bundle.md"
@@ -166,7 +166,7 @@ def forget_dataset(workspace: Workspace, name: str, reason: str) -> None:
         RoleRequired: only a steward or an admin forgets a dataset.
         DatasetNotEmpty: it has a version, request, proposal or erasure.
     """
-    if not reason.strip() or len(reason) > LONGEST_REASON:
+    if not is_reason(reason):
         raise InvalidForgettingReason
     with workspace.database.write() as session:
         dataset_ends.forget(session, workspace.actor, datasets.find_dataset(session, name), reason)

@@ -6,7 +6,7 @@ The libraries of the arithmetic are loaded only for an account with a release th
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
@@ -21,14 +21,13 @@ from models_db.services.lifecycle.gate_status import artifacts_by_request
 from models_db.services.queries import history
 from models_db.tables import Account, Request
 from models_db.values.amounts import RHO_UNIT
+from models_db.values.arguments import LONGEST_REASON, is_reason
 from models_db.values.canonical_json import Json
 from models_db.values.secrecy_end import SecrecyEnd
 from tasks.common.number_format import round_up
 
 if TYPE_CHECKING:
     from tasks.planning.secret_assignment import SecretAssignment
-
-LONGEST_REASON: Final = 1000
 
 
 def stated_figure(request: Request) -> "SecretAssignment | None":
@@ -159,7 +158,7 @@ def record_exposure(workspace: Workspace, request_id: int, since: str | None, re
         RoleRequired: only a steward or an admin records it.
         AlreadyExposed, ExposedLater: it is recorded already, or the day is to come.
     """
-    if not reason.strip() or len(reason) > LONGEST_REASON:
+    if not is_reason(reason):
         raise InvalidExposureReason
     beginning = None if since is None else parse_period(since, None)[0]
     with workspace.database.write() as session:

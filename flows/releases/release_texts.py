@@ -16,7 +16,7 @@ from tasks.release.insight_rows import read_insights
 from tasks.release.record import ReleaseRecord
 from tasks.release.text_rows import read_labelled
 from tasks.release.wording.selection_text import selection_sentence
-from tasks.reporting.release_sections import texts_of, texts_with_doubts
+from tasks.reporting.release_sections import Text, texts_of, texts_with_doubts
 from tasks.reporting.sections import TextOnPage
 from tasks.values.insight import Insight
 from tasks.values.release_kinds import ReleaseKind
@@ -33,9 +33,7 @@ def read_release_texts(workspace: Workspace, request_id: int) -> tuple[TextOnPag
     folder = _open_draft(workspace, request_id)
     with workspace.database.read() as session:
         prompt = str(request_body(requests.find_request(session, request_id))["prompt"]["description"])
-    kind = ReleaseRecord.from_bytes(read_document(folder / RECORD)).kind
-    insights = read_insights(folder) if kind == ReleaseKind.INSIGHTS else ()
-    return texts_with_doubts(texts_of(read_labelled(folder), insights), prompt)
+    return texts_with_doubts(read_texts(folder, read_record(folder).kind), prompt)
 
 
 def read_release_topics(workspace: Workspace, request_id: int) -> tuple[Insight, ...]:
@@ -55,10 +53,29 @@ def read_topics(folder: Path, place: str) -> tuple[Insight, ...]:
         NotInsights: it is a release of another kind.
         FileUnfit: its files are not in their format.
     """
-    kind = ReleaseRecord.from_bytes(read_document(folder / RECORD)).kind
+    kind = read_record(folder).kind
     if kind != ReleaseKind.INSIGHTS:
         raise NotInsights(place, kind)
     return tuple(read_insights(folder))
+
+
+def read_record(folder: Path) -> ReleaseRecord:
+    """Return the record in a draft or bundle.
+
+    Raises:
+        FileUnfit: it is not in its format.
+    """
+    return ReleaseRecord.from_bytes(read_document(folder / RECORD))
+
+
+def read_texts(folder: Path, kind: str) -> list[Text]:
+    """Return the texts in a draft or bundle, those of insights with their topics.
+
+    Raises:
+        FileUnfit: its files are not in their format.
+    """
+    insights = read_insights(folder) if kind == ReleaseKind.INSIGHTS else ()
+    return texts_of(read_labelled(folder), insights)
 
 
 def _open_draft(workspace: Workspace, request_id: int) -> Path:
@@ -74,8 +91,8 @@ def read_selection(workspace: Workspace, artifact: Artifact) -> str | None:
     Raises:
         FileUnfit: the record in quarantine is not in its format.
     """
-    path = workspace.home.path_inside("quarantine", artifact.folder) / RECORD
-    return selection_sentence(ReleaseRecord.from_bytes(read_document(path))) if path.is_file() else None
+    folder = workspace.home.path_inside("quarantine", artifact.folder)
+    return selection_sentence(read_record(folder)) if (folder / RECORD).is_file() else None
 
 
 class NotInsights(UsageError):

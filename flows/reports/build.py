@@ -1,6 +1,6 @@
 """Report of a release, built from its files and the ledger, for an audience (`tasks.reporting.audience_filter`)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from flows.attacks.result_store import results_for
 from flows.governance.policy import require_visible_balances
 from flows.releases.evaluate_internal import require_decided
 from flows.releases.publish import find_artifact
+from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
 from models_db.services.audit.stored_text import files_of
@@ -23,14 +24,12 @@ from tasks.common.files import read_document
 from tasks.common.retry import retry
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
-from tasks.release.file_names import EVALUATION, RECORD
-from tasks.release.insight_rows import read_insights
+from tasks.release.file_names import EVALUATION
 from tasks.release.record import ReleaseRecord
-from tasks.release.text_rows import read_labelled
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.audience_filter import AudienceFact, Version
 from tasks.reporting.embedding_map import LEAST, text_map
-from tasks.reporting.release_sections import Text, release_facts, text_pages, texts_of
+from tasks.reporting.release_sections import Text, release_facts, text_pages
 from tasks.reporting.sections import Map, Measured, Point, PolicyRequirement
 from tasks.values.release_kinds import ReleaseKind
 
@@ -55,19 +54,20 @@ def report_facts(
     artifact = find_artifact(workspace, request_id)
     draft = workspace.home.path_inside("quarantine", artifact.folder)
     rehash(draft, files_of(artifact))
-    with workspace.database.read() as session:
-        end = assignment_exposures.find_secrecy_end(session, request_id)
     if version == "public":
+        with workspace.database.read() as session:
+            end = assignment_exposures.find_secrecy_end(session, request_id)
         return tuple(bundle_facts(draft, None if end is None else end.public_sentence))
     with workspace.database.read() as session:
         if version == "internal":
             require_decided(session, request_id)
         dataset = load_request_review(session, request_id, Gate.PUBLISH).dataset
     require_visible_balances(workspace, dataset)
-    text_plane = _text_map(_read_texts(draft)) if drawn else None  # before the session: retries would outlast it
+    record = read_record(draft)
+    texts = read_texts(draft, record.kind)
+    text_plane = _text_map(texts) if drawn else None  # before the session: retries would outlast it
     with workspace.database.read() as session:
-        ended = None if end is None else end.sentence
-        facts = tuple(_ledger_facts(workspace, session, artifact, draft, ended, text_plane))
+        facts = tuple(_ledger_facts(workspace, session, artifact, draft, record, texts, text_plane))
     if version == "internal" and not viewer_recorded:
         _record_views(workspace, artifact, facts)
     return facts
@@ -88,7 +88,8 @@ def bundle_facts(folder: Path, ended: str | None = None) -> Iterator[AudienceFac
         ended: the sentence on the end of what it claims while its assignment is secret.
     """
     metrics = read_metrics(read_document(folder / EVALUATION))
-    yield from release_facts(_read_record(folder), metrics, _read_texts(folder), ended)
+    record = read_record(folder)
+    yield from release_facts(record, metrics, read_texts(folder, record.kind), ended)
 
 
 def _ledger_facts(
@@ -96,17 +97,18 @@ def _ledger_facts(
     session: Session,
     artifact: Artifact,
     draft: Path,
-    ended: str | None,
+    record: ReleaseRecord,
+    texts: Sequence[Text],
     text_plane: Map | None,
 ) -> Iterator[AudienceFact]:
-    record, texts = _read_record(draft), _read_texts(draft)
     inputs = load_request_review(session, artifact.request_id, Gate.PUBLISH)
     review = build_publish_review(inputs, draft, files_of(artifact), workspace.key.public_key)
     bounds = record.policy.rules_for(record.dataset.name).required
     required = [f"{metric}.{name}" for metric, names in bounds.items() for name in names]
     # The ledger has the metrics of the run and those computed after the decision, with the exposure of each.
     stored = newest_results(session, artifact)
-    yield from release_facts(record, stored, texts, ended)
+    end = inputs.secrecy_end
+    yield from release_facts(record, stored, texts, None if end is None else end.sentence)
     if record.kind != ReleaseKind.INSIGHTS:  # the explorer shows all insights
         prompt = str(inputs.request["prompt"]["description"])
         yield from (AudienceFact("ledger", page) for page in text_pages(texts, prompt))
@@ -126,16 +128,7 @@ def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterato
         yield from TwinAttacks.of(results[0], request["code"]).facts()
 
 
-def _read_record(folder: Path) -> ReleaseRecord:
-    return ReleaseRecord.from_bytes(read_document(folder / RECORD))
-
-
-def _read_texts(folder: Path) -> list[Text]:
-    insights = read_insights(folder) if _read_record(folder).kind == ReleaseKind.INSIGHTS else ()
-    return texts_of(read_labelled(folder), insights)
-
-
-def _text_map(texts: list[Text]) -> Map | None:
+def _text_map(texts: Sequence[Text]) -> Map | None:
     """Return the texts on a plane; None without an embedder on this machine, or for too few texts.
 
     It costs nothing, so it is retried after a temporary fault.

@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from models_db.errors import UsageError
 from models_db.values.digits import LARGEST_INTEGER, MOST_DIGITS
 from models_db.values.printable_text import is_storable
+
+LONGEST_REASON: Final = 1000
+"""Characters of a reason that a person gives for a step that is kept in the audit log."""
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text can be the reason for a step: not empty, and at most LONGEST_REASON characters."""
+    return bool(text.strip()) and len(text) <= LONGEST_REASON
 
 
 def require_storable(arguments: Mapping[str, object]) -> None:

@@ -27,6 +27,13 @@ def is_storable(text: str) -> bool:
         return False
 
 
+def value_text(value: object) -> str:
+    """Return a value as text: None as a dash, several values separated by commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)
+
+
 def json_text(value: object, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
     """`value` as JSON with its letters as they are, or escaped where UTF-8 cannot hold them (half of a pair)."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)

@@ -128,9 +128,13 @@ def shown_epsilon(secret: SecretAssignment) -> str:
     return round_up(secret.epsilon)
 
 
-def while_secret(secret: SecretAssignment) -> str:
-    """Return the second figure in words, to stand beside the unconditional one of the same release."""
-    return f"epsilon {shown_epsilon(secret)} at the same delta, {CONDITION} ({DESTROYED})"
+def while_secret(secret: SecretAssignment, ended: str | None = None) -> str:
+    """Return the second figure in words, to stand beside the unconditional one of the same release.
+
+    Args:
+        ended: the sentence on its end, which is then said in its place; None while the assignment is secret.
+    """
+    return ended or f"epsilon {shown_epsilon(secret)} at the same delta, {CONDITION} ({DESTROYED})"
 
 
 def _rho(amount: Amount) -> str:

@@ -338,9 +338,13 @@ def revocations(bundle: OpenedBundle) -> str:
     return f"{len(bundle.revocations.revoked)} retracted, this release not among them{_exposure(bundle, bundle)}"
 
 
+def is_exposed(bundle: OpenedBundle, listing: OpenedBundle) -> bool:
+    """Return whether the revocation list of `listing` says that the assignment of `bundle`'s release got out."""
+    return bundle.artifact in listing.revocations.exposed
+
+
 def _exposure(listing: OpenedBundle, bundle: OpenedBundle) -> str:
-    """Return whether the list of `listing` says that the assignment of `bundle` got out, as the end of a sentence."""
-    return "; its assignment got out" if bundle.artifact in listing.revocations.exposed else ""
+    return "; its assignment got out" if is_exposed(bundle, listing) else ""
 
 
 def checkpoint(bundle: OpenedBundle) -> str:

@@ -204,7 +204,7 @@ def _report(
     claim = record.claim if record else None
     loss = _if_readable(lambda: bundle.vouched)
     lists = [one for one in (bundle, later) if one is not None]
-    exposed = any(_if_readable(partial(_lists_as_exposed, one, bundle)) for one in lists)
+    exposed = any(_if_readable(partial(checks.is_exposed, bundle, one)) for one in lists)
     claim_holds = all(check.ok for check in results if check.name in ("record", "plan", "claim"))
     implied = _if_readable(lambda: implied_epsilon(loss, exact(claim.delta))) if loss and claim else None
     return VerificationReport(
@@ -221,11 +221,6 @@ def _report(
         secret_assignment=claim.secret_assignment if claim and claim_holds and not exposed else None,
         exposed=exposed,
     )
-
-
-def _lists_as_exposed(listing: OpenedBundle, bundle: OpenedBundle) -> bool:
-    """Return whether the revocation list of `listing` says that the assignment of `bundle`'s release got out."""
-    return bundle.artifact in listing.revocations.exposed
 
 
 def _if_readable(read: Callable[[], T]) -> T | None:

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
-from models_db.values.canonical_json import encode_canonical
+from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, open_regular_file
 from tasks.common.strict_model import Strict
 from tasks.release.file_names import TEXTS
@@ -55,9 +55,9 @@ def carried(insight: Insight) -> Insight:
     return replace(insight, topic=topic, keywords=tuple(map(_unicode, insight.keywords)))
 
 
-def insight_line(insight: Insight) -> bytes:
-    """Return the line of a node. Its words must be valid Unicode."""
-    row = {
+def insight_row(insight: Insight) -> dict[str, Json]:
+    """Return the fields of a node's line."""
+    return {
         "id": insight.number,
         "parent": insight.parent,
         "level": insight.level,
@@ -69,7 +69,11 @@ def insight_line(insight: Insight) -> bytes:
         "size": insight.size,
         "clusters": insight.clusters,
     }
-    return encode_canonical(row) + b"\n"
+
+
+def insight_line(insight: Insight) -> bytes:
+    """Return the line of a node. Its words must be valid Unicode."""
+    return encode_canonical(insight_row(insight)) + b"\n"
 
 
 def insight_of(stored: bytes, number: int) -> Insight:
