@@ -52,7 +52,7 @@ class Dataset:
         with session(self.project, label_field=label_field, population=population) as workspace:
             with workspace.database.read() as ledger:
                 row = datasets.find_dataset(ledger, self.name)
-                fields = tuple(each for each in (row.text_field, row.unit_field, label_field) if each is not None)
+                fields = registration.source_fields(row.text_field, row.unit_field, label_field)
             registration.preview_ingest(workspace, self.name, new_cohort=new_cohort, population=population)
             with open_input(self.project, data, fields, optional=ID_FIELD) as source:
                 return registration.ingest(

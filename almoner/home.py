@@ -78,7 +78,7 @@ class Home:
             metadata = None if public_metadata is None else registration.metadata_text(public_metadata)
             terms = datasets.Registration(name, unit, text, not public, population, metadata)
             if check is not None:
-                fields = tuple(field for field in (text, unit) if field is not None)
+                fields = registration.source_fields(text, unit)
                 with open_input(self.project, check, fields, most=registration.RECORDS_CHECKED) as source:
                     registration.check_fields(source, terms)
             claim = registration.ClaimTerms(

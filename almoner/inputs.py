@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
-from tasks.corpus.readers.readers import ColumnMissing
+from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.sources import Source
 
 ROWS_AT_ONCE: Final = 1000

@@ -39,7 +39,7 @@ COMMANDS = (
         "dataset",
         "Ask",
         "cli.commands.dataset.dataset",
-        "Manage datasets: register, ingest, list, show, cap, erase, forget.",
+        "Manage datasets: register, ingest, list, show, mock, cap, erase, forget.",
     ),
     Entry(
         "plan",

@@ -26,6 +26,7 @@ from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.corpus.identity.keys import create_key, load_key
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
+from tasks.corpus.readers.text_template import TextTemplate
 from tasks.ingest import RecordedVersion, ingest_version
 from tasks.release.promise_strength import lifetime_weaknesses, require_accepted
 
@@ -94,17 +95,37 @@ def register_dataset(
 
     Raises:
         InvalidTarget: epsilon and delta do not form a claim.
-        InvalidPlainName: the name could be mistaken for another one.
+        InvalidPlainName, TextTemplateInvalid: the name or the text field is not usable.
         DatasetExists: the name is taken.
         RuleViolated: only a steward or an admin registers a dataset.
     """
-    require_plain_name("a dataset", registration.name)
+    _require_usable_names(registration)
     with _new_partition_key(workspace.home) as (key_name, key), workspace.database.write() as session:
         datasets.require_name_free(session, registration.name)
         claim = lifetime_claim(epsilon, delta)
         create_key(key)
         account = datasets.open_account(session, claim, blocks, key_name, workspace.actor)
         datasets.register(session, workspace.actor, registration, account.id)
+
+
+def _require_usable_names(registration: Registration) -> None:
+    """Check the dataset's name and its text template.
+
+    Raises:
+        InvalidPlainName: the name could be mistaken for another one.
+        TextTemplateInvalid: the text is neither a field nor a template of fields.
+    """
+    require_plain_name("a dataset", registration.name)
+    TextTemplate.parse(registration.text_field)
+
+
+def source_fields(text: str, *others: str | None) -> tuple[str, ...]:
+    """Return the fields that a source must have: those of the text or of its template, and the others that are named.
+
+    Raises:
+        TextTemplateInvalid: the text is neither a field nor a template of fields.
+    """
+    return (*TextTemplate.parse(text).fields, *(each for each in others if each is not None))
 
 
 @contextmanager
@@ -151,7 +172,7 @@ def register_sharing(workspace: Workspace, registration: Registration, other: st
         InvalidPlainName, DatasetExists, RuleViolated: as `register_dataset`.
         AccountMismatch: one of the two is public, or their unit fields differ where there are several blocks.
     """
-    require_plain_name("a dataset", registration.name)
+    _require_usable_names(registration)
     with workspace.database.write() as session:
         account = datasets.find_dataset(session, other).account_id
         datasets.register(session, workspace.actor, registration, account)
@@ -238,7 +259,7 @@ def ingest(
     """Copy a corpus into the home as the dataset's next version: all of it, or nothing.
 
     Args:
-        source: JSONL, CSV, Parquet, or a folder of .txt; on this machine, or in a store
+        source: JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; on this machine, or in a store
             (`flows.workspace.object_stores.open_source`).
         label_field: the field of a document's label or group; kept private.
         new_cohort: whether units that are new to the account get their own blocks and budgets from this version on.

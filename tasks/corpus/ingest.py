@@ -110,7 +110,7 @@ def ingest(
             mark = source_mark(overlap_key, source_digest(source)).hex()
             for document in kept_units.of(_watched(documents, progress, before.size)):
                 manifest.add(document.unit, document.document_id, document.text)
-                _insert(connection, document, source, overlap_key)
+                _insert(connection, document, overlap_key)
         with stage("partition"):
             if cohorts is not None:
                 cohorts.assign(connection)
@@ -182,7 +182,7 @@ def _commit(connection: sqlite3.Connection, database: Path) -> tuple[int, int]:
     return documents, units
 
 
-def _insert(connection: sqlite3.Connection, document: SourceDocument, source: Source, overlap_key: bytes) -> None:
+def _insert(connection: sqlite3.Connection, document: SourceDocument, overlap_key: bytes) -> None:
     unit = document.unit if document.unit is not None else random_unit()
     with named_problems():
         row = connection.execute("SELECT number FROM units WHERE unit = ?", (unit,)).fetchone()
@@ -193,7 +193,7 @@ def _insert(connection: sqlite3.Connection, document: SourceDocument, source: So
                 (number, document.document_id, document.text, document.label),
             )
         except sqlite3.IntegrityError:
-            raise DuplicateDocument(source, document.position) from None
+            raise DuplicateDocument(document.source, document.position) from None
 
 
 def _insert_unit(connection: sqlite3.Connection, unit: str, mark: bytes) -> int | None:

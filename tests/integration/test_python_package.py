@@ -18,7 +18,7 @@ from flows.datasets.register import ClaimRequired, UnexpectedClaim
 from flows.releases.release_texts import NotInsights
 from models_db.errors import AlmonerError
 from tasks.corpus.readers.documents import NoText
-from tasks.corpus.readers.readers import ColumnMissing
+from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.release.promise_strength import WeakPromise
 from tasks.reporting.audience_filter import AudienceFact
 from tasks.reporting.sections import WarningLine

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,7 +21,7 @@ from tests.integration.story import NOTES, Almoner
 from tests.object_store import SECRET, ObjectStore
 
 FEW = NOTES[:9]
-KINDS = ("jsonl", "csv", "parquet", "folder")
+KINDS = ("jsonl", "csv", "parquet", "shards", "folder")
 JSONL = "".join(json.dumps(note) + "\n" for note in NOTES).encode()
 
 
@@ -47,6 +48,12 @@ def written(folder: Path, kind: str) -> Path:
             rows.writerows(FEW)
     elif kind == "parquet":
         pq.write_table(pa.Table.from_pylist(FEW), path)
+    elif kind == "shards":
+        for number, note in enumerate(FEW):
+            shard = path / f"part={number % 2}" / f"{number}.feather"
+            shard.parent.mkdir(parents=True, exist_ok=True)
+            pa.feather.write_feather(pa.Table.from_pylist([note]), shard)
+        (path / "_SUCCESS").touch()
     else:
         for number, note in enumerate(FEW):
             file = path / note["patient_id"] / f"{number}{'.TXT' if number % 2 else '.txt'}"

@@ -1,4 +1,4 @@
-"""`almoner dataset`: register a corpus with its lifetime claim, ingest, show and forget it, propose another claim."""
+"""`almoner dataset`: register a corpus with its lifetime claim, ingest, show, mock, forget it; change its claim."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ from tasks.object_storage.address import parse_place
 if TYPE_CHECKING:
     from flows.datasets.register import IngestPreview
 
-app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, cap, erase, forget.")
+app = typer.Typer(no_args_is_help=True, help="Manage datasets: register, ingest, list, show, mock, cap, erase, forget.")
 erase.register(app)
 
 Unit = Annotated[str | None, typer.Option(help="Field that names the person; without it, each record is a unit.")]
@@ -35,7 +35,9 @@ Delta = Annotated[str | None, typer.Option(help="Lifetime delta.")]
 Blocks = Annotated[
     int | None, typer.Option(min=1, max=100_000, help="Disjoint blocks, each with the whole budget [1].")
 ]
-TextField = Annotated[str, typer.Option(help="Field that holds the text.")]
+TextField = Annotated[
+    str, typer.Option(help="Field that holds the text, or a template of several: '{title}\\n\\n{body}'.")
+]
 Population = Annotated[
     int | None, typer.Option(min=1, help="Declared, public number of people; without it, a release buys a noisy count.")
 ]
@@ -115,7 +117,9 @@ def _check_fields(context: CommandContext, terms: Registration, path: str) -> No
 def ingest_dataset(
     context: CommandContext,
     name: DatasetName,
-    path: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, or a folder of .txt; a path or s3://...")],
+    path: Annotated[
+        str, typer.Argument(help="JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; a path or s3://...")
+    ],
     label_field: LabelField = None,
     new_cohort: Annotated[
         bool, typer.Option("--new-cohort", help="Units that are new from here on get a budget of their own.")
@@ -219,6 +223,35 @@ def show_dataset(context: CommandContext, name: DatasetName) -> CommandResult:
     rows = [list(version.values()) for version in versions]
     columns = ("version", "ingested", "uid", "labels from", "erased")
     return CommandResult({**shown, "history": versions}, [*_dataset_page(shown), table(columns, rows)])
+
+
+@command(app, "mock")
+def write_mock_records(
+    context: CommandContext,
+    name: DatasetName,
+    path: Annotated[Path, typer.Argument(help="New file that ends in .jsonl.")],
+    rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Records.")] = 200,
+    units: Annotated[
+        int | None, typer.Option(min=1, help="Units that they belong to [a third of the records].")
+    ] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A label that occurs; once for each.")] = None,
+    label_field: Annotated[str, typer.Option(help="Field of a record's label.")] = "label",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal records.")] = 0,
+) -> CommandResult:
+    """Write fictional records with the dataset's declared fields, to try requests on. The dataset's texts are not read.
+
+    Example: almoner dataset mock clinic mock.jsonl --rows 500 --label-field section --label admission
+    """
+    from flows.datasets.mock import write_mock
+
+    shape = write_mock(open_workspace(context.home), name, path, rows, units, label_field, label or (), seed)
+    return CommandResult(
+        {"dataset": name, "path": str(path), "rows": shape.rows, "units": shape.units, "labels": list(shape.labels)},
+        [
+            f"Wrote {shape.rows:,} fictional records of {shape.units:,} units to {path}. No text of {name} was read.",
+            "Next: in a home of its own, register a dataset with the same fields, ingest the file and try requests.",
+        ],
+    )
 
 
 @command(app, "forget")

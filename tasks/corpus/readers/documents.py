@@ -10,7 +10,8 @@ BadRecord (UsageError)
 ├── BadDocumentId   a document id that is neither string nor integer
 ├── BadLabel        a label that is neither string nor integer, or too long
 ├── DuplicateDocument
-└── RecordTooLong
+├── RecordTooLong
+└── FieldTwice     a field that the path of the file fixes stands in the record too
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from pathlib import Path
 from models_db.errors import UsageError
 from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
-from tasks.corpus.readers.sources import Source, name_of
+from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
+from tasks.corpus.readers.text_template import TextTemplate
 
 MAX_RECORD_BYTES = 64 * 2**20
 """A longer line, cell or file is refused, so that memory stays bounded for any source."""
@@ -34,8 +36,9 @@ class SourceDocument:
         document_id: its normalised id, None if the record has none.
         unit: the normalised id of its privacy unit, None if the dataset has no unit field.
         text: the text as it stands in the source; not blank, valid Unicode.
-        position: its line (JSONL, CSV), row (Parquet) or file in sorted order (text folder), from 1.
-        offset: bytes of the source read when it was reached, for progress (an estimate for Parquet).
+        position: its line (JSONL, CSV), row (Parquet, Arrow) or file in sorted order (text folder), from 1.
+        offset: bytes of the source read when it was reached, for progress (an estimate for Parquet and Arrow).
+        source: the file, or the text folder, in which the position is counted.
         label: its normalised label, None if the record has none or labels are not kept.
     """
 
@@ -44,36 +47,55 @@ class SourceDocument:
     text: str = field(repr=False)
     position: int
     offset: int
+    source: AnySource = field(repr=False, compare=False)
     label: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The names of the fields that make a document; all of them public."""
+    """The names of the fields that make a document; all of them public.
+
+    Attributes:
+        constants: the fields that the path of the file fixes for all of its records.
+    """
 
     unit: str | None
-    text: str
+    text: TextTemplate
     document_id: str
     label: str | None = None
+    constants: Mapping[str, str | None] = field(default_factory=dict)
 
-    def document(self, record: Mapping[str, object], source: Source, position: int, offset: int) -> SourceDocument:
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The fields that a table must have: those of the text, the unit's and the label's."""
+        return tuple(sorted({*self.text.fields, *(name for name in (self.unit, self.label) if name is not None)}))
+
+    def document(self, record: Mapping[str, object], source: AnySource, position: int, offset: int) -> SourceDocument:
         """Return the document in `record`.
 
         Raises:
-            BadRecord: NoText, NoUnit, BadDocumentId, BadLabel, NotUtf8 or RecordTooLong.
+            BadRecord: NoText, NoUnit, BadDocumentId, BadLabel, NotUtf8, RecordTooLong or FieldTwice.
         """
-        text = record.get(self.text)
-        if not isinstance(text, str) or not text.strip():
-            raise NoText(source, position, self.text)
+        if self.constants:
+            record = self._with_constants(record, source, position)
+        text = self.text.text_of(record)
+        if text is None:
+            raise NoText(source, position, str(self.text))
         if len(text) > MAX_RECORD_BYTES:
             raise RecordTooLong(source, position)
         if not is_unicode(text):
             raise NotUtf8(source, position)
         unit = self._unit(record, source, position)
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
-        return SourceDocument(document_id, unit, text, position, offset, label)
+        return SourceDocument(document_id, unit, text, position, offset, source, label)
 
-    def _unit(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+    def _with_constants(self, record: Mapping[str, object], source: AnySource, position: int) -> Mapping[str, object]:
+        for name in self.constants:
+            if name in record:
+                raise FieldTwice(source, position, name)
+        return {**record, **self.constants}
+
+    def _unit(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         if self.unit is None:
             return None
         try:
@@ -81,7 +103,7 @@ class Fields:
         except UnitInvalid:
             raise NoUnit(source, position, self.unit) from None
 
-    def _document_id(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+    def _document_id(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         value = record.get(self.document_id)
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
@@ -90,7 +112,7 @@ class Fields:
         except UnitInvalid:
             raise BadDocumentId(source, position, self.document_id) from None
 
-    def _label(self, record: Mapping[str, object], source: Source, position: int) -> str | None:
+    def _label(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         if self.label is None:
             return None
         try:
@@ -99,14 +121,15 @@ class Fields:
             raise BadLabel(source, position, self.label) from None
 
 
-def place(source: Source, position: int) -> str:
+def place(source: AnySource, position: int) -> str:
     """Return the position of a record, in words.
 
     A file of a text folder is named by its number only, since its name may be the id of a person.
     """
-    if source.is_dir():
+    if not isinstance(source, Shard) and source.is_dir():
         return f"File {position} of the folder {name_of(source)!r}"
-    return f"{'Row' if source.suffix.lower() == '.parquet' else 'Line'} {position} of {name_of(source)!r}"
+    rows = format_of(source) in (".parquet", ".arrow", ".feather")
+    return f"{'Row' if rows else 'Line'} {position} of {name_of(source)!r}"
 
 
 class BadRecord(UsageError):
@@ -115,9 +138,11 @@ class BadRecord(UsageError):
     problem = "cannot be taken"
     remedy = "Repair or remove it"
 
-    def __init__(self, source: Source, position: int, field_name: str = "") -> None:
+    def __init__(self, source: AnySource, position: int, field_name: str = "") -> None:
         advice = f"{self.remedy}, then ingest again; nothing of this attempt was kept."
-        if isinstance(source, Path) and source.is_dir():
+        if isinstance(source, Shard):
+            advice += " Files are counted in byte order of their paths."
+        elif isinstance(source, Path) and source.is_dir():
             advice += f" To see its name: find . -iname '*.txt' | LC_ALL=C sort | sed -n {position}p"
         super().__init__(
             f"{place(source, position)} {self.problem.format(field=field_name)}.",
@@ -198,3 +223,10 @@ class RecordTooLong(BadRecord):
 
     problem = f"is longer than {MAX_RECORD_BYTES // 2**20} MiB"
     remedy = "Write one document a record, or split it"
+
+
+class FieldTwice(BadRecord):
+    """A field that the path of the file fixes, `stars=5/`, stands in the record too."""
+
+    problem = "has a field {field!r}, which the path of its file fixes for all records"
+    remedy = "Remove it from the records, or rename the folders"

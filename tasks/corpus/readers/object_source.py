@@ -4,7 +4,6 @@ It answers what the readers ask of a path. Objects have no time of change that c
 their entity tags; whatever is read is pinned to the tag it was found with.
 """
 
-import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from io import BufferedReader
@@ -34,11 +33,6 @@ class StoredSource:
     def name(self) -> str:
         """The last part of its address."""
         return self._address.name
-
-    @property
-    def suffix(self) -> str:
-        """The ending of its name, with the dot."""
-        return PurePosixPath(self.name).suffix
 
     @property
     def stem(self) -> str:
@@ -82,18 +76,16 @@ class StoredSource:
         """Return the path inside a folder in which the object was listed."""
         return PurePosixPath(self._address.key.removeprefix(folder._address.key).lstrip("/"))
 
-    def texts(self) -> Iterator["StoredSource"]:
-        """Yield every *.txt below it, in byte order of the whole path, as a local folder has them."""
+    def files(self) -> Iterator["StoredSource"]:
+        """Yield every object below it, in byte order of the whole path, as a local folder has them."""
         for entry in self._store.list_below(self._address):
-            if entry.address.key.lower().endswith(".txt"):
-                yield StoredSource(self._store, entry.address, entry, self._address)
+            yield StoredSource(self._store, entry.address, entry, self._address)
 
-    def state(self) -> tuple[int, bytes]:
-        """Return the bytes in all and a stamp of all tags, as they are now."""
-        size, stamp = 0, hashlib.sha256()
-        sources = self.texts() if self.is_dir() else iter((StoredSource(self._store, self._address),))
-        for source in sources:
-            if source._entry is not None:
-                size += source.size
-                stamp.update(repr((source._address.key, source.size, source._entry.tag)).encode())
-        return size, stamp.digest()
+    def current(self) -> "StoredSource":
+        """Return the object as it is now, looked up again."""
+        return StoredSource(self._store, self._address)
+
+    @property
+    def state(self) -> tuple[str, int, str]:
+        """Its key, its bytes and its entity tag."""
+        return self._address.key, self.size, "" if self._entry is None else self._entry.tag

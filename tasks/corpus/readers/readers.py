@@ -1,4 +1,4 @@
-"""Streaming readers for private sources: JSONL, CSV, Parquet and a folder of text files.
+"""Streaming readers for private sources: JSONL, CSV, Parquet, Arrow, and folders of such files or of texts.
 
 A source is read front to back in bounded memory, and every problem ends in a named error with the file and
 the place. Errors name the fields that were asked for, never those that were found: a CSV file without a
@@ -6,9 +6,12 @@ header has a person's record in its first line.
 """
 
 import csv
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any, BinaryIO, TypeAlias
+import gzip
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
@@ -22,23 +25,29 @@ from tasks.corpus.readers.documents import (
     RecordTooLong,
     SourceDocument,
 )
-from tasks.corpus.readers.object_source import StoredSource
+from tasks.corpus.readers.record_batches import read_arrow, read_parquet, require_columns
 from tasks.corpus.readers.sources import (
+    GZIP,
+    TEXT,
+    AnySource,
     Source,
     SourceEmpty,
     SourceMissing,
     SourceUnreadable,
+    data_files,
+    format_of,
     name_of,
     named_problems,
+    open_bytes,
+    shards_of,
     size_of,
-    texts_of,
 )
+from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
-_ROWS_PER_BATCH = 1024
 
 Documents: TypeAlias = Generator[SourceDocument, None, None]
-_Reader: TypeAlias = Callable[[Source, Fields], Documents]
+_Reader: TypeAlias = Callable[[AnySource, Fields], Documents]
 
 
 def read_documents(
@@ -51,21 +60,23 @@ def read_documents(
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
     Blank lines of JSONL and CSV are passed over; a byte-order mark at the start of a file is no part of it.
-    CSV has a header and commas. In a text folder every *.txt below it is a document, in byte order of the
-    paths (links to folders are not followed); its id is its path inside the folder. The unit field is then
-    None, `folder` (the sub-folder directly below `path` that holds it, at whatever depth) or `file` (its
+    CSV has a header and commas. A folder of tables is read file after file, in byte order of the paths; the parts
+    `name=value` of a path are fields of its records. In a text folder every *.txt below it is a document, in byte
+    order of the paths (links to folders are not followed); its id is its path inside the folder. The unit field is
+    then None, `folder` (the sub-folder directly below `path` that holds it, at whatever depth) or `file` (its
     name without .txt; files of one name in different sub-folders are then one unit).
 
     Args:
-        path: a .jsonl, .csv or .parquet file, or a folder; here or in a store.
+        path: a file of one of `sources.FORMATS` but .txt, or a folder of such files or of texts; here or in a store.
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
-        text_field: the field with the text (a folder has none).
-        id_field: the field with the document's id, which may be absent (a folder has none).
+        text_field: the field with the text, or a template of several (`text_template`); a text folder has none.
+        id_field: the field with the document's id, which may be absent (a text folder has none).
         label_field: the field with the document's label, or None if no labels are kept. A record without one is a
             document without a label.
 
     Raises:
-        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels: at once.
+        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, TextTemplateInvalid: at once.
+        FolderMixed, TableLogUnread: at once or while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty: at the end, if not one record has a label.
     """
@@ -73,18 +84,27 @@ def read_documents(
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
     if not exists:
         raise SourceMissing(path)
+    if is_folder and _holds_tables(path):
+        return _guarded(_read_shards, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, label_field))
     if is_folder:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if label_field is not None:
             raise FolderWithoutLabels(path, label_field)
-        return _guarded(_read_folder, path, Fields(unit_field, text="text", document_id="id"))
-    if (read := _READERS.get(path.suffix.lower())) is None:
+        return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"))
+    if (read := _READERS.get(format_of(path) or "")) is None:
         raise UnknownFileType(path)
-    return _guarded(read, path, Fields(unit_field, text_field, id_field, label_field))
+    return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, label_field))
 
 
-def _guarded(read: _Reader, path: Source, fields: Fields) -> Documents:
+def _holds_tables(folder: Source) -> bool:
+    """Return whether the first data file of a folder is a table."""
+    with named_problems(folder):
+        first = next(data_files(folder), None)
+    return first is not None and format_of(first[0]) != TEXT
+
+
+def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields) -> Documents:
     empty, labelled = True, False
     with named_problems(path), closing(read(path, fields)) as documents:
         for document in documents:
@@ -97,16 +117,25 @@ def _guarded(read: _Reader, path: Source, fields: Fields) -> Documents:
 
 
 class _Lines:
-    """The lines of a UTF-8 file as text; `number` is the current line's, `offset` counts the bytes so far."""
+    """The lines of a UTF-8 file as text; `number` is the current line's, `offset` counts the file's bytes so far."""
 
-    def __init__(self, file: BinaryIO, source: Source) -> None:
-        self.file, self.source, self.number, self.offset = file, source, 0, 0
+    def __init__(self, file: BinaryIO, source: AnySource) -> None:
+        self.source, self.number, self.offset = source, 0, 0
+        self._file = file
+        self._compressed = (format_of(source) or "").endswith(GZIP)
 
     def __iter__(self) -> Iterator[str]:
-        while line := self.file.readline(MAX_RECORD_BYTES + 1):
+        content = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
+        while line := self._next_line(content):
             self.number += 1
-            self.offset += len(line)
+            self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
+
+    def _next_line(self, content: "BinaryIO | gzip.GzipFile") -> bytes:
+        try:
+            return content.readline(MAX_RECORD_BYTES + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise SourceUnreadable(self.source, "it is not a gzip file, or it is damaged") from None
 
     def _decoded(self, line: bytes) -> str:
         if len(line) > MAX_RECORD_BYTES:
@@ -117,8 +146,8 @@ class _Lines:
             raise NotUtf8(self.source, self.number) from None
 
 
-def _read_jsonl(source: Source, fields: Fields) -> Documents:
-    with source.open("rb") as file:
+def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
+    with open_bytes(source) as file:
         lines = _Lines(file, source)
         for line in lines:
             if not line.strip():
@@ -132,15 +161,15 @@ def _read_jsonl(source: Source, fields: Fields) -> Documents:
             yield fields.document(record, source, lines.number, lines.offset)
 
 
-def _read_csv(source: Source, fields: Fields) -> Documents:
+def _read_csv(source: AnySource, fields: Fields) -> Documents:
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module's own limit, 128 KiB, is shorter than a long document
-    with source.open("rb") as file:
+    with open_bytes(source) as file:
         lines = _Lines(file, source)
         rows = csv.reader(lines, strict=True)
         header = _next_row(rows, source, 1)
         if header is None:
             return
-        _columns(header, fields, source)
+        require_columns(header, fields, source)
         while (row := _next_row(rows, source, start := lines.number + 1)) is not None:
             if len(row) not in (0, len(header)):
                 raise MalformedRow(source, start)
@@ -148,65 +177,26 @@ def _read_csv(source: Source, fields: Fields) -> Documents:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
 
 
-def _next_row(rows: Iterator[list[str]], source: Source, start: int) -> list[str] | None:
+def _next_row(rows: Iterator[list[str]], source: AnySource, start: int) -> list[str] | None:
     try:
         return next(rows, None)
     except csv.Error:
         raise MalformedRow(source, start) from None
 
 
-def _read_parquet(source: Source, fields: Fields) -> Documents:
-    import pyarrow  # here, because it is the slowest import of the room and three formats do without
-    import pyarrow.parquet
-
-    position, size = 0, size_of(source)
-    try:
-        with _seekable(source) as place, pyarrow.parquet.ParquetFile(place) as file:
-            rows = file.metadata.num_rows
-            columns = _columns(file.schema_arrow.names, fields, source)
-            plain = [name for name in columns if _is_plain(file.schema_arrow.field(name).type)]
-            if fields.label is not None and fields.label not in plain:
-                raise ColumnUnfit(source, fields.label)
-            for batch in file.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
-                for row in range(batch.num_rows):
-                    position += 1
-                    record = {name: batch.column(name)[row].as_py() for name in plain}
-                    yield fields.document(record, source, position, size * position // rows)
-    except UnicodeDecodeError:
-        raise NotUtf8(source, position) from None
-    except pyarrow.ArrowException:
-        raise SourceUnreadable(source, "it is not a Parquet file, or it is damaged") from None
-
-
-def _seekable(source: Source) -> AbstractContextManager[Any]:
-    """Return the file that pyarrow reads: it opens a path on its own."""
-    return source.open("rb") if isinstance(source, StoredSource) else nullcontext(source)
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether a Parquet column holds strings or integers; others count as missing and are never converted."""
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_integer(kind)
-    )
-
-
-def _columns(header: Sequence[str], fields: Fields, source: Source) -> list[str]:
-    """Return the columns to read: text, unit, label and any document id; each exactly once in `header`."""
-    required = {fields.text, fields.unit or fields.text, fields.label or fields.text}
-    if fields.document_id in header:
-        required.add(fields.document_id)
-    for name in sorted(required):
-        if header.count(name) != 1:
-            raise ColumnMissing(source, name)
-    return sorted(required)
+def _read_shards(folder: Source, fields: Fields) -> Documents:
+    before = 0
+    for shard in shards_of(folder):
+        read = _READERS[format_of(shard) or ""]
+        with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
+            for document in documents:
+                yield replace(document, offset=before + document.offset)
+        before += size_of(shard)
 
 
 def _read_folder(source: Source, fields: Fields) -> Documents:
     offset = 0
-    for position, (inside, path) in enumerate(texts_of(source), 1):
+    for position, (inside, path) in enumerate(data_files(source), 1):
         with path.open("rb") as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:
@@ -221,7 +211,15 @@ def _read_folder(source: Source, fields: Fields) -> Documents:
         yield fields.document(record, source, position, offset)
 
 
-_READERS: dict[str, _Reader] = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
+_READERS: dict[str, _Reader] = {
+    ".jsonl": _read_jsonl,
+    ".jsonl.gz": _read_jsonl,
+    ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".parquet": read_parquet,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
+}
 
 
 class UnknownFileType(UsageError):
@@ -229,7 +227,7 @@ class UnknownFileType(UsageError):
 
     def __init__(self, source: Source) -> None:
         super().__init__(
-            f"{name_of(source)!r} is neither .jsonl, .csv or .parquet nor a folder of .txt files.",
+            f"{name_of(source)!r} is neither {', '.join(_READERS)} nor a folder of such files or of .txt files.",
             "Convert it, or rename it if only the ending is wrong.",
             {"file": name_of(source)},
         )
@@ -265,26 +263,4 @@ class LabelFieldEmpty(UsageError):
             f"No record of {name_of(source)!r} has a label in {label_field!r}.",
             "Name the right field, then ingest again; nothing of this attempt was kept.",
             {"file": name_of(source), "label": label_field},
-        )
-
-
-class ColumnUnfit(UsageError):
-    """A Parquet column that holds neither text nor integers."""
-
-    def __init__(self, source: Source, column: str) -> None:
-        super().__init__(
-            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be the label.",
-            "Name another field, or convert the column to text.",
-            {"file": name_of(source), "column": column},
-        )
-
-
-class ColumnMissing(UsageError):
-    """A table that does not have a wanted column exactly once."""
-
-    def __init__(self, source: Source, column: str) -> None:
-        super().__init__(
-            f"{name_of(source)!r} does not have exactly one column {column!r}.",
-            "Name the right field, or give the file a header (CSV cells are separated by commas).",
-            {"file": name_of(source), "column": column},
         )

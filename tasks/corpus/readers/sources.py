@@ -1,15 +1,17 @@
-"""Private source as a whole, a file or a folder of text files: its state, digest and problems.
+"""Private source as a whole, a file or a folder of files of one format: its files, state, digest and problems.
 
 It lies on this machine or in an object store; readers ask the same of both.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import BinaryIO, Final, TypeAlias
+from urllib.parse import unquote
 
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.corpus.identity.keys import length_prefixed
@@ -17,6 +19,34 @@ from tasks.corpus.readers.object_source import StoredSource
 from tasks.object_storage.errors import ObjectChanged
 
 Source: TypeAlias = Path | StoredSource
+
+TEXT: Final = ".txt"
+FORMATS: Final = (TEXT, ".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet", ".arrow", ".feather")
+"""The formats of files, by the ends of their names."""
+GZIP: Final = ".gz"
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_TABLE_LOGS: Final = ("_delta_log", ".hoodie")
+_ICEBERG_SNAPSHOT: Final = ".metadata.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of a folder of tables.
+
+    Attributes:
+        file: the file.
+        folder: the folder.
+        number: its place among the folder's data files, from 1.
+        constants: the fields that its path fixes for all of its records, `stars=5/part-0.parquet`; None is no value.
+    """
+
+    file: Source
+    folder: Source
+    number: int
+    constants: Mapping[str, str | None]
+
+
+AnySource: TypeAlias = Source | Shard
 
 
 @dataclass(frozen=True)
@@ -32,56 +62,94 @@ def source_state(path: Source) -> SourceState:
 
     Raises:
         SourceUnreadable: it cannot be looked at.
+        FolderMixed, TableLogUnread: as `folders.data_files`.
     """
-    if isinstance(path, StoredSource):
-        return SourceState(*path.state())
     size, stamp = 0, hashlib.sha256()
     with named_problems(path):
         for file in _files_of(path):
-            status = file.stat()
-            size += status.st_size
-            stamp.update(repr((status.st_ino, status.st_size, status.st_mtime_ns)).encode("ascii"))
+            facts = file.state if isinstance(file, StoredSource) else _file_state(file)
+            size += facts[1]
+            stamp.update(repr(facts).encode())
     return SourceState(size, stamp.digest())
 
 
 def source_digest(path: Source) -> bytes:
-    """Return the SHA-256 of the source: of a file's bytes; in a folder, of each text file's path and digest.
+    """Return the SHA-256 of the source: of a file's bytes; in a folder, of each data file's path and digest.
 
     Private: it goes nowhere but into `fingerprints.source_mark`.
 
     Raises:
         SourceUnreadable: it cannot be read.
+        FolderMixed, TableLogUnread: as `folders.data_files`.
     """
     with named_problems(path):
         if not path.is_dir():
             return _file_digest(path)
         whole = hashlib.sha256()
-        for inside, file in texts_of(path):
+        for inside, file in data_files(path):
             whole.update(length_prefixed(os.fsencode(inside)) + _file_digest(file))
         return whole.digest()
 
 
-def texts_of(folder: Source) -> Iterator[tuple[PurePath, Source]]:
-    """Yield every text file below `folder`, with its path inside it."""
+def format_of(path: AnySource | PurePath) -> str | None:
+    """Return the format of a file by its name; None for files that are no data."""
+    name = (path.file if isinstance(path, Shard) else path).name.lower()
+    return next((each for each in FORMATS if name.endswith(each)), None)
+
+
+def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
+    """Yield every data file below `folder` with its path inside it, in byte order of the whole path.
+
+    All of them have one format. Of tables those are passed over whose file or folder begins with a dot or an
+    underscore, such as `_SUCCESS`; links to folders are not followed.
+
+    Raises:
+        FolderMixed: two files have different formats.
+        TableLogUnread: a log says which of its files are current.
+    """
+    found: str | None = None
+    for inside, file in _files_below(folder):
+        if inside.name.endswith(_ICEBERG_SNAPSHOT) or not set(_TABLE_LOGS).isdisjoint(inside.parts):
+            raise TableLogUnread(folder)
+        kind = format_of(inside)
+        if kind is None or (kind != TEXT and any(part.startswith((".", "_")) for part in inside.parts)):
+            continue
+        if (kind := kind.removesuffix(GZIP)) != (found := found or kind):
+            raise FolderMixed(folder, found, kind)
+        yield inside, file
+
+
+def shards_of(folder: Source) -> Iterator[Shard]:
+    """Yield the files of a folder of tables, with the fields that their paths fix.
+
+    Raises:
+        FolderMixed, TableLogUnread: as `data_files`.
+    """
+    for number, (inside, file) in enumerate(data_files(folder), 1):
+        pairs = (part.split("=", 1) for part in inside.parent.parts if "=" in part)
+        constants = {name: None if value == _NO_VALUE else unquote(value) for name, value in pairs}
+        yield Shard(file, folder, number, MappingProxyType(constants))
+
+
+def _files_below(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     if isinstance(folder, StoredSource):
-        yield from ((file.relative_to(folder), file) for file in folder.texts())
+        yield from ((file.relative_to(folder), file) for file in folder.files())
     else:
-        yield from ((path.relative_to(folder), path) for path in text_files(folder))
+        yield from ((path.relative_to(folder), path) for path in _local_files(folder))
 
 
-def text_files(folder: Path) -> Iterator[Path]:
-    """Yield every *.txt below `folder`, in byte order of the whole path; links to folders are not followed."""
+def _local_files(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=_path_order)
     for entry in listed:
         if entry.is_dir(follow_symlinks=False):
-            yield from text_files(Path(entry.path))
-        elif entry.name.lower().endswith(".txt") and entry.is_file():
+            yield from _local_files(Path(entry.path))
+        elif entry.is_file():
             yield Path(entry.path)
 
 
 @contextmanager
-def named_problems(source: Source) -> Iterator[None]:
+def named_problems(source: AnySource) -> Iterator[None]:
     """Turn an OSError, whose text quotes paths that may name people, into SourceUnreadable."""
     try:
         yield
@@ -91,18 +159,38 @@ def named_problems(source: Source) -> Iterator[None]:
         raise SourceUnreadable(source, error.strerror or "it is damaged") from None
 
 
-def name_of(source: Source) -> str:
-    """Return the last part of the source's path, as messages show it."""
+def name_of(source: AnySource) -> str:
+    """Return the last part of the source's path, as messages show it; a file of a folder has its number only.
+
+    Names of files and folders below the source may be those of persons.
+    """
+    if isinstance(source, Shard):
+        return f"{name_of(source.folder)}, file {source.number}"
     return source.name if isinstance(source, StoredSource) else source.absolute().name
 
 
-def size_of(source: Source) -> int:
+def size_of(source: AnySource) -> int:
     """Return the bytes of a source that is one file."""
-    return source.size if isinstance(source, StoredSource) else source.stat().st_size
+    file = source.file if isinstance(source, Shard) else source
+    return file.size if isinstance(file, StoredSource) else file.stat().st_size
 
 
-def _files_of(path: Path) -> Iterator[Path]:
-    return text_files(path) if path.is_dir() else iter((path,))
+def open_bytes(source: AnySource) -> BinaryIO:
+    """Open a source that is one file, for reading bytes."""
+    return (source.file if isinstance(source, Shard) else source).open("rb")
+
+
+def _files_of(path: Source) -> Iterator[Source]:
+    """Yield the files of a source as they are now."""
+    if path.is_dir():
+        yield from (file for _, file in data_files(path))
+    else:
+        yield path.current() if isinstance(path, StoredSource) else path
+
+
+def _file_state(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _file_digest(path: Source) -> bytes:
@@ -126,9 +214,9 @@ class SourceMissing(UsageError):
 
 
 class SourceUnreadable(EnvironmentProblem):
-    """A source that the operating system or the Parquet library cannot read."""
+    """A source that the operating system or a library cannot read."""
 
-    def __init__(self, source: Source, reason: str) -> None:
+    def __init__(self, source: AnySource, reason: str) -> None:
         super().__init__(
             f"{name_of(source)!r} cannot be read: {reason}.",
             "Check the file and its permissions.",
@@ -139,7 +227,7 @@ class SourceUnreadable(EnvironmentProblem):
 class SourceEmpty(UsageError):
     """A source without any document."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnySource) -> None:
         super().__init__(
             f"{name_of(source)!r} holds no document.",
             "Check that it is the right one.",
@@ -150,9 +238,32 @@ class SourceEmpty(UsageError):
 class SourceChanged(UsageError):
     """A source that was written to while it was being read."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnySource) -> None:
         super().__init__(
             f"{name_of(source)!r} changed while it was being read; nothing of it was kept.",
             "Wait until nothing writes to it, then ingest again.",
+            {"file": name_of(source)},
+        )
+
+
+class FolderMixed(UsageError):
+    """A folder with data files of two formats."""
+
+    def __init__(self, source: Source, first: str, second: str) -> None:
+        super().__init__(
+            f"The folder {name_of(source)!r} holds {first} and {second} files.",
+            "Move the files of one format elsewhere: it is not known which of them are the corpus.",
+            {"file": name_of(source), "formats": sorted((first, second))},
+        )
+
+
+class TableLogUnread(UsageError):
+    """A table of Delta Lake, Hudi or Iceberg: files of deleted records may still lie in its folder."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(
+            f"The folder {name_of(source)!r} is a table with a log (Delta Lake, Hudi, Iceberg), which almoner does not"
+            " read: its files may hold deleted records.",
+            "Export its present state as Parquet into a folder of its own, then ingest that.",
             {"file": name_of(source)},
         )

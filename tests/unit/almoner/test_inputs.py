@@ -22,7 +22,8 @@ from almoner.inputs import InputUnknown, InputUnreadable, open_input
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from tasks.corpus.readers.documents import BadLabel, NoText, NotUtf8, NoUnit
-from tasks.corpus.readers.readers import ColumnMissing, read_documents
+from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.record_batches import ColumnMissing
 
 SECRET = "zanzibarquux"
 ROWS: list[dict[str, Any]] = [

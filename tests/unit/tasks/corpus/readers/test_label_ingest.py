@@ -14,13 +14,8 @@ from models_db.home import ProjectHome
 from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
 from tasks.corpus.ingest import ingest
 from tasks.corpus.readers.documents import BadLabel
-from tasks.corpus.readers.readers import (
-    ColumnMissing,
-    ColumnUnfit,
-    FolderWithoutLabels,
-    LabelFieldEmpty,
-    read_documents,
-)
+from tasks.corpus.readers.readers import FolderWithoutLabels, LabelFieldEmpty, read_documents
+from tasks.corpus.readers.record_batches import ColumnMissing, ColumnUnfit
 from tasks.corpus.store import LabelsNotKept, open_corpus
 from tasks.corpus.versions import version_uids
 

@@ -1,0 +1,144 @@
+"""Readers of tables by columns: Parquet, and Arrow's file and stream formats (Feather; what `datasets` saves)."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from models_db.errors import UsageError
+from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
+from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, name_of, open_bytes, size_of
+
+_ROWS_PER_BATCH = 1024
+_MAGIC_OF_FILES = b"ARROW1"
+
+_Batches: TypeAlias = Iterator[tuple[Any, int]]
+"""Batches of records, each with the bytes of the source that were read when it ended."""
+
+
+def read_parquet(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
+    """Yield the documents of a Parquet file; a thousand rows are in memory at a time.
+
+    Raises:
+        SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
+    """
+    import pyarrow.parquet  # here, because it is the slowest import of the room and other formats do without
+
+    size, done = size_of(source), 0
+    with (
+        _named_problems(source, "a Parquet file"),
+        _seekable(source) as place,
+        pyarrow.parquet.ParquetFile(place) as file,
+    ):
+        columns = require_columns(file.schema_arrow.names, fields, source)
+
+        def batches() -> _Batches:
+            nonlocal done
+            for batch in file.iter_batches(_ROWS_PER_BATCH, columns=columns, use_threads=False):
+                done += batch.num_rows
+                yield batch, size * done // file.metadata.num_rows
+
+        yield from _documents(source, fields, file.schema_arrow, columns, batches())
+
+
+def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
+    """Yield the documents of a file in Arrow's file or stream format; one of its batches is in memory at a time.
+
+    Raises:
+        SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
+    """
+    from pyarrow import ipc
+
+    with _named_problems(source, "an Arrow file"), open_bytes(source) as file:
+        has_index = file.read(len(_MAGIC_OF_FILES)) == _MAGIC_OF_FILES
+        file.seek(0)
+        reader = ipc.open_file(file) if has_index else ipc.open_stream(file)
+        columns = require_columns(reader.schema.names, fields, source)
+
+        def batches() -> _Batches:
+            numbered = map(reader.get_batch, range(reader.num_record_batches)) if has_index else iter(reader)
+            for batch in numbered:
+                yield batch, file.tell()
+
+        yield from _documents(source, fields, reader.schema, columns, batches())
+
+
+def require_columns(header: Sequence[str], fields: Fields, source: AnySource) -> list[str]:
+    """Return the columns to read: text, unit, label and any document id; each exactly once in `header`.
+
+    Raises:
+        ColumnMissing: one is not there exactly once, in the header or in the path of the file.
+    """
+    has_id = fields.document_id in header and fields.document_id not in fields.required
+    required = [*fields.required, *([fields.document_id] if has_id else [])]
+    for name in required:
+        if header.count(name) + (name in fields.constants) != 1:
+            raise ColumnMissing(source, name)
+    return sorted(name for name in required if name not in fields.constants)
+
+
+def _documents(
+    source: AnySource, fields: Fields, schema: Any, columns: Sequence[str], batches: _Batches
+) -> Iterator[SourceDocument]:
+    plain = [name for name in columns if _is_plain(schema.field(name).type)]
+    if fields.label in columns and fields.label not in plain:
+        raise ColumnUnfit(source, fields.label or "")
+    position = 0
+    try:
+        for batch, offset in batches:
+            held = {name: batch.column(name) for name in plain}
+            for row in range(batch.num_rows):
+                position += 1
+                record = {name: column[row].as_py() for name, column in held.items()}
+                yield fields.document(record, source, position, offset)
+    except UnicodeDecodeError:
+        raise NotUtf8(source, position) from None
+
+
+@contextmanager
+def _named_problems(source: AnySource, what: str) -> Iterator[None]:
+    """Turn an error of pyarrow, whose text may quote records, into SourceUnreadable."""
+    import pyarrow
+
+    try:
+        yield
+    except pyarrow.ArrowException:
+        raise SourceUnreadable(source, f"it is not {what}, or it is damaged") from None
+
+
+def _seekable(source: AnySource) -> AbstractContextManager[Any]:
+    """Return the file that pyarrow reads: it opens a path on its own."""
+    file = source.file if isinstance(source, Shard) else source
+    return nullcontext(file) if isinstance(file, Path) else open_bytes(file)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether a column holds strings or integers; others count as missing and are never converted."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_integer(kind)
+    )
+
+
+class ColumnUnfit(UsageError):
+    """A column that holds neither text nor integers."""
+
+    def __init__(self, source: AnySource, column: str) -> None:
+        super().__init__(
+            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be the label.",
+            "Name another field, or convert the column to text.",
+            {"file": name_of(source), "column": column},
+        )
+
+
+class ColumnMissing(UsageError):
+    """A table that does not have a wanted column exactly once."""
+
+    def __init__(self, source: AnySource, column: str) -> None:
+        super().__init__(
+            f"{name_of(source)!r} does not have exactly one column {column!r}.",
+            "Name the right field, or give the file a header (CSV cells are separated by commas).",
+            {"file": name_of(source), "column": column},
+        )

@@ -1,0 +1,77 @@
+"""Folders of tables, texts of several fields, and fictional records, from the command line to the store."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from models_db.services.catalogue import datasets
+from tasks.corpus.store import Corpus, open_corpus
+from tests.integration.story import Almoner
+
+REGISTER = "--epsilon 8 --delta 1e-6 --population 200"
+
+
+def corpus_of(almoner: Almoner, name: str) -> Corpus:
+    with almoner.database.read() as session:
+        version = datasets.list_versions(session, datasets.find_dataset(session, name))[-1]
+    return open_corpus(almoner.home, version.uid)
+
+
+def test_a_partitioned_table_with_titles_becomes_a_corpus(almoner: Almoner) -> None:
+    almoner.type("init")
+    folder = almoner.folder / "reviews"
+    for stars, titles in {"1": ["Awful", None], "5": ["Fine"]}.items():
+        path = folder / f"stars={stars}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        bodies = [f"Body {number} of {stars}." for number in range(len(titles))]
+        customers = [f"c{stars}{number}" for number in range(len(titles))]
+        pq.write_table(pa.table({"customer": customers, "title": pa.array(titles, pa.string()), "body": bodies}), path)
+    (folder / "_SUCCESS").touch()
+    almoner.type(
+        f"dataset register reviews --unit customer --text '{{title}}\\n\\n{{body}}' {REGISTER} --check {folder}"
+    )
+    almoner.type(f"dataset ingest reviews {folder} --label-field stars")
+    assert sorted(corpus_of(almoner, "reviews").labelled()) == [
+        ("Awful\n\nBody 0 of 1.", "1"),
+        ("Body 1 of 1.", "1"),
+        ("Fine\n\nBody 0 of 5.", "5"),
+    ]
+
+
+def test_a_template_that_names_no_field_registers_nothing(almoner: Almoner) -> None:
+    almoner.type("init")
+    refused = almoner.type(f"dataset register reviews --unit customer --text '{{title' {REGISTER} --json", 2)
+    assert refused.json["error"] == "TextTemplateInvalid"
+    assert json.loads(almoner.type("dataset list --json").out) == []
+
+
+def test_a_mock_has_the_declared_fields_and_reads_nothing(almoner: Almoner) -> None:
+    almoner.registered()
+    almoner.type(f"dataset ingest clinic {almoner.notes_file()}")
+    out = almoner.folder / "mock.jsonl"
+    told = almoner.type(f"dataset mock clinic {out} --rows 30 --label-field section --label a --label b --json").out
+    assert json.loads(told)["units"] == 10
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(records) == 30
+    assert {tuple(sorted(record)) for record in records} == {("id", "patient_id", "section", "text")}
+    assert len({record["patient_id"] for record in records}) == 10
+    assert not set(corpus_of(almoner, "clinic").texts()) & {record["text"] for record in records}
+    again = almoner.folder / "again.jsonl"
+    almoner.type(f"dataset mock clinic {again} --rows 30 --label-field section --label a --label b")
+    assert again.read_bytes() == out.read_bytes()
+    almoner.type(f"dataset register tried --unit patient_id {REGISTER}")
+    almoner.type(f"dataset ingest tried {out} --label-field section")
+    assert len(list(corpus_of(almoner, "tried").labelled())) == 30
+
+
+def test_a_mock_that_does_not_fit_writes_nothing(almoner: Almoner) -> None:
+    almoner.registered()
+    for asked in ("mock.csv", "mock.jsonl --rows 5 --units 6", "mock.jsonl --label-field text --label a"):
+        refused = almoner.type(f"dataset mock clinic {almoner.folder}/{asked} --json", 2)
+        assert refused.json["error"] == "MockUnfit"
+    almoner.type(f"dataset mock clinic {almoner.folder / 'mock.jsonl'} --label ' ' --json", 2)
+    assert list(almoner.folder.glob("mock*")) == []
+    almoner.write("mock.jsonl", "kept")
+    almoner.type(f"dataset mock clinic {almoner.folder / 'mock.jsonl'} --json", 2)
+    assert (almoner.folder / "mock.jsonl").read_text() == "kept"

@@ -1,0 +1,49 @@
+"""Texts of several fields."""
+
+import pytest
+
+from tasks.corpus.readers.text_template import TextTemplate, TextTemplateInvalid
+
+
+def text(written: str, **record: object) -> str | None:
+    return TextTemplate.parse(written).text_of(record)
+
+
+def test_a_field_stands_as_it_is() -> None:
+    assert text("note", note=" as it is\n") == " as it is\n"
+    assert [text("note", note=value) for value in (None, "", " \n", 7, ["x"])] == [None] * 5
+    assert TextTemplate.parse("note").fields == ("note",)
+
+
+def test_a_template_joins_fields() -> None:
+    written = r"{title}\n\n{body} ({stars} {{of}} 5, {title})"
+    assert TextTemplate.parse(written).fields == ("title", "body", "stars")
+    assert text(written, title="Fine", body="A good place.", stars=4) == "Fine\n\nA good place. (4 {of} 5, Fine)"
+    assert str(TextTemplate.parse(written)) == written
+
+
+def test_a_missing_field_is_empty_and_white_space_around_is_removed() -> None:
+    assert text(r"{title}\n\n{body}", body="Only a body.") == "Only a body."
+    assert text(r"{title}\n\n{body}", title="Only a title.", body=None) == "Only a title."
+
+
+@pytest.mark.parametrize("value", ["", " ", None])
+def test_without_a_filled_field_there_is_no_text(value: object) -> None:
+    assert text("Title: {title}, body: {body}", title=value) is None
+
+
+@pytest.mark.parametrize("value", [1.5, True, ["x"], {"x": 1}])
+def test_other_values_are_no_text(value: object) -> None:
+    assert text("{title} {body}", title="x", body=value) is None
+
+
+def test_a_value_is_never_read_as_a_template() -> None:
+    assert text("{title}: {body}", title="{body}", body=r"a\nb") == r"{body}: a\nb"
+
+
+@pytest.mark.parametrize(
+    "written", ["{", "}", "{title", "title}", "{}", "{title!r}", "{title:>9}", "{{title}}", "a {0:} {"]
+)
+def test_what_is_no_template_is_refused(written: str) -> None:
+    with pytest.raises(TextTemplateInvalid):
+        TextTemplate.parse(written)
