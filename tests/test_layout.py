@@ -203,11 +203,12 @@ SEEDED = {"import random", "np.random", "import numpy.random"}
 
 
 def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
-    """The demo corpus, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
+    """The demo corpus, mocks, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
     seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
     assert seeded == [
         "tasks/analysis/clustering/kmeans.py",
         "tasks/corpus/demo/clinic.py",
+        "tasks/corpus/demo/mock.py",
         "tasks/evaluation/charged/estimates.py",
         "tasks/evaluation/core/bootstrap.py",
         "tasks/evaluation/core/embedded_texts.py",
