@@ -76,9 +76,9 @@ def open_input(
     """
     if isinstance(data, str | os.PathLike):
         from flows.workspace.object_stores import open_source
-        from tasks.object_storage.address import parse_place
+        from tasks.object_storage.hub_dataset import parse_source
 
-        with open_source(home, parse_place(os.fspath(data))) as source:
+        with open_source(home, parse_source(os.fspath(data))) as source:
             yield source
         return
     if most is not None and hasattr(data, "__next__"):

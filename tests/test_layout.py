@@ -203,7 +203,7 @@ SEEDED = {"import random", "np.random", "import numpy.random"}
 
 
 def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
-    """The demo corpus, mocks, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
+    """Fiction, bootstraps, which texts are compared or shown in a prompt; nothing that protects a person."""
     seeded = [named(path) for path in MODULES if any(what in SEEDED for _, what in uses(path))]
     assert seeded == [
         "tasks/analysis/clustering/kmeans.py",

@@ -12,10 +12,11 @@ from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
-from tasks.corpus.readers.sources import Source
+from tasks.corpus.readers.sources import FORMATS, Source
 from tasks.object_storage.address import Address, Place
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
+from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
 
@@ -42,13 +43,18 @@ def buckets_of(home: ProjectHome) -> Buckets:
 
 
 @contextmanager
-def open_source(home: ProjectHome, place: Place) -> Iterator[Source]:
-    """Open a private source, on this machine or in a store, until the end of the block.
+def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source]:
+    """Open a private source, on this machine, in a store or in the hub, until the end of the block.
 
     Raises:
         StoreExtraMissing, CredentialsUnset, EndpointUnsafe: the store cannot be used.
+        HubDatasetHidden, HubDatasetUnreachable: the hub does not deliver it.
         The errors of `buckets_of`.
     """
+    if isinstance(place, HubDataset):
+        with TemporaryDirectory(prefix="hub-", dir=home.scratch) as scratch:
+            yield fetch_dataset(place, FORMATS, Path(scratch))
+        return
     if not isinstance(place, Address):
         yield place
         return

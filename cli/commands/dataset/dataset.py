@@ -21,7 +21,7 @@ from models_db.services.catalogue import datasets, erasures
 from models_db.services.catalogue.datasets import Registration
 from models_db.values.requests import PublicGroup, PublicMetadata
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.object_storage.address import parse_place
+from tasks.object_storage.hub_dataset import parse_source
 
 if TYPE_CHECKING:
     from flows.datasets.register import IngestPreview
@@ -109,7 +109,7 @@ def _check_fields(context: CommandContext, terms: Registration, path: str) -> No
     from flows.datasets.register import check_fields
     from flows.workspace.object_stores import open_source
 
-    with open_source(context.home, parse_place(path)) as source:
+    with open_source(context.home, parse_source(path)) as source:
         check_fields(source, terms)
 
 
@@ -118,7 +118,10 @@ def ingest_dataset(
     context: CommandContext,
     name: DatasetName,
     path: Annotated[
-        str, typer.Argument(help="JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; a path or s3://...")
+        str,
+        typer.Argument(
+            help="JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; a path, s3://... or hf://datasets/..."
+        ),
     ],
     label_field: LabelField = None,
     new_cohort: Annotated[
@@ -148,7 +151,7 @@ def ingest_dataset(
             {"dataset": name, **coming.to_json(), "labels": label_field},
             [*_preview_result(name, coming), _NOTHING_READ],
         )
-    with progress_bar(context), open_source(context.home, parse_place(path)) as source:
+    with progress_bar(context), open_source(context.home, parse_source(path)) as source:
         version = registration.ingest(
             workspace, name, source, label_field, new_cohort=new_cohort, population=population
         )

@@ -1,0 +1,119 @@
+"""Dataset of the Hugging Face hub at a commit: `hf://datasets/OWNER/NAME@COMMIT/path`, as a source to ingest.
+
+Its data files are copied into a folder of the home's scratch for as long as they are read. Nothing of it is executed:
+only files of the formats that readers know are fetched. `HF_TOKEN` and `HF_ENDPOINT` are those of Hugging Face's tools.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from models_db.errors import EnvironmentProblem, UsageError
+from tasks.object_storage.address import AddressUnfit, Place, parse_place
+
+_HUB: Final = "hf://"
+_ADDRESS: Final = re.compile(
+    r"hf://datasets/(?P<repo>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.+))?", re.ASCII
+)
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A dataset repository of the hub, or a file or folder in it.
+
+    Attributes:
+        repo: owner and name, `stanfordnlp/imdb`.
+        commit: 40 hexadecimal digits.
+        path: the path inside the repository; empty for all of it.
+    """
+
+    repo: str
+    commit: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"hf://datasets/{self.repo}@{self.commit}{'/' if self.path else ''}{self.path}"
+
+
+def parse_source(text: str) -> Place | HubDataset:
+    """Parse the place of a source: that of `parse_place`, or a dataset of the hub at a commit.
+
+    Raises:
+        CommitMissing: the address names no commit.
+        AddressUnfit, SchemeUnknown: it is no address.
+    """
+    if not text.startswith(_HUB):
+        return parse_place(text)
+    match = _ADDRESS.fullmatch(text)
+    path = match["path"] or "" if match else ""
+    if match is None or any(part in ("", ".", "..") for part in path.rstrip("/").split("/") if path):
+        raise AddressUnfit("a dataset of the hub is hf://datasets/OWNER/NAME@COMMIT/path")
+    if any(sign in "*?[]\\" or not sign.isprintable() for sign in path):
+        raise AddressUnfit("a path in the hub has no `*`, `?`, `[`, `]`, `\\` or invisible sign")
+    if not _COMMIT.fullmatch(match["revision"] or ""):
+        raise CommitMissing(match["repo"])
+    return HubDataset(match["repo"], match["revision"], path.rstrip("/"))
+
+
+def fetch_dataset(dataset: HubDataset, formats: Sequence[str], folder: Path) -> Path:
+    """Copy the data files of a dataset into `folder`; return the path of its file or folder there.
+
+    Args:
+        formats: the ends of the names of files that are fetched.
+
+    Raises:
+        HubDatasetHidden: the hub does not show it to this account.
+        HubDatasetUnreachable: the hub does not deliver it.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    below = f"{dataset.path}/" if dataset.path else ""
+    wanted = [f"{below}*{each}" for each in formats]
+    if dataset.path.lower().endswith(tuple(formats)):
+        wanted = [dataset.path]
+    try:
+        huggingface_hub.snapshot_download(
+            dataset.repo, repo_type="dataset", revision=dataset.commit, allow_patterns=wanted, local_dir=folder
+        )
+    except RepositoryNotFoundError:  # of which a gated one is a kind
+        raise HubDatasetHidden(dataset) from None
+    except Exception as error:  # noqa: BLE001 - the hub's client raises its own errors, httpx's and the system's
+        raise HubDatasetUnreachable(dataset, type(error.__cause__ or error).__name__) from None
+    return folder / dataset.path
+
+
+class CommitMissing(UsageError):
+    """An address of a dataset of the hub that names a branch, or nothing, in place of a commit."""
+
+    def __init__(self, repo: str) -> None:
+        super().__init__(
+            f"The address of the dataset {repo!r} names no commit: a branch changes, a commit does not.",
+            f"Write hf://datasets/{repo}@COMMIT with the 40 digits that the page's history shows.",
+            {"dataset": repo},
+        )
+
+
+class HubDatasetHidden(EnvironmentProblem):
+    """A dataset that is gated, private, or not there."""
+
+    def __init__(self, dataset: HubDataset) -> None:
+        super().__init__(
+            f"The hub does not show {dataset} to this account: it is gated, private, or not there.",
+            "Accept its terms on its page and set HF_TOKEN to a token of that account.",
+            {"dataset": str(dataset)},
+        )
+
+
+class HubDatasetUnreachable(EnvironmentProblem):
+    """A dataset that the hub does not deliver."""
+
+    def __init__(self, dataset: HubDataset, reason: str) -> None:
+        super().__init__(
+            f"{dataset} could not be downloaded: {reason}.",
+            "Check the network and Hugging Face's settings (HF_ENDPOINT, HF_HUB_OFFLINE), and the path in the address.",
+            {"dataset": str(dataset), "reason": reason},
+        )
