@@ -119,9 +119,12 @@ def test_data_files_are_read_and_nothing_stays(
 def test_what_the_hub_does_not_show(home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HubDatasetHidden, match="hidden"):
         texts(home, f"hf://datasets/team/hidden@{COMMIT}")
-    gone = partial(huggingface_hub.snapshot_download, endpoint="http://127.0.0.1:9")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", gone)
-    with pytest.raises(HubDatasetUnreachable):
+
+    def fail(repo: str, **options: object) -> str:
+        raise ConnectionError(repo)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(HubDatasetUnreachable, match="ConnectionError"):
         texts(home, f"hf://datasets/team/notes@{COMMIT}")
     assert list(home.scratch.iterdir()) == []
 
