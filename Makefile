@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 # Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks docs pictures lock clean
+.PHONY: help setup setup-dev weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks docs pictures lock clean
 
 help:
 	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
@@ -25,12 +25,20 @@ help:
 
 setup: $(VENV)/.ready
 
+# What the tests need beside the program: Ray, Dask, a browser's driver, servers that are spoken with, linters.
+setup-dev: $(VENV)/.ready-dev
+
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit('almoner needs Python 3.11 or newer (set PYTHON=...)' if sys.version_info < (3, 11) else 0)"
-	@echo "Setting up $(VENV): about 100 packages, once."
+	@echo "Setting up $(VENV): $$(grep -c == requirements.lock) packages, once."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.lock
+	@echo "Adding to $(VENV) what development needs: $$(grep -c == requirements-dev.lock) packages, once."
+	$(PIP) install --quiet -r requirements-dev.lock
 	@touch $@
 
 weights: setup
@@ -44,7 +52,7 @@ demo: weights
 # two cores busy: each waits a third of its time, for PostgreSQL, for a browser, or for processes that it kills.
 T ?=
 WORKERS ?= 3
-test: weights
+test: setup-dev weights
 ifeq ($(T),)
 	$(BIN)/python -m pytest -m "not slow and not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 else
@@ -52,25 +60,25 @@ else
 endif
 
 # No weights, no server, nothing dear.
-test-fast: setup
+test-fast: setup-dev
 	$(BIN)/python -m pytest -m "not slow and not long and not dear" -n 2 --dist loadfile --no-loadscope-reorder tests/unit tests/test_layout.py
 
 # All of them, or those in the files of SLOW.
 SLOW ?=
-test-slow: weights
+test-slow: setup-dev weights
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile $(SLOW)
 
 # Kills and faults by the hundred: one after the other, because they time out on a machine that is busy with themselves.
-test-long: weights
+test-long: setup-dev weights
 	$(BIN)/python -m pytest -m long
 
 test-all: test test-slow test-long
 
 SOAK ?= --releases 1000
-soak: setup
+soak: setup-dev
 	$(BIN)/python -m tests.soak $(SOAK)
 
-lint: setup
+lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -80,9 +88,9 @@ audit:
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet bandit==1.9.4 pip-audit==2.10.1
 	.venv-audit/bin/bandit --quiet --recursive --exit-zero --format json $(ROOMS) | .venv-audit/bin/python .ci/audit.py
-	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements.lock
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements-dev.lock
 
-bench: weights
+bench: setup-dev weights
 	$(BIN)/python -m benchmarks.inference.decoding
 	$(BIN)/python -m benchmarks.inference.drawing
 	$(BIN)/python -m benchmarks.ledger.writes
@@ -92,20 +100,19 @@ bench: weights
 	PYTHON=$(BIN)/python benchmarks/gpu.sh --small --again
 
 # Their output is kept; tests/integration/test_notebooks.py compares its structure with what the code shows now.
-notebooks: weights
+notebooks: setup-dev weights
 	$(BIN)/python -m tests.notebooks
 
 # A broken link or anchor is an error. `python -m http.server -d site 8000` serves it with its search.
-docs: setup
+docs: setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
 # Those of docs/pictures, from a real run; they need Chromium.
-pictures: weights
+pictures: setup-dev weights
 	$(BIN)/python -m tests.pictures
 
-lock: setup
-	(head -1 requirements.lock; $(PIP) freeze --exclude-editable | sed 's/+cpu//') > requirements.new
-	mv requirements.new requirements.lock
+lock: setup-dev
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf $(VENV) .venv-audit site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,19 +1,30 @@
-"""Which slow tests CI runs: those that concern what changed, and all where nobody can tell."""
+"""What CI runs, and what is locked: the slow tests that concern what changed, and the packages of both locks."""
 
 import ast
 import importlib.util
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-_spec = importlib.util.spec_from_file_location("slow", ROOT / ".ci" / "slow.py")
-assert _spec is not None
-assert _spec.loader is not None
-slow: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(slow)
+
+
+def script(name: str) -> Any:
+    """A program of .ci as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+slow, lock = script("slow"), script("lock")
 
 FILES = {
     "tasks/noise.py": "ONE = 1\n",
@@ -27,6 +38,12 @@ FILES = {
     "tests/test_quick.py": "from tasks.noise import ONE\n",
 }
 NOISE, OTHER, ROWS = "tests/test_noise.py", "tests/test_other.py", "tests/test_rows.py"
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Versions in a lock, by canonical name."""
+    lines = (line.partition("==") for line in path.read_text().splitlines() if "==" in line)
+    return {canonicalize_name(name): version for name, _, version in lines}
 
 
 def git(root: Path, *arguments: str) -> None:
@@ -107,6 +124,28 @@ def test_without_git_all_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (tmp_path / name).write_text(content)
     assert slow.main(tmp_path) == [NOISE, OTHER, ROWS]
     assert "all 3 files" in capsys.readouterr().err
+
+
+def test_every_dependency_is_locked_once_and_where_it_belongs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    program, development = (pins(ROOT / name) for name in ("requirements.lock", "requirements-dev.lock"))
+    extras = project["project"]["optional-dependencies"]
+    ours = [*project["project"]["dependencies"], *(one for name in lock.EXTRAS for one in extras[name])]
+    tools = [*project["dependency-groups"]["docs"], *project["dependency-groups"]["dev"]]
+    theirs = [*(one for one in tools if isinstance(one, str)), *(one for each in extras.values() for one in each)]
+    assert not program.keys() & development.keys()
+    for wanted, locked in ((ours, program), (theirs, program | development)):
+        for one in map(Requirement, wanted):
+            assert one.specifier.contains(locked[canonicalize_name(one.name)])
+    assert {"ray", "distributed", "moto", "mlcroissant", "pytest", "ruff"} <= development.keys()
+    assert "-r requirements.lock" in (ROOT / "requirements-dev.lock").read_text().splitlines()
+
+
+def test_what_a_package_needs_is_found_through_extras() -> None:
+    assert "hypothesis" in lock.needed(["schemathesis-is-not-here", "hypothesis"])
+    assert "torch" in lock.needed(["sentence-transformers"])
+    assert "h2" in lock.needed(["prefect"])  # of httpx[http2]
+    assert "h2" not in lock.needed(["httpx"])
 
 
 def test_every_slow_test_of_this_project_is_known() -> None:
