@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from tasks.common.files import write_over
@@ -32,6 +32,8 @@ from tasks.prefect_task import is_in_flow_run
 
 if TYPE_CHECKING:
     import httpx
+
+Result = TypeVar("Result")
 
 API_VARIABLE: Final = "PREFECT_API_URL"
 KEY_VARIABLE: Final = "PREFECT_API_KEY"
@@ -342,14 +344,14 @@ def open_report(flow: str, steps: Sequence[float]) -> FlowReport | None:
     return FlowReport(api, flow, steps, _FLOW_RUN_AROUND.get())
 
 
-def call_outside_engine(function: Callable[[], object], flow_run: str) -> None:
+def call_outside_engine(function: Callable[[], Result], flow_run: str) -> Result:
     """Call a function as if no Prefect flow run were under way, and report its stages as parts of `flow_run`.
 
     Prefect's engine would record when each stage began and ended to the microsecond; a report says it in steps.
     """
 
-    def call() -> None:
+    def call() -> Result:
         _FLOW_RUN_AROUND.set(flow_run)
-        function()
+        return function()
 
-    Context().run(call)
+    return Context().run(call)

@@ -98,17 +98,14 @@ def has_server_setting() -> bool:
 
 
 @contextmanager
-def start_prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: bool) -> Iterator[bool]:
-    """Run Prefect's runner in a thread for the duration of the block, if `enabled` and a server is configured.
+def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterator[None]:
+    """Run Prefect's runner in a thread for the duration of the block.
 
     A server that becomes unreachable later does not stop the loop, which needs none.
 
     Raises:
         PrefectUnreachable: the configured server does not answer, or is no Prefect server.
     """
-    if not (enabled and has_server_setting()):
-        yield False
-        return
     from prefect.runner import Runner
 
     runner = Runner(name=TAG, pause_on_shutdown=False)
@@ -123,7 +120,7 @@ def start_prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled
     thread = threading.Thread(target=_serve_deployments, args=(loop, serving), name=THREAD, daemon=True)
     thread.start()
     try:
-        yield True
+        yield
     finally:
         loop.call_soon_threadsafe(serving.cancel)
         thread.join(timeout=60)

@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prefect import flow
+from prefect.runtime import flow_run
 
+from flows.observability.prefect_report import call_outside_engine
 from flows.schedules.poller import PollerSettings, PollResult
 from flows.schedules.run_now import NothingDue, run_schedule_now
 from flows.workspace.prefect_flow import PRIVATE_FLOW
@@ -13,7 +15,7 @@ from models_db.values.canonical_json import Json
 from tasks.workers.backend_settings import PROCESSES, WorkerBackend
 
 
-@flow(name="schedule", **PRIVATE_FLOW)
+@flow(name="schedule", flow_run_name="schedule-{schedule}", **PRIVATE_FLOW)
 def run_due_slot(
     home: Path,
     schedule: int,
@@ -24,6 +26,8 @@ def run_due_slot(
 ) -> dict[str, Json]:
     """Decide the due slot of one schedule and run it; do nothing if a poller was faster.
 
+    The stages stand on the page of this flow run, with their times in steps.
+
     Raises:
         ScheduleUnknown: there is no such schedule.
         SlotTaken: another poller was faster.
@@ -31,8 +35,11 @@ def run_due_slot(
         The errors of `flows.schedules.slots.decide_slot`.
     """
     settings = PollerSettings(device, workers, backend=WorkerBackend.of(runner, runner_address))
-    try:
-        done = run_schedule_now(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
-    except NothingDue:
-        done = PollResult()
-    return done.to_json()
+
+    def knock() -> PollResult:
+        try:
+            return run_schedule_now(ProjectHome.locate(home), schedule, None, datetime.now(UTC), settings)
+        except NothingDue:
+            return PollResult()
+
+    return call_outside_engine(knock, str(flow_run.id)).to_json()

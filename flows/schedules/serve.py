@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from types import FrameType
 
 from flows.notifications.notify import DeliveryResult, deliver_notices
+from flows.observability.prefect_report import PrefectApi
 from flows.schedules.poller import Poller, PollerSettings, PollProblem, PollResult
-from flows.schedules.prefect_deployments import start_prefect_runner
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
@@ -54,12 +54,24 @@ def serve_until_stopped(
     """
     poller, looks = Poller(home, settings), 0
     open_workspace(home)  # a home that cannot be opened is no matter for another look
-    with start_prefect_runner(home, settings, enabled=with_prefect), _stop_event() as stopped:
+    with _prefect_runner(home, settings, enabled=with_prefect), _stop_event() as stopped:
         while not stopped.is_set():
             say(_poll_and_notify(poller))
             looks += 1
             stopped.wait(every)
     return looks
+
+
+@contextmanager
+def _prefect_runner(home: ProjectHome, settings: PollerSettings, *, enabled: bool) -> Iterator[None]:
+    """Have Prefect's runner beside the block, if `enabled` and a server is configured; else Prefect is not imported."""
+    if not enabled or PrefectApi.configured() is None:
+        yield
+        return
+    from flows.schedules.prefect_deployments import start_prefect_runner
+
+    with start_prefect_runner(home, settings):
+        yield
 
 
 def _poll_and_notify(poller: Poller) -> dict[str, Json]:

@@ -237,7 +237,7 @@ def prefect_shows_it(seen: Seen) -> None:
     assert flow_runs() == {
         f"release-request-{seen.ad_hoc}": [done],
         f"propose-request-{seen.ad_hoc}": [done],
-        **{f"{step}-request-{number}": [done] for step in ("execute", "publish") for number in night},
+        **{f"{step}-request-{number}": [done] for step in ("propose", "execute", "publish") for number in night},
     }
 
 

@@ -182,21 +182,19 @@ def is_served() -> bool:
 def test_prefects_runner_works_beside_the_loop_and_ends_with_it(almoner: Almoner, prefect_home: Path) -> None:
     authorised(almoner)
     scheduled(almoner, '--cron "0 6 1 1 *"', start="2099-01-01")
-    with start_prefect_runner(almoner.home, PollerSettings(), enabled=True) as beside:
-        assert beside is True
+    with start_prefect_runner(almoner.home, PollerSettings()):
         assert is_served()
     assert not is_served()
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name("schedule/clinic-1")
     assert found.parameters["home"] == str(almoner.home.root)
     assert found.tags == ["almoner"]
-    with start_prefect_runner(almoner.home, PollerSettings(), enabled=False) as beside:
-        assert beside is False
 
 
-def test_a_prefect_server_that_does_not_answer_is_named(almoner: Almoner) -> None:
+def test_a_prefect_server_that_does_not_answer_is_named(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     authorised(almoner)
     scheduled(almoner)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         told = almoner.ask("serve", expected=3)
     assert (told["error"], told["facts"]) == ("PrefectUnreachable", {"reason": "ConnectError"})
@@ -268,6 +266,25 @@ def test_commands_are_flow_runs_with_their_stages(
     pages = {row["key"]: row["data"] for row in rows["artifact"]}
     assert "almoner report 1" in pages["request-1"]
     assert "almoner budget show DATASET" in pages["request-1"]  # its name is not sent
+
+
+def test_a_slot_that_prefect_starts_shows_stages_and_none_of_its_engines_times(
+    almoner: Almoner, told_server: Path, new_rows: Callable[[], Rows]
+) -> None:
+    """Its engine would record when each text began and ended to the microsecond."""
+    authorised(almoner)
+    scheduled(almoner)
+    assert run_due_slot(almoner.home.root, 1)["runs"]
+    done, rows = "COMPLETED", new_rows()
+    stages = ("price", "submit", *EXECUTION, "evaluate length")
+    shown = reported(rows)
+    assert shown.keys() == {"ingest", "schedule-1"}
+    assert shown["schedule-1"][0] == done
+    assert not TASKS & {name.rsplit("-", 1)[0] for name in shown["schedule-1"][1]}
+    groups = {name for name in shown["schedule-1"][1] if name.startswith("instalment")}
+    assert groups
+    assert shown["schedule-1"][1] == dict.fromkeys((*stages, *groups), done)
+    assert leaks(text_of(told_server)) == []
 
 
 def test_a_run_that_fails_is_told_by_the_name_of_its_error(

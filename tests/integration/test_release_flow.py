@@ -3,7 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,6 @@ from prefect.states import Cancelling, Crashed, Pending, Running, Suspended
 
 import flows.releases.next_step as next_step_module
 from flows.orchestration import deploy, release_flow
-from flows.orchestration.local_server import start_local_server
 from flows.orchestration.release_flow import StepFailed, publish_and_deliver, release
 from flows.orchestration.review_flow_runs import request_of, review_flow_runs
 from flows.orchestration.serve_pool import serve_pool
@@ -42,7 +45,7 @@ from tests.integration.killing import balance, killed
 from tests.integration.prefect_rows import prefect_rows
 from tests.integration.story import Almoner
 from tests.integration.test_schedules import authorised, scheduled
-from tests.support import fetch, free_port
+from tests.support import PATIENCE, fetch, free_port
 
 pytestmark = pytest.mark.slow  # a Prefect server
 CONCERNS = ("flows/orchestration", "flows/releases")
@@ -345,20 +348,35 @@ def test_a_worker_runs_no_other_flow(almoner: Almoner, pool: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Prefect's connections to it stay open
 def test_a_server_beside_the_home_shows_the_runs(almoner: Almoner) -> None:
-    """`almoner serve --ui` in a process of its own, for one poll."""
+    """`almoner serve --ui` in a process of its own: a slot's request and its run stand on the page."""
     authorised(almoner)
     scheduled(almoner)
     port = free_port()
-    with start_local_server(almoner.home.prefect, port) as page:
-        assert os.environ["PREFECT_API_URL"] == f"{page}/api"
-        almoner.type("run sweep")
-        assert httpx.get(f"{page}/api/health").is_success
-    assert "PREFECT_API_URL" not in os.environ
+    command = [sys.executable, "-m", "tests.integration.command_process", "serve", "--ui", "--ui-port", str(port)]
+    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    server = subprocess.Popen([*command, "--every", "2"], env=environment, stdout=subprocess.PIPE, text=True)
+    api = f"http://127.0.0.1:{port}/api"
+    try:
+        shown: dict[str, str] = {}
+        patience = time.monotonic() + PATIENCE
+        while shown.get("execute-request-1") != "COMPLETED":
+            assert server.poll() is None
+            assert time.monotonic() < patience, shown
+            time.sleep(0.5)
+            with suppress(httpx.HTTPError):
+                runs = httpx.post(f"{api}/flow_runs/filter", json={}).raise_for_status().json()
+                shown = {run["name"]: run["state_type"] for run in runs}
+        assert shown["propose-request-1"] == "COMPLETED"
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=PATIENCE)
+    assert server.returncode == 0
+    assert almoner.state() == "produced"
     assert oct(almoner.home.prefect.stat().st_mode & 0o777) == "0o700"
+    assert leaks(text_of(almoner.home.prefect)) == []
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{page}/api/health")
+        httpx.get(f"{api}/health")
 
 
 def test_a_port_that_is_taken_is_named(almoner: Almoner) -> None:

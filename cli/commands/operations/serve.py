@@ -61,7 +61,7 @@ def serve(
 def _serve(
     context: CommandContext, settings: "PollerSettings", every: int, *, once: bool, with_prefect: bool
 ) -> CommandResult:
-    from flows.schedules.serve import poll_once, serve_until_stopped  # they load Prefect
+    from flows.schedules.serve import poll_once, serve_until_stopped
 
     if once:
         with progress_bar(context):
