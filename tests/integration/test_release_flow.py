@@ -28,7 +28,7 @@ from prefect.states import Cancelling, Crashed, Pending, Running, Suspended
 
 import flows.releases.next_step as next_step_module
 from flows.orchestration import deploy, release_flow
-from flows.orchestration.release_flow import StepFailed, publish_and_deliver, release
+from flows.orchestration.release_flow import StepFailed, execute_release, publish_and_deliver, release
 from flows.orchestration.review_flow_runs import request_of, review_flow_runs
 from flows.orchestration.serve_pool import serve_pool
 from flows.orchestration.worker import ParametersUnfit, require_runnable
@@ -181,6 +181,30 @@ def test_publishing_is_retried_while_the_machine_is_at_fault(
     assert carried(run) == "Completed"
     assert len(calls) == 3
     assert fetch(almoner.database, "SELECT count(*) FROM publication") == [(1,)]
+
+
+def rerun(step: Any) -> None:
+    """Call a task of the release flow for request 1, in a flow run of its own."""
+
+    def call() -> None:
+        step(1)
+
+    flow(name="rerun", retries=0, persist_result=False, log_prints=False)(call)()
+
+
+@pytest.mark.parametrize("stage", ["submitted", "produced"])
+def test_a_task_that_is_called_at_a_closed_gate_does_nothing(
+    almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """A task that somebody runs again, or first, asks the ledger like any other."""
+    getattr(almoner, stage)()
+    monkeypatch.setenv(DESTINATION_VARIABLE, str(almoner.folder / "out"))
+    before = almoner.everything()
+    for step in (execute_release, publish_and_deliver):
+        with pytest.raises(StepFailed):
+            rerun(step)
+    assert almoner.everything() == before
+    assert not (almoner.folder / "out").exists()
 
 
 def test_a_refusal_is_not_retried(almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
