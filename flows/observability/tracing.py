@@ -39,7 +39,7 @@ LONGEST_STEP: Final = 86400
 SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
 
-FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "publish")
+FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "report", "publish")
 STAGES: Final = (
     "read",
     "partition",
@@ -52,6 +52,7 @@ STAGES: Final = (
     "evaluate",
     "commit",
     "record",
+    "report",
     "deliver",
 )
 ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {

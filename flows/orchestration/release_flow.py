@@ -34,6 +34,8 @@ from tasks.common.task_errors import TaskFailed
 from tasks.generation.decoding.journal import JournalInUse
 
 PRIVATE_TASK: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
+EXECUTE_TAG: Final = "almoner-execute"
+"""Tag of the task that generates: a concurrency limit of Prefect's on it bounds the generations of all its pools."""
 NEXT_COMMAND: Final = {
     ReleaseStep.AWAIT_SPEND_GATE: "It waits at the spend gate: `almoner approve {number} --gate spend`.",
     ReleaseStep.AWAIT_PUBLISH_GATE: "It waits at the publish gate: `almoner approve {number} --gate publish`.",
@@ -108,7 +110,7 @@ def confirm_request(request: int, ledger: str) -> None:
             next_step(session, request)
 
 
-@task(name="execute", task_run_name="execute", retries=0, **PRIVATE_TASK)
+@task(name="execute", task_run_name="execute", tags={EXECUTE_TAG}, retries=0, **PRIVATE_TASK)
 def execute_release(request: int) -> None:
     """Run the request: hold, arm, generate, evaluate, commit. It pays, so it is never retried."""
     from flows.releases.execute import execute_request
@@ -124,14 +126,13 @@ def execute_release(request: int) -> None:
 @task(name="report", task_run_name="report", **REPEATABLE)
 def write_steward_report(request: int) -> None:
     """Write the stewards' page for the publish gate into this machine's home, if its owner may see one."""
-    from flows.reports.build import report_facts
+    from flows.reports.build import build_report
     from flows.reports.write import replace_page
-    from tasks.reporting.audience_filter import contents
 
     with _errors_by_name("report"):
         workspace = open_workspace(WorkerSettings.of_environment().home)
         try:
-            replace_page(workspace.home, contents("steward", report_facts(workspace, request, "steward")))
+            replace_page(workspace.home, build_report(workspace, request, "steward"))
         except Refused as refusal:
             tell(f"No report was written: {refusal.message}")
 

@@ -248,6 +248,7 @@ def test_commands_are_flow_runs_with_their_stages(
     almoner.type(f"release request {almoner.request_file()}")
     almoner.type('approve 1 --gate spend --reason "a first look"')
     almoner.type("run 1")
+    almoner.type("report 1")
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
     almoner.type("evaluate 1 --internal")
@@ -257,6 +258,7 @@ def test_commands_are_flow_runs_with_their_stages(
         "ingest": (done, dict.fromkeys(("read", "partition", "store"), done)),
         "propose-request-1": (done, {"price": done, "submit": done}),
         "execute-request-1": (done, dict.fromkeys((*EXECUTION, *INSTALMENTS, *PUBLIC), done)),
+        "report-request-1": (done, {"report": done}),
         "publish-request-1": (done, {"deliver": done}),
         "evaluate-request-1": (done, dict.fromkeys(("evaluate", *INTERNAL, "record"), done)),
     }

@@ -19,7 +19,9 @@ import yaml
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.sorting import TaskRunSort
 from prefect.exceptions import ParameterTypeError, Pause, PrefectHTTPStatusError, SignatureMismatchError
 from prefect.flow_engine import run_flow
 from prefect.flows import load_flow_from_entrypoint
@@ -28,7 +30,7 @@ from prefect.states import Cancelling, Crashed, Pending, Running, Suspended
 
 import flows.releases.next_step as next_step_module
 from flows.orchestration import deploy, release_flow
-from flows.orchestration.release_flow import StepFailed, execute_release, publish_and_deliver, release
+from flows.orchestration.release_flow import EXECUTE_TAG, StepFailed, execute_release, publish_and_deliver, release
 from flows.orchestration.review_flow_runs import request_of, review_flow_runs
 from flows.orchestration.serve_pool import serve_pool
 from flows.orchestration.worker import ParametersUnfit, require_runnable
@@ -97,6 +99,14 @@ def resumed(run: UUID) -> None:
         client.resume_flow_run(run)
 
 
+def tags_of(run: UUID) -> dict[str, list[str]]:
+    """The tags of each task run of a flow run, which Prefect's limits count."""
+    with get_client(sync_client=True) as client:
+        this = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
+        found = client.read_task_runs(flow_run_filter=this, sort=TaskRunSort.ID_DESC, limit=200)
+    return {each.name: each.tags for each in found}
+
+
 def ledger_of(almoner: Almoner) -> str:
     with almoner.database.read() as session:
         return chain.ledger_id(session)
@@ -119,6 +129,7 @@ def test_a_release_flow_waits_for_the_ledger(almoner: Almoner, pool: str, prefec
     assert carried(run) == "Suspended"
     assert almoner.state() == "produced"
     assert (almoner.home.root / "reports" / "1-steward.html").exists()
+    assert EXECUTE_TAG in tags_of(run)["execute"]
     resumed(run)
     assert carried(run) == "Suspended"
     assert not almoner.bundle.exists()

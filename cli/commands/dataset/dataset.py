@@ -251,7 +251,7 @@ def write_mock_records(
     return CommandResult(
         {"dataset": name, "path": str(path), "rows": shape.rows, "units": shape.units, "labels": list(shape.labels)},
         [
-            f"Wrote {shape.rows:,} fictional records of {shape.units:,} units to {path}. No text of {name} was read.",
+            f"Wrote fictional records to {path}: {shape.rows:,}, units: {shape.units:,}. No text of {name} was read.",
             "Next: in a home of its own, register a dataset with the same fields, ingest the file and try requests.",
         ],
     )

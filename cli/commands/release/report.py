@@ -40,7 +40,7 @@ def report(
     from flows.releases.publish import find_artifact
     from flows.reports.write import replace_page, write_report
     from flows.workspace.workspace import open_workspace
-    from tasks.reporting.audience_filter import Version, contents
+    from tasks.reporting.audience_filter import Version
 
     if public and internal:
         raise ConflictingVersions
@@ -48,9 +48,9 @@ def report(
     workspace = open_workspace(context.home)
     with progress_bar(context):
         find_artifact(workspace, request)  # refused at once where there is nothing to report; what follows loads torch
-        from flows.reports.build import report_facts
+        from flows.reports.build import build_report
 
-        content = contents(version, report_facts(workspace, request, version))
+        content = build_report(workspace, request, version)
     if out is not None:
         path = write_report(workspace.home, out, content)
     elif not context.as_json:
