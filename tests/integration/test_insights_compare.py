@@ -1,5 +1,8 @@
 """Two releases of insights of one home, compared by their numbers, by their bundles and as the last two."""
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +10,8 @@ import pytest
 import flows.releases.execute
 from tests import tiny_model
 from tests.integration.story import Almoner
-from tests.integration.test_insights import INSIGHTS, NOTES, WORDS
+from tests.integration.test_insights import INSIGHTS, NOTES, TOLD, WORDS
+from tests.support import fetch
 
 CONCERNS = ("cli/commands/release", "flows/reports", "tasks/insights")
 
@@ -20,15 +24,16 @@ def a_model_that_ends(monkeypatch: pytest.MonkeyPatch, almoner: Almoner) -> None
     monkeypatch.setattr(flows.releases.execute, "load", tiny_model.load_tiny_that_ends)
 
 
-def ran(almoner: Almoner, number: int) -> None:
+def ran(almoner: Almoner, number: int, parameters: Mapping[str, Any] = {}, **fields: Any) -> None:
     """A request for insights of the newest version that waits at the publish gate."""
-    almoner.type(f"release request {almoner.request_file(**INSIGHTS)} --accept-weak-promise")
+    asked = INSIGHTS | {"parameters": {**INSIGHTS["parameters"], **parameters}} | fields
+    almoner.type(f"release request {almoner.request_file(**asked)} --accept-weak-promise")
     almoner.type(f'approve {number} --gate spend --reason "a look"')
     almoner.type(f"run {number}")
 
 
-def published(almoner: Almoner, number: int) -> str:
-    ran(almoner, number)
+def published(almoner: Almoner, number: int, parameters: Mapping[str, Any] = {}, **fields: Any) -> str:
+    ran(almoner, number, parameters, **fields)
     almoner.type(f'approve {number} --gate publish --reason "no topic is about a person"')
     return str(almoner.ask(f"publish {number} --to {almoner.folder / 'out'}")["bundle"])
 
@@ -115,3 +120,45 @@ def test_a_schedule_makes_releases_that_are_compared_once_they_are_published(alm
     told = almoner.ask("insights compare --last clinic")
     assert (told["old"]["release"], told["new"]["release"]) == (1, 2)
     assert not [caution for caution in told["cautions"] if "requests differ" in caution]
+
+
+@pytest.mark.slow
+def test_a_keyword_set_follows_the_cohorts(almoner: Almoner) -> None:
+    """docs/insights-compare.md: released words are public for the next cohort, which adds a word of its own.
+
+    The first cohort's people pay for the first release alone, and those of the second for the second.
+    """
+    first = [note for note in NOTES if "violin" not in note["text"]]
+    second = [
+        {"patient_id": f"new-{number:03}", "text": TOLD[number % 4].format("violin" if number % 2 else "kettle")}
+        for number in range(48)
+    ]
+    almoner.type("init")
+    almoner.type("dataset register clinic --unit patient_id --epsilon 80 --delta 1e-5 --accept-weak-promise")
+    almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=first)}")
+    words = ["kettle", "tomato", "tax form"]
+    bundle = Path(published(almoner, 1, {"keywords": {"method": "public", "words": words}}, epsilon=60.0))
+    rows = [json.loads(line) for line in (bundle / "texts.jsonl").read_text().splitlines()]
+    released = sorted({word for row in rows for word in row["keywords"]})
+    assert "kettle" in released
+    almoner.type(f"dataset ingest clinic {almoner.notes_file('later.jsonl', notes=second)} --new-cohort")
+    spent = {number: paid(almoner, number) for number in (1, 2)}
+    words = [*released, "violin"]
+    published(almoner, 2, {"keywords": {"method": "public", "words": words}}, cohorts="newest", epsilon=60.0)
+    assert paid(almoner, 1) == spent[1]
+    assert paid(almoner, 2) > spent[2] == 0
+    told = almoner.ask("insights compare 1 2")
+    [differ] = [caution for caution in told["cautions"] if "requests differ" in caution]
+    assert "cohorts" in differ
+    assert "parameters.keywords" in differ
+    assert "violin" in {word for topic in told["new_topics"] for word in topic["keywords"]} | {
+        word for change in told["changes"] for word in change["new"]["keywords"]
+    }
+
+
+def paid(almoner: Almoner, cohort: int) -> int:
+    """What the one block of a cohort has spent."""
+    query = "SELECT rho_spent FROM account WHERE kind = 'block' ORDER BY block"
+    return (
+        int(str(fetch(almoner.database, query)[cohort - 1][0])) if cohort <= len(fetch(almoner.database, query)) else 0
+    )
