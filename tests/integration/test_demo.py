@@ -12,6 +12,7 @@ from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
 
+WITHOUT_LINES = ["release texts 1", "audit log --dataset clinic", "release texts 1"]  # the last has a table behind it
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +28,9 @@ def tiny_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner) -> None:
     told = almoner.type(f"demo --keep {almoner.folder / 'kept'}")
     printed = told.out.splitlines()
-    steps = [line for line, after in pairwise(printed) if line.startswith("$ almoner") and not after.startswith("  ")]
-    assert steps == SILENT  # of every other command the lines that matter are shown
+    prompt = "$ almoner "
+    silent = [line for line, after in pairwise(printed) if line.startswith(prompt) and not after.startswith("  ")]
+    assert [line.removeprefix(prompt) for line in silent] == WITHOUT_LINES
     for said in ("$ almoner run 1", "GateClosed", "The bundle is whole", "Everything holds.", "BudgetExceeded"):
         assert said in told.out
     assert "NotForGovernedData" in told.out

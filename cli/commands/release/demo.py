@@ -47,15 +47,21 @@ DEMO_REQUEST: dict[str, Any] = {
         "form": "completion",
         "description": "Notes that a doctor writes after seeing a patient in a clinic.",
         "examples": [
-            "Seen today: a 52-year-old electrician\nComplaint: pain in the left wrist after a fall\n"
-            "Examination: a swollen wrist without fracture\nTreatment: a splint for ten days\n"
-            "Plan: gentle exercises from next week",
-            "Seen today: a woman of 31 years\nComplaint: a sore throat since Sunday\n"
-            "Examination: red tonsils and no fever\nTreatment: paracetamol 500 mg as needed\n"
-            "Plan: rest and plenty to drink",
-            "Seen today: a retired teacher of 78\nComplaint: a sudden pain in the big toe\n"
-            "Examination: a red and hot joint\nTreatment: colchicine 500 micrograms twice a day\n"
-            "Plan: a blood test in four weeks",
+            (
+                "Seen today: a 52-year-old electrician\nComplaint: pain in the left wrist after a fall\n"
+                "Examination: a swollen wrist without fracture\nTreatment: a splint for ten days\n"
+                "Plan: gentle exercises from next week"
+            ),
+            (
+                "Seen today: a 31-year-old woman\nComplaint: a sore throat since Sunday\n"
+                "Examination: red tonsils and no fever\nTreatment: paracetamol 500 mg as needed\n"
+                "Plan: rest and plenty to drink"
+            ),
+            (
+                "Seen today: a 78-year-old retired teacher\nComplaint: a sudden pain in the big toe\n"
+                "Examination: a red and hot joint\nTreatment: colchicine 500 micrograms twice a day\n"
+                "Plan: a blood test in four weeks"
+            ),
         ],
     },
     "evaluation": ["length", "distinct", "perplexity"],
@@ -94,7 +100,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(opened: CommandContext, context: typer.Context, keep: Keep = None, details: Details = False) -> CommandResult:
-    """Run a demo on a fictional clinic: a release from request to bundle, and the secrets that leak without privacy.
+    """Run a demo on a fictional clinic: a release from request to bundle, and secrets that leak without privacy.
 
     Example: almoner demo --keep ./demo
     """
@@ -152,8 +158,8 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     runner.print_text("The same request without privacy, one word of the file changed: almoner refuses it.")
     runner.run_command("release request non_private.yaml", expected=1, shown=("NotForGovernedData",))
     runner.print_text(
-        "It is for public data only. These patients are fictional, so the demo may declare their notes public, in a home "
-        "of its own. Never do that with people."
+        "It is for public data only. These patients are fictional, so the demo may declare their notes public, in a "
+        "home of its own. Never do that with people."
     )
     write_joined_corpus(runner.folder / "patients.jsonl")
     runner.use_home("comparison")
@@ -163,9 +169,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
     for number, mechanism in enumerate(COMPARISONS, 1):
         texts[mechanism] = _compare(runner, number, mechanism)
         found[mechanism] = find_secrets(texts[mechanism], secrets)
-    bundle = [
-        path.read_text(errors="replace") for path in sorted((runner.folder / "out").rglob("*")) if path.is_file()
-    ]
+    bundle = [path.read_text(errors="replace") for path in sorted((runner.folder / "out").rglob("*")) if path.is_file()]
     in_bundle = find_secrets(bundle, secrets)
     epsilon = f"{DEMO_REQUEST['epsilon']:g}"
     headline = (

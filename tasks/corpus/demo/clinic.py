@@ -50,7 +50,7 @@ def write_demo_corpus(path: Path, seed: int = DEMO_SEED) -> list[str]:
 
 
 def write_joined_corpus(path: Path, seed: int = DEMO_SEED) -> None:
-    """Write the same notes as JSONL with the fields patient_id and text: one line for each patient, the notes joined.
+    """Write the same notes as JSONL with the fields patient_id and text: a line for each patient, in order of the ids.
 
     Private rows read a patient's notes joined (docs/requests.md, "What is cut"). `non_private` reads one document for
     each text, so it reads as much as a private row does only from such a corpus.
@@ -59,7 +59,7 @@ def write_joined_corpus(path: Path, seed: int = DEMO_SEED) -> None:
     for note in demo_notes(seed):
         notes.setdefault(note["patient_id"], []).append(note["text"])
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        for patient_id, texts in notes.items():
+        for patient_id, texts in sorted(notes.items()):
             file.write(json.dumps({"patient_id": patient_id, "text": "\n\n".join(texts)}, ensure_ascii=False) + "\n")
 
 
