@@ -12,7 +12,7 @@ from tests import tiny_model
 from tests.integration.canary import text_of
 from tests.integration.story import SECRETS, Almoner
 
-WITHOUT_LINES = ["release texts 1", "audit log --dataset clinic", "release texts 1"]  # the last has a table behind it
+WITHOUT_LINES = ["release texts 1", "audit log --dataset clinic", "release texts 1", "release texts 2"]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,9 @@ def test_the_demo_ends_well_and_keeps_what_it_made(almoner: Almoner) -> None:
     assert "Do not rely on this bundle." in told.out
     assert "the form asks for numbers; medical sense not checked" in told.out
     assert "Content of the release" not in told.out
-    assert "Without privacy, 0 of the 600 planted secrets appear in 2 notes" in told.out
+    assert (
+        "Without privacy, 0 of the 600 planted secrets appear in 2 notes; with almoner at epsilon 6, 0 in 2" in told.out
+    )
     assert (almoner.folder / "kept" / "out" / "clinic-release-1" / "texts.jsonl").exists()
     assert not [secret for secret in SECRETS if secret in text_of(almoner.folder / "kept" / "out")]
     assert not almoner.home.root.exists()

@@ -186,13 +186,13 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
         "texts_searched": {name: len(each) for name, each in texts.items()},
         "secrets_found_in_bundle": len(in_bundle),
     }
-    columns = ("notes made", "secrets of the clinic in them", "notes", "for example")
+    columns = (f"{len(notes)} notes each", "secrets", "notes with one", "for example")
     rows = [
         ("without privacy (non_private)", len(found["non_private"]), *_examples(texts, found, "non_private")),
         (f"by almoner at epsilon {epsilon}", len(found["invisible_ink"]), *_examples(texts, found, "invisible_ink")),
-        ("from public text (public_only)", len(found["public_only"]), *_examples(texts, found, "public_only")),
+        ("by the model alone (public_only)", len(found["public_only"]), *_examples(texts, found, "public_only")),
     ]
-    shown: list[Any] = [table(columns, rows), headline]
+    shown: list[Any] = [Text(f"\n{headline}", style="bold"), table(columns, rows)]
     shown.append(
         f"The published bundle holds {len(in_bundle)}. A search that finds nothing proves nothing; the claim rests on "
         "the mechanism, and the bundle carries what is needed to recompute it."
