@@ -192,7 +192,7 @@ def _demo_steps(runner: "DemoRunner") -> CommandResult:
         (f"by almoner at epsilon {epsilon}", len(found["invisible_ink"]), *_examples(texts, found, "invisible_ink")),
         ("by the model alone (public_only)", len(found["public_only"]), *_examples(texts, found, "public_only")),
     ]
-    shown: list[Any] = [Text(f"\n{headline}", style="bold"), table(columns, rows)]
+    shown: list[Any] = [f"\n{headline}", table(columns, rows)]
     shown.append(
         f"The published bundle holds {len(in_bundle)}. A search that finds nothing proves nothing; the claim rests on "
         "the mechanism, and the bundle carries what is needed to recompute it."
