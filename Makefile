@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup setup-dev weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks docs pictures lock clean
 
 help:
-	@echo "make demo      the whole story on a fictional clinic, in a temporary home"
+	@echo "make demo      a fictional clinic: a release, and what leaks without privacy"
 	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
 	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
 	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"

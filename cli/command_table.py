@@ -33,7 +33,7 @@ COMMANDS = (
         "demo",
         "Ask",
         "cli.commands.release.demo",
-        "Run a demo on a fictional clinic: register, ingest, request, approve, run, publish, verify, three refusals.",
+        "Run a demo on a fictional clinic: a release from request to bundle, and secrets that leak without privacy.",
     ),
     Entry(
         "dataset",

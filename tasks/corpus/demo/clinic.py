@@ -6,7 +6,7 @@ at least one note. A test that finds one of them in a log, a database or a relea
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,25 @@ def write_demo_corpus(path: Path, seed: int = DEMO_SEED) -> list[str]:
         for note in demo_notes(seed):
             file.write(json.dumps(note, ensure_ascii=False) + "\n")
     return planted_secrets(seed)
+
+
+def write_joined_corpus(path: Path, seed: int = DEMO_SEED) -> None:
+    """Write the same notes as JSONL with the fields patient_id and text: a line for each patient, in order of the ids.
+
+    Private rows read a patient's notes joined (docs/requests.md, "What is cut"). `non_private` reads one document for
+    each text, so it reads as much as a private row does only from such a corpus.
+    """
+    notes: dict[str, list[str]] = {}
+    for note in demo_notes(seed):
+        notes.setdefault(note["patient_id"], []).append(note["text"])
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for patient_id, texts in sorted(notes.items()):
+            file.write(json.dumps({"patient_id": patient_id, "text": "\n\n".join(texts)}, ensure_ascii=False) + "\n")
+
+
+def find_secrets(texts: Sequence[str], secrets: Sequence[str]) -> list[str]:
+    """Return the secrets that stand in at least one text, letter by letter, in the order of `secrets`."""
+    return [secret for secret in secrets if any(secret in text for text in texts)]
 
 
 def planted_secrets(seed: int = DEMO_SEED) -> list[str]:

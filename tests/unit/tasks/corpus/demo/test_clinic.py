@@ -10,7 +10,14 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.corpus.demo import phrases
-from tasks.corpus.demo.clinic import DEMO_PATIENTS, demo_notes, planted_secrets, write_demo_corpus
+from tasks.corpus.demo.clinic import (
+    DEMO_PATIENTS,
+    demo_notes,
+    find_secrets,
+    planted_secrets,
+    write_demo_corpus,
+    write_joined_corpus,
+)
 from tasks.corpus.ingest import ingest
 
 SEEDS = [1517, 0, 1, 2]
@@ -64,3 +71,21 @@ def test_it_can_be_ingested(home: ProjectHome, tmp_path: Path) -> None:
 
 def test_every_line_has_the_same_fields() -> None:
     assert {tuple(json.loads(json.dumps(note))) for note in demo_notes()} == {("id", "patient_id", "section", "text")}
+
+
+def test_joined_notes_are_the_same_notes_one_line_a_patient(tmp_path: Path) -> None:
+    write_joined_corpus(tmp_path / "patients.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "patients.jsonl").read_text().splitlines()]
+    assert [line["patient_id"] for line in lines] == sorted({note["patient_id"] for note in demo_notes()})
+    joined = sorted(text for line in lines for text in line["text"].split("\n\n"))
+    assert joined == sorted(note["text"] for note in demo_notes())
+    assert all(secret in "\n".join(line["text"] for line in lines) for secret in planted_secrets())
+
+
+def test_secrets_are_found_letter_by_letter_and_once() -> None:
+    secrets = planted_secrets()
+    texts = ["a note without any", f"Record number: {secrets[3]}", f"{secrets[3]}, {secrets[0].upper()}"]
+    assert find_secrets(texts, secrets) == [secrets[3]]
+    assert find_secrets([note["text"] for note in demo_notes()], secrets) == secrets
+    records = [secret for secret in secrets if secret.startswith("MRN-")]
+    assert find_secrets([note["text"] for note in demo_notes(seed=2)], records) == []
