@@ -256,7 +256,7 @@ def _refusals(runner: "DemoRunner") -> None:
     runner.print_text("The budget only goes down, and the ledger refuses a request that exceeds it. All is on record.")
     runner.run_command("budget show clinic", shown=("",), lines=1)
     runner.run_command("release request greedy.yaml", expected=1, shown=("BudgetExceeded",))
-    runner.run_command("audit log --dataset clinic", shown=())
+    runner.run_command("audit log --dataset clinic", shown=("",), lines=5)
     runner.run_command("audit verify", shown=("The chain holds",))
     runner.run_command("doctor", shown=("Everything holds",))
 
