@@ -42,7 +42,7 @@ CREATE TABLE documents (
 );
 CREATE INDEX documents_by_unit ON documents (unit, label);
 CREATE INDEX units_by_shard ON units (substr(mark, 1, 1));
-CREATE TABLE labelling (field TEXT NOT NULL);  -- one row if labels were kept: the field they came from, which is public
+CREATE TABLE labelling (field TEXT NOT NULL);  -- a row for each field that labels came from, in order; public
 PRAGMA user_version = {FORMAT};
 """
 
@@ -144,8 +144,8 @@ class Corpus:
         with _reading(self.database) as connection:
             yield from connection.execute("SELECT text, label FROM documents WHERE label IS NOT NULL ORDER BY number")
 
-    def label_field(self) -> str | None:
-        """Return the source's field of the labels; None without labels. It is public, because it was declared.
+    def label_fields(self) -> tuple[str, ...]:
+        """Return the source's fields of the labels; none without labels. They are public, because they were declared.
 
         Whether a record had one, which there are and how many, is private.
 
@@ -153,8 +153,8 @@ class Corpus:
             StoreBusy, StoreUnreadable.
         """
         with _reading(self.database) as connection:
-            row = connection.execute("SELECT field FROM labelling").fetchone()
-            return None if row is None else str(row[0])
+            rows = connection.execute("SELECT field FROM labelling ORDER BY rowid")
+            return tuple(str(name) for (name,) in rows)
 
     def require_labels(self) -> None:
         """Check that labels were kept.
@@ -162,7 +162,7 @@ class Corpus:
         Raises:
             LabelsNotKept, StoreBusy, StoreUnreadable.
         """
-        if self.label_field() is None:
+        if not self.label_fields():
             raise LabelsNotKept
 
     def batches(

@@ -112,3 +112,26 @@ def test_a_request_with_an_allocation_is_not_rehearsed(almoner: Almoner) -> None
     almoner.type(f"dataset ingest twin {almoner.notes_file('twin.jsonl', others)} --label-field section")
     refused = almoner.ask(f"rehearse {almoner.request_file(**ALLOCATED)} --on twin", expected=2)
     assert refused["error"] == "AllocationNotRehearsed"
+
+
+def test_labels_of_two_fields_from_ingest_to_the_bundle(almoner: Almoner) -> None:
+    """The request names values of each field; a text has one of their combinations, and its prompt names both."""
+    almoner.registered()
+    notes = [{**note, "visit": number % 2} for number, note in enumerate(NOTES)]
+    almoner.type(f"dataset ingest clinic {almoner.notes_file(notes=notes)} --label-field section --label-field visit")
+    assert almoner.ask("dataset show clinic")["history"][0]["labels"] == "section / visit"
+    labels = {"section": SECTIONS[:2], "visit": [0, 1]}
+    parameters = {**ALLOCATED["parameters"], "labels": labels}
+    swapped = {**parameters, "labels": {"visit": [0, 1], "section": SECTIONS[:2]}}
+    refused = almoner.ask(f"release request {almoner.request_file(**{**ALLOCATED, 'parameters': swapped})}", expected=2)
+    assert refused["error"] == "LabelFieldsDiffer"
+    almoner.type(f"release request {almoner.request_file(**{**ALLOCATED, 'parameters': parameters})}")
+    expected = [f"{section} / {visit}" for section in SECTIONS[:2] for visit in (0, 1)]
+    assert almoner.ask("release show 1")["canonical"]["parameters"]["labels"] == expected
+    almoner.type('approve 1 --gate spend --reason "a first look"')
+    almoner.type("run 1")
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    almoner.type(f"publish 1 --to {almoner.folder / 'out'}")
+    assert almoner.ask(f"verify-release {almoner.bundle}")["holds"] is True
+    rows = [json.loads(line) for line in (almoner.bundle / "texts.jsonl").read_text().splitlines()]
+    assert {row["label"] for row in rows} == set(expected)
