@@ -13,6 +13,7 @@ from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets
 
 if TYPE_CHECKING:
+    from tasks.corpus.identity.labels import LabelFields
     from tasks.ingest import RecordedVersion
 
 ID_FIELD = "id"
@@ -27,7 +28,7 @@ class Dataset:
     name: str
 
     def ingest(
-        self, data: Data, *, label_field: str | None = None, new_cohort: bool = False, population: int | None = None
+        self, data: Data, *, label_field: "LabelFields" = None, new_cohort: bool = False, population: int | None = None
     ) -> "RecordedVersion":
         """Copy data into the home as the next version of the dataset: all of it, or nothing.
 
@@ -35,7 +36,8 @@ class Dataset:
             data: a pandas or polars data frame, a pyarrow table, batch or reader, a `datasets.Dataset`, an iterable of
                 dicts; or a path or address of what `almoner dataset ingest` takes. Tables are read a thousand rows at a
                 time, and only the fields of unit, text, id and label (docs/python-api.md#data-frames).
-            label_field: the field of a document's label or group; kept private.
+            label_field: the field of a document's label or group, or several whose values together are the label; kept
+                private.
             new_cohort: whether units that are new from here on get a budget of their own.
             population: the declared, public number of units of the new cohort.
 
@@ -48,11 +50,12 @@ class Dataset:
             AlmonerError: the errors of `flows.datasets.register.ingest`.
         """
         from flows.datasets import register as registration
+        from tasks.corpus.identity.labels import fields_of
 
         with session(self.project, label_field=label_field, population=population) as workspace:
             with workspace.database.read() as ledger:
                 row = datasets.find_dataset(ledger, self.name)
-                fields = registration.source_fields(row.text_field, row.unit_field, label_field)
+                fields = registration.source_fields(row.text_field, row.unit_field, *fields_of(label_field))
             registration.preview_ingest(workspace, self.name, new_cohort=new_cohort, population=population)
             with open_input(self.project, data, fields, optional=ID_FIELD) as source:
                 return registration.ingest(

@@ -13,6 +13,7 @@ from models_db.sessions.database import Database, LedgerUnreachable, OutcomeUnkn
 from models_db.tables import Dataset
 from tasks.common import progress
 from tasks.corpus.cohorts import Cohorts
+from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.ingest import IngestedVersion, ingest
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.store import iter_marks
@@ -53,7 +54,7 @@ def ingest_version(
     dataset: Dataset,
     source: Source,
     overlap_key: bytes,
-    label_field: str | None = None,
+    label_field: LabelFields = None,
     growth: CohortPlan | None = None,
     erased: frozenset[str] = frozenset(),
     stage: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),

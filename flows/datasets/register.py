@@ -24,6 +24,7 @@ from models_db.values.names import require_plain_name
 from models_db.values.requests import PublicMetadata, model_to_json, parse_model
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.corpus.identity.keys import create_key, load_key
+from tasks.corpus.identity.labels import LabelFields
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import Source
 from tasks.corpus.readers.text_template import TextTemplate
@@ -251,7 +252,7 @@ def ingest(
     workspace: Workspace,
     name: str,
     source: Source,
-    label_field: str | None = None,
+    label_field: LabelFields = None,
     *,
     new_cohort: bool = False,
     population: int | None = None,
@@ -261,7 +262,8 @@ def ingest(
     Args:
         source: JSONL, CSV, Parquet, Arrow, or a folder of such files or of .txt; on this machine, or in a store
             (`flows.workspace.object_stores.open_source`).
-        label_field: the field of a document's label or group; kept private.
+        label_field: the field of a document's label or group, or several whose values together are the label; kept
+            private.
         new_cohort: whether units that are new to the account get their own blocks and budgets from this version on.
             The decision is public, and must not depend on the content of the version.
         population: the declared, public number of units of the new cohort.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flows.rehearsals.refusals import (
+    AllocationNotRehearsed,
     ExternalModelNotRehearsed,
     NotRehearsed,
     RehearsalDiffers,
@@ -218,6 +219,8 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         body, request = priced.body, priced.request
     if request.mechanism not in MECHANISMS:
         raise NotRehearsed(request.kind, request.mechanism, MECHANISMS)
+    if request.parameters.get("label_allocation") is not None:
+        raise AllocationNotRehearsed
     if is_external(request.model):
         raise ExternalModelNotRehearsed(request.model)
     ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}

@@ -1,6 +1,7 @@
 """Submission of a request file as a priced request. Reads no private text and spends nothing."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ from flows.releases.extend import load_values
 from flows.releases.pricing import price_request
 from flows.workspace.prefect_flow import private_flow
 from flows.workspace.workspace import Workspace, open_workspace
+from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services.catalogue import datasets, internal_views, requests
 from models_db.services.lifecycle import envelopes, proposals
@@ -29,6 +31,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.internal_view import ViewingRecord
 from models_db.values.requests import ReleaseRequest, parse_model
+from tasks.corpus.identity.labels import FIELD_SEPARATOR
 from tasks.corpus.store import open_corpus
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.extension import extended_of
@@ -94,6 +97,7 @@ def propose_release(
         BudgetExceeded, BudgetRefused: the dataset, or the envelope it names, cannot afford it.
         EnvelopeUnknown: it names an envelope that is not open.
         LabelsNotKept: it declares labels, and the dataset's version was ingested without.
+        LabelFieldsDiffer: it declares labels of fields, and the version has labels of others.
         NotExtendable, ParentDiffers, ValuesMissing: it extends a release, and cannot.
         ProposalUnknown, AuthorisationExhausted, OwnAuthorisation: the standing authorisation does not cover it.
     """
@@ -136,7 +140,11 @@ def _require_labels(workspace: Workspace, priced: Quote) -> None:
     """Refuse labels that a run would refuse, where the version is in this home; whether it has any is public."""
     if names_of(priced.parameters) and extended_of(priced.parameters) is None:
         with suppress(VersionMissing):
-            open_corpus(workspace.home, priced.dataset.version_uid).require_labels()
+            corpus = open_corpus(workspace.home, priced.dataset.version_uid)
+            corpus.require_labels()
+            named = priced.request.parameters.get("labels")
+            if isinstance(named, Mapping) and tuple(named) != (fields := corpus.label_fields()):
+                raise LabelFieldsDiffer(tuple(named), fields)
 
 
 def submit_request(workspace: Workspace, priced: Quote, standing: int | None = None) -> tuple[int, str]:
@@ -165,3 +173,15 @@ def record_request(session: Session, workspace: Workspace, priced: Quote, standi
         scope=None if scope is None else envelopes.find_envelope(session, dataset, scope),
         standing=proposal,
     )
+
+
+class LabelFieldsDiffer(UsageError):
+    """Labels that are combinations of other fields than the version's."""
+
+    def __init__(self, named: Sequence[str], kept: Sequence[str]) -> None:
+        super().__init__(
+            f"`parameters.labels` names the fields {FIELD_SEPARATOR.join(named)}, and the version of the dataset has"
+            f" labels of {FIELD_SEPARATOR.join(kept)}.",
+            "Name the same fields in the same order, or ingest it again with a --label-field for each of these.",
+            {"named": list(named), "kept": list(kept)},
+        )

@@ -19,6 +19,7 @@ from models_db.sessions.database import OutcomeUnknown
 from tasks.common.progress import Progress
 from tasks.corpus.cohorts import Cohorts
 from tasks.corpus.identity.fingerprints import ManifestMark, mark_of, source_mark
+from tasks.corpus.identity.labels import LabelFields, fields_of
 from tasks.corpus.identity.units import random_unit
 from tasks.corpus.readers.documents import DuplicateDocument, SourceDocument
 from tasks.corpus.readers.readers import read_documents
@@ -62,7 +63,7 @@ def ingest(
     *,
     text_field: str = "text",
     id_field: str = "id",
-    label_field: str | None = None,
+    label_field: LabelFields = None,
     cohorts: Cohorts | None = None,
     erased: frozenset[str] = frozenset(),
     progress: Progress = lambda done, total: None,
@@ -82,7 +83,7 @@ def ingest(
         overlap_key: the home's overlap key; marks are made with it.
         text_field: the field with the text.
         id_field: the field with the document's id, which may be absent.
-        label_field: the field with the document's label; None keeps no labels.
+        label_field: the field with the document's label, or several; None keeps no labels.
         cohorts: what says of which cohort each unit is; None if there is one cohort only.
         erased: keyed marks of units, in hexadecimal digits, whose records are left out.
         progress: called at the start, every thousand documents, and at the end.
@@ -103,7 +104,7 @@ def ingest(
     with (
         closing(opened) as documents,
         incoming(home) as folder,
-        _new_store(folder / DATABASE, label_field) as connection,
+        _new_store(folder / DATABASE, fields_of(label_field)) as connection,
     ):
         kept_units = _Kept(erased, overlap_key)
         with stage("read"):
@@ -159,7 +160,7 @@ def _watched(documents: Iterator[SourceDocument], progress: Progress, total: int
 
 
 @contextmanager
-def _new_store(database: Path, label_field: str | None) -> Iterator[sqlite3.Connection]:
+def _new_store(database: Path, label_fields: tuple[str, ...]) -> Iterator[sqlite3.Connection]:
     """Create a store file (0600) and open its transaction."""
     with named_problems():
         os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -167,8 +168,7 @@ def _new_store(database: Path, label_field: str | None) -> Iterator[sqlite3.Conn
     with closing(connection):
         with named_problems():
             connection.executescript(_WRITING + SCHEMA + "BEGIN;")
-            if label_field is not None:
-                connection.execute("INSERT INTO labelling (field) VALUES (?)", (label_field,))
+            connection.executemany("INSERT INTO labelling (field) VALUES (?)", [(name,) for name in label_fields])
         yield connection
 
 

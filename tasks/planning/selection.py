@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from models_db.errors import UsageError
 from models_db.values.requests import Selection
+from tasks.planning.label_allocation import allocate
 from tasks.values.plan import Plan
 from tasks.values.release_kinds import ReleaseKind
 
@@ -93,8 +94,8 @@ def with_selection_fact(plan: Plan, selection: Selection | None) -> Plan:
 def kept_per_label(keep: int, labels: Sequence[str | None]) -> Mapping[str | None, int]:
     """Return how many texts of each label are kept: in proportion to those drawn, by largest remainders.
 
-    Which label a drawn text has follows from the request alone, and so do these numbers. Ties go to the label that
-    comes first.
+    Which label a drawn text has follows from the request, or from a released histogram, and so do these numbers. Ties
+    go to the label that comes first. Where there is one for each, no label loses all its texts.
 
     Args:
         keep: of all labels together, at most `len(labels)`.
@@ -104,10 +105,8 @@ def kept_per_label(keep: int, labels: Sequence[str | None]) -> Mapping[str | Non
     {'a': 2, 'b': 2}
     """
     drawn = Counter(labels)
-    shares = {label: divmod(keep * count, len(labels)) for label, count in drawn.items()}
-    missing = keep - sum(whole for whole, _ in shares.values())
-    first = sorted(shares, key=lambda label: -shares[label][1])[:missing]
-    return {label: whole + (label in first) for label, (whole, _) in shares.items()}
+    kept = allocate(keep, list(drawn.values()), minimum=int(keep >= len(drawn)))
+    return dict(zip(drawn, kept, strict=True))
 
 
 class SelectionUnfit(UsageError):

@@ -18,7 +18,10 @@ from typing import Any
 from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
+from tasks.accounting.zcdp import release_amount
 from tasks.analysis.keywords.keyword_set import EXPECTED, SOME_KEYWORDS
+from tasks.mechanisms.counts.noisy_count import calibrate_count
+from tasks.planning.label_allocation import LabelAllocation
 from tasks.pricing.choices import (
     PROBE_REFERENCES,
     clip_norm_per_reference,
@@ -37,6 +40,7 @@ from tasks.pricing.influence import (
 )
 from tasks.pricing.quote import Quote
 from tasks.pricing.rehearsed_shares import ExpectedShare, expected_shares
+from tasks.values.insight import margin_of_error
 from tasks.values.release_kinds import TEXT_KINDS, ReleaseKind
 
 MECHANISMS = ("invisible_ink", "private_icl", "private_prediction")
@@ -391,6 +395,8 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
         if "max_new_tokens" in texts[0].quote.choices and terms.kind in TEXT_KINDS:
             reason = texts[0].quote.choices["max_new_tokens"]
             notes.append(f"The length of a text is chosen: {reason}. `--tokens T` sets another.")
+        if len(terms.labels) > 1:
+            notes.append(_labels_note(terms, texts[0].quote))
     if not declared:
         notes.append("No population is declared: the release buys a noisy count of the units at 1/500 of its rho.")
     if terms.population < LEAST_POPULATION_OF_TOPICS and texts:
@@ -401,6 +407,20 @@ def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared:
             " (docs/summaries.md)."
         )
     return notes
+
+
+def _labels_note(terms: PlanTerms, quote: Quote) -> str:
+    """Return what a proportional allocation of the texts to the labels would buy, and whether it is of use."""
+    epsilon, share = quote.request.epsilon or Decimal(0), LabelAllocation(method="proportional").share
+    rho = int(Fraction(share) * release_amount(epsilon, terms.delta).rho)
+    margin = margin_of_error(Decimal(float(calibrate_count(rho).sigma)))
+    each = terms.population // len(terms.labels)
+    use = "" if margin <= each else " The margin is larger than that: here it is of little use."
+    return (
+        "Each label has equally many texts. `label_allocation: {method: proportional}` shares them out as the corpus"
+        f" has labels, for {format_decimal(share * 100)} % of rho: each count has a margin of"
+        f" \N{PLUS-MINUS SIGN}{margin} units, of about {each} units a label (docs/requests.md).{use}"
+    )
 
 
 NEXT_WORD_ALONE = (

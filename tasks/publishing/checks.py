@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from models_db.errors import Refused
+from models_db.errors import AlmonerError, Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import digest
@@ -29,6 +29,7 @@ from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
+from tasks.release.allocated_labels import FIGURES, allocated_labels, is_proportional
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import implied_epsilon, state_claim
 from tasks.release.file_names import CARD, PARQUET, RECORD, SUMS, TEXTS, checksum_lines
@@ -191,6 +192,8 @@ def independent_accountant(bundle: OpenedBundle) -> str:
 def texts(bundle: OpenedBundle) -> str:
     """Check for one numbered text per line, in the form of its kind and with its label, as many as requested.
 
+    Labels follow from the request; of a proportional allocation, from the released histogram.
+
     Of a selection, each label has its share of the published texts, and the numbers of texts that were left out are
     those of all drawn ones. Whether the selected texts are the best cannot be checked: the others are not published.
 
@@ -202,9 +205,7 @@ def texts(bundle: OpenedBundle) -> str:
             return _answers(bundle)
         require_hierarchy(bundle.insights, clusters_asked(record), threshold_of(record), support_of(record))
         return f"{len(bundle.insights)} insights, in one hierarchy"
-    samples = record.request["parameters"]["samples"]
-    blocks = len(record.request["plan"]["blocks"])
-    labels = labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
+    labels = _labels(record)
     selected, rows_by_label = record.selection, Counter[str]()
     with open_regular_file(bundle.folder / TEXTS) as file:
         while stored_line := file.readline(_LONGEST_LINE):
@@ -219,6 +220,25 @@ def texts(bundle: OpenedBundle) -> str:
     if record.claim is not None and selected is not None and labels:
         _require_shares(rows_by_label, kept_per_label(selected.keep, labels))
     return f"{count} texts{_selected_of(record, count)}"
+
+
+def _labels(record: ReleaseRecord) -> list[str | None]:
+    """Return the label of every drawn text, in their public order; empty without labels.
+
+    Raises:
+        CheckFailed: the texts were allocated by a histogram whose figures are missing or do not fit, or by none and
+            the record has such figures.
+    """
+    if not is_proportional(record):
+        if set(FIGURES) & set(record.released):
+            raise CheckFailed("the record has counts of labels, and the release bought no histogram of them")
+        samples, blocks = record.request["parameters"]["samples"], len(record.request["plan"]["blocks"])
+        return labels_of_texts(record.kind, record.labels, samples, blocks) if record.labels else []
+    try:
+        allocated = allocated_labels(record)
+    except (AlmonerError, KeyError, TypeError, ValueError):
+        raise CheckFailed("the texts and batches of the labels do not follow from the released histogram") from None
+    return [] if allocated is None else allocated.layout.labels_of_texts(record.labels)
 
 
 def _answers(bundle: OpenedBundle) -> str:

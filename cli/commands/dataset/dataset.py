@@ -1,6 +1,6 @@
 """`almoner dataset`: register a corpus with its lifetime claim, ingest, show, mock, forget it; change its claim."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +47,11 @@ Metadata = Annotated[
     typer.Option(help="YAML file with the owner's statements on published data (licence, language); shown on cards."),
 ]
 LabelField = Annotated[
-    str | None, typer.Option(help="Field with a document's label or group, for `labels` and summaries; kept private.")
+    list[str] | None,
+    typer.Option(
+        help="Field with a document's label or group, for `labels` and summaries; kept private. Repeat it for a label"
+        " of several fields."
+    ),
 ]
 Check = Annotated[
     str | None,
@@ -148,7 +152,7 @@ def ingest_dataset(
     coming = registration.preview_ingest(workspace, name, new_cohort=new_cohort, population=population)
     if dry_run:
         return CommandResult(
-            {"dataset": name, **coming.to_json(), "labels": label_field},
+            {"dataset": name, **coming.to_json(), "labels": _shown_fields(label_field or ())},
             [*_preview_result(name, coming), _NOTHING_READ],
         )
     with progress_bar(context), open_source(context.home, parse_source(path)) as source:
@@ -158,7 +162,7 @@ def ingest_dataset(
     shown = {
         "dataset": name,
         "version": version.number,
-        "labels": label_field,
+        "labels": _shown_fields(label_field or ()),
         **({"opened_cohort": coming.cohort} if coming.opens else {}),
     }
     return CommandResult(
@@ -330,12 +334,17 @@ def propose_cap_change(
     return CommandResult(data, [shown, *sentences, *waiting_sentence(proposal.number, proposal.needed)])
 
 
+def _shown_fields(fields: Sequence[str]) -> str | None:
+    """Return the names of label fields as labels have their values; None without labels."""
+    return " / ".join(fields) or None
+
+
 def _label_field_of(workspace: Workspace, uid: str) -> str | None:
-    """Return the field of a version's labels; it was named at ingest, so it is public."""
+    """Return the fields of a version's labels; they were named at ingest, so they are public."""
     from tasks.corpus.store import open_corpus
 
     try:
-        return open_corpus(workspace.home, uid).label_field()
+        return _shown_fields(open_corpus(workspace.home, uid).label_fields())
     except EnvironmentProblem:  # a home may have the ledger, and not the texts
         return "(not readable here)"
 

@@ -2,10 +2,17 @@
 
 Which labels a corpus has, and how often, is private. A request names the labels it wants from public knowledge; what it
 names and the corpus has not is generated all the same, from null rows.
+
+Labels may come from several fields of a record, such as a category and a number of stars. They are then one label,
+spelt as its values with ` / ` between them: `books / 5`. A slash inside a value stands without spaces, so that a label
+is of one combination of values alone. Nothing else knows of fields: a combination is a label like any other.
 """
 
-from collections.abc import Sequence
-from typing import Annotated
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -16,6 +23,12 @@ LONGEST_LABEL = 200
 """Characters."""
 
 MOST_LABELS = 1000
+
+FIELD_SEPARATOR: Final = " / "
+"""Between the values of a label that comes from several fields, and between the fields' names."""
+
+LabelFields: TypeAlias = str | Sequence[str] | None
+"""The field of a document's label, several of them in the order of their values, or None without labels."""
 
 
 def normalise_label(value: object) -> str | None:
@@ -37,6 +50,41 @@ def normalise_label(value: object) -> str | None:
     return label or None
 
 
+def fields_of(given: LabelFields) -> tuple[str, ...]:
+    """Return the fields that labels come from."""
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def combined_label(values: Sequence[object]) -> str | None:
+    """Return the label of a record with these values in its label fields; None if one of them is missing or empty.
+
+    Raises:
+        ValueError: as `normalise_label`, of a value or of them together.
+
+    >>> combined_label(["Home / Garden", 5])
+    'Home/Garden / 5'
+    """
+    parts = [normalise_label(value) for value in values]
+    if len(parts) == 1:
+        return parts[0]
+    spelt = [re.sub(r"\s*/\s*", "/", part) for part in parts if part is not None]
+    return normalise_label(FIELD_SEPARATOR.join(spelt)) if len(spelt) == len(parts) else None
+
+
+def _products(declared: object) -> object:
+    """Return the labels of all combinations of values of fields, the last field fastest; a list as it is."""
+    if not isinstance(declared, Mapping):
+        return declared
+    if not declared or not all(isinstance(values, list | tuple) and values for values in declared.values()):
+        raise ValueError("labels of several fields are a list of values for each field")
+    if prod(map(len, declared.values())) > MOST_LABELS:
+        raise ValueError(f"the fields have more than {MOST_LABELS} combinations")
+    labels = [combined_label(values) for values in product(*declared.values())]
+    if None in labels:
+        raise ValueError("a label is not empty")
+    return tuple(labels)
+
+
 def _declared(value: object) -> str:
     label = normalise_label(value)
     if label is None:
@@ -51,5 +99,13 @@ def _each_once(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 DeclaredLabel = Annotated[str, BeforeValidator(_declared)]
-DeclaredLabels = Annotated[tuple[DeclaredLabel, ...], Field(max_length=MOST_LABELS), AfterValidator(_each_once)]
-"""`parameters.labels` of a request: public, in the order in which samples are shared out; empty for none."""
+DeclaredLabels = Annotated[
+    tuple[DeclaredLabel, ...],
+    Field(max_length=MOST_LABELS),
+    AfterValidator(_each_once),
+    BeforeValidator(
+        _products, json_schema_input_type=tuple[DeclaredLabel, ...] | dict[str, Annotated[list[DeclaredLabel], Field()]]
+    ),
+]
+"""`parameters.labels` of a request: public, in the order in which samples are shared out; empty for none. A mapping of
+fields to values stands for all their combinations."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from models_db.errors import UsageError
-from tasks.corpus.identity.labels import LONGEST_LABEL, normalise_label
+from tasks.corpus.identity.labels import FIELD_SEPARATOR, LONGEST_LABEL, combined_label, normalise_label
 from tasks.corpus.identity.units import UnitInvalid, is_unicode, normalise_unit
 from tasks.corpus.readers.sources import AnySource, Shard, format_of, name_of
 from tasks.corpus.readers.text_template import TextTemplate
@@ -62,13 +62,14 @@ class Fields:
     unit: str | None
     text: TextTemplate
     document_id: str
-    label: str | None = None
+    labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def required(self) -> tuple[str, ...]:
         """The fields that a table must have: those of the text, the unit's and the label's."""
-        return tuple(sorted({*self.text.fields, *(name for name in (self.unit, self.label) if name is not None)}))
+        unit = () if self.unit is None else (self.unit,)
+        return tuple(sorted({*self.text.fields, *unit, *self.labels}))
 
     def document(self, record: Mapping[str, object], source: AnySource, position: int, offset: int) -> SourceDocument:
         """Return the document in `record`.
@@ -113,12 +114,15 @@ class Fields:
             raise BadDocumentId(source, position, self.document_id) from None
 
     def _label(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
-        if self.label is None:
-            return None
+        for name in self.labels:
+            try:
+                normalise_label(record.get(name))
+            except ValueError:
+                raise BadLabel(source, position, name) from None
         try:
-            return normalise_label(record.get(self.label))
-        except ValueError:
-            raise BadLabel(source, position, self.label) from None
+            return combined_label([record.get(name) for name in self.labels]) if self.labels else None
+        except ValueError:  # each of them is a label, and together they are too long
+            raise BadLabel(source, position, FIELD_SEPARATOR.join(self.labels)) from None
 
 
 def place(source: AnySource, position: int) -> str:

@@ -8,13 +8,14 @@ header has a person's record in its first line.
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
+from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
 from tasks.corpus.readers.documents import (
     MAX_RECORD_BYTES,
     Fields,
@@ -55,7 +56,7 @@ def read_documents(
     unit_field: str | None,
     text_field: str = "text",
     id_field: str = "id",
-    label_field: str | None = None,
+    label_field: LabelFields = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
@@ -71,11 +72,12 @@ def read_documents(
         unit_field: the field with the privacy unit's id, or None if every record is a unit of its own.
         text_field: the field with the text, or a template of several (`text_template`); a text folder has none.
         id_field: the field with the document's id, which may be absent (a text folder has none).
-        label_field: the field with the document's label, or None if no labels are kept. A record without one is a
-            document without a label.
+        label_field: the field with the document's label, several whose values together are the label, or None if no
+            labels are kept. A record that lacks one of them is a document without a label.
 
     Raises:
-        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, TextTemplateInvalid: at once.
+        SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
+        TextTemplateInvalid: at once.
         FolderMixed, TableLogUnread: at once or while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty: at the end, if not one record has a label.
@@ -84,17 +86,20 @@ def read_documents(
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
     if not exists:
         raise SourceMissing(path)
+    labels = fields_of(label_field)
+    if len(set(labels)) < len(labels):
+        raise LabelFieldRepeated(labels)
     if is_folder and _holds_tables(path):
-        return _guarded(_read_shards, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, label_field))
+        return _guarded(_read_shards, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
     if is_folder:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
-        if label_field is not None:
-            raise FolderWithoutLabels(path, label_field)
+        if labels:
+            raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
         return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"))
     if (read := _READERS.get(format_of(path) or "")) is None:
         raise UnknownFileType(path)
-    return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, label_field))
+    return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
 
 
 def _holds_tables(folder: Source) -> bool:
@@ -112,8 +117,8 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
             yield document
     if empty:
         raise SourceEmpty(path)
-    if fields.label is not None and not labelled:
-        raise LabelFieldEmpty(path, fields.label)
+    if fields.labels and not labelled:
+        raise LabelFieldEmpty(path, FIELD_SEPARATOR.join(fields.labels))
 
 
 class _Lines:
@@ -252,6 +257,17 @@ class FolderWithoutLabels(UsageError):
             f"The text folder {name_of(source)!r} has no field {label_field!r}: its files have no labels.",
             "Leave the label field out, or write the texts into a JSONL, CSV or Parquet file with a label in each.",
             {"file": name_of(source), "label": label_field},
+        )
+
+
+class LabelFieldRepeated(UsageError):
+    """A label field that is named twice."""
+
+    def __init__(self, label_fields: Sequence[str]) -> None:
+        super().__init__(
+            f"A field is named twice among the label fields: {', '.join(label_fields)}.",
+            "Name each field once; their values together are a document's label.",
+            {"label": list(label_fields)},
         )
 
 

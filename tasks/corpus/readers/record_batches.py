@@ -81,8 +81,9 @@ def _documents(
     source: AnySource, fields: Fields, schema: Any, columns: Sequence[str], batches: _Batches
 ) -> Iterator[SourceDocument]:
     plain = [name for name in columns if _is_plain(schema.field(name).type)]
-    if fields.label in columns and fields.label not in plain:
-        raise ColumnUnfit(source, fields.label or "")
+    for name in fields.labels:
+        if name in columns and name not in plain:
+            raise ColumnUnfit(source, name)
     position = 0
     try:
         for batch, offset in batches:

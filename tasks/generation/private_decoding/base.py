@@ -4,7 +4,9 @@ A system adds its own parameters, the mechanisms that its share of the budget bu
 All else is here: the split into batches, the noisy count that it may need, instalments, prompts, rows, facts.
 
 Where no population is declared, the first mechanism of the release is a noisy count of the units at 1/500 of its
-rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002).
+rho: the number of batches must be public, and so it is bought, not read off the data (docs/decisions/0002). Where texts
+are allocated to labels in proportion, the first mechanism is a noisy histogram of the units by label instead, and the
+texts and batches of each label follow from it (`tasks.planning.label_allocation`).
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
@@ -28,11 +30,21 @@ from tasks.inference.prompts.render import PromptPieces, prompts_for, reference_
 from tasks.inference.structured_output.form_parameters import FormParameters, form_facts, form_of
 from tasks.inference.structured_output.schema_parameters import RecordParameters, constraint_facts
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts import noisy_count
+from tasks.mechanisms.counts import noisy_count, noisy_histogram
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
+from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.tokens import sampler
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall
-from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
+from tasks.planning.batches import AllocatedLayout, BatchLayout, Layout, layout_of, with_labels
+from tasks.planning.label_allocation import (
+    BATCHES_PER_LABEL,
+    LABEL_COUNTS,
+    AllocationNeedsClaim,
+    AllocationShareTooSmall,
+    LabelAllocation,
+    LabelAllocationParameters,
+    format_counts,
+)
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
@@ -48,9 +60,15 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 COUNT_SHARE = 500
 """Divisor of a release's rho: this part buys the noisy count."""
 
+_COUNTING = (noisy_count.MECHANISM, noisy_histogram.MECHANISM)
+"""Mechanisms that a release buys before its draws, to know how its units are to be split."""
+
+_HISTOGRAM = "label histogram"
+"""The step of a run that releases the histogram, in the journal."""
+
 
 class PrivateDecodingParameters(
-    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, LabelAllocationParameters
 ):
     """`parameters:` that all these systems have; every one is public."""
 
@@ -130,15 +148,16 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
         """Implement `Generator.generate`."""
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Buy what `ask.amount` affords, after the count if one is needed.
+        """Buy what `ask.amount` affords, after the count or histogram if one is needed.
 
         Raises:
             BudgetTooSmall: it affords nothing, or no share for the count.
+            AllocationNeedsClaim, AllocationShareTooSmall: it affords no histogram.
             BlockWithoutSample: fewer samples than blocks.
         """
         settings, layout = self._settings_and_layout(ask.parameters, ask.blocks)
         amount = ask.amount or Amount()
-        count = None if settings.batches or settings.groups or ask.population else _count(amount, settings)
+        count = self._count(settings, ask)
         counting = [InvocationPlan(count.event(), (count.loss(),))] if count else []
         paid = count.loss() if count else Amount()
         bought = self.calibrate(amount.rho - paid.rho, settings)
@@ -161,14 +180,28 @@ class ChargedSystem(GeneratorDefaults, ABC, Generic[Parameters]):
             assignment=self._assignment(settings, ask, layout, counted=count is not None),
         )
 
+    def _count(self, settings: Parameters, ask: PlanInputs) -> NoisyCount | NoisyHistogram | None:
+        """Return what counts the units: by label for a proportional allocation, and else where no number is known."""
+        if settings.label_allocation is not None:
+            if ask.amount is None:
+                raise AllocationNeedsClaim(self.name)
+            return _histogram(ask.amount, settings.label_allocation, len(settings.labels))
+        if settings.batches or settings.groups or ask.population:
+            return None
+        return _count(ask.amount or Amount(), settings)
+
     def _assignment(
         self, settings: Parameters, ask: PlanInputs, layout: Layout, *, counted: bool
     ) -> BatchAssignment | None:
         """Return the split if its assignment is worth a claim, with the batches that are known before the count.
 
         Looks at internal figures of public data are not recorded, so its releases have none. One batch hides nothing.
+        Nor has a release with a proportional allocation: how many batches a unit's label has is known after the
+        histogram alone, and it may be one.
         """
         if not (self.reads_batches_by_draws_alone and ask.governed and isinstance(layout, BatchLayout)):
+            return None
+        if settings.label_allocation is not None:
             return None
         most = layout.most_in_a_block
         batches = most if counted else _batches_per_block(settings, ask, layout)
@@ -214,6 +247,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
             TokenizerNotSupported, TokenLimitTooSmall, EndTokenMissing: nor can its tokens write records of the schema.
             LabelsNotKept: labels are declared, and the version has none.
             RowsNotIsolated, NotEnoughMemory: this device cannot draw. None of these has armed anything.
+            StepLost: an interrupted run has paid for the histogram of the labels and lost it.
             MemoryRanOut: it could not go on.
         """
         from tasks.generation.decoding.generate import open_decoder
@@ -225,7 +259,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         prompts = _Prompts.of(settings, bench, lost if self.every_token_is_a_draw else 0)
         if settings.names:
             bench.corpus.require_labels()
-        first, sources = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM), layout.sources()
+        first = int(plan.invocations[0].event.mechanism in _COUNTING)
         events = [invocation.event for invocation in plan.invocations[first:]]
         rule = partial(self.rule, events, settings, rng=bench.rng)
         free = self.free_tokens(settings, bench.rng, lost)
@@ -238,15 +272,11 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         )
         penalty = self.presence_penalty(settings)
         drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, free, completion, penalty)
-        with open_decoder(bench, drawing, len(sources), bench.earlier, lost) as draw_texts:
-            released = dict(bench.earlier.released)
-            if not released:
-                released = _numbers(plan, settings, layout, bench)
-                bench.journal.begin(first, released)
-            jobs = prompts.jobs(settings, bench, _Split(int(released["batches_per_block"]), sources))
-            texts = draw_texts(jobs, _paid_meter(plan, first, settings, bench, lost))
-        labelled = with_labels(texts, layout.labels_of_texts(settings.names))
-        return Generated(labelled, {**released, **self.figures(texts), **completion_figures(texts)})
+        with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
+            split = _split(plan, first, settings, layout, bench)
+            texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))
+        labelled = with_labels(texts, split.layout.labels_of_texts(settings.names))
+        return Generated(labelled, {**split.released, **self.figures(texts), **completion_figures(texts)})
 
 
 def _paid_meter(
@@ -267,10 +297,11 @@ def _paid_meter(
 
 @dataclass(frozen=True)
 class _Split:
-    """The public split of each block, and the batches that each text is made of."""
+    """The public split of each block, the batches that each text is made of, and the figures that it follows from."""
 
-    per_block: int
-    sources: list[tuple[Place, ...]]
+    layout: Layout | AllocatedLayout
+    per_block: int | Sequence[int]
+    released: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -311,14 +342,15 @@ class _Prompts:
         def tokens(unit: UnitDocuments) -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, settings.max_reference_tokens)
 
-        units = rows_of(split.sources, split.per_block, settings, bench)
-        for source, members in zip(split.sources, units, strict=True):
+        sources = split.layout.sources()
+        units = rows_of(sources, split.per_block, settings, bench)
+        for source, members in zip(sources, units, strict=True):
             public, private = self.pieces[source[0][1]]
             yield GenerationJob(public, private, tuple(map(tokens, members)))
 
 
 def rows_of(
-    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
+    sources: Sequence[Sequence[Place]], per_block: int | Sequence[int], settings: PartParameters, bench: RunContext
 ) -> Iterator[list[UnitDocuments]]:
     """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
@@ -351,6 +383,41 @@ def top_k_text(top_k: int) -> str:
     return str(top_k or "whole vocabulary")
 
 
+def _split(plan: Plan, first: int, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> _Split:
+    """Return the split that was planned, that a count drawn here leads to, or that an earlier attempt has released."""
+    if settings.label_allocation is not None:
+        return _allocated(plan, first, settings, settings.label_allocation, bench)
+    released = dict(bench.earlier.released)
+    if not released:
+        released = _numbers(plan, settings, layout, bench)
+        bench.journal.begin(first, released)
+    return _Split(layout, int(released["batches_per_block"]), released)
+
+
+def _allocated(
+    plan: Plan, first: int, settings: PrivateDecodingParameters, allocation: LabelAllocation, bench: RunContext
+) -> _Split:
+    """Return the split that follows from the histogram of the labels, which is released once for all attempts.
+
+    The journal begins before the histogram is armed, so that an attempt that goes on has the same split, and counts
+    each unit under the same label, whether or not the histogram was drawn.
+    """
+    if not bench.steps.paid:
+        bench.journal.begin(first, {})
+    histogram = NoisyHistogram.from_event(plan.invocations[0].event)
+    released = bench.release(
+        _HISTOGRAM,
+        [0],
+        lambda: bench.corpus.label_counts(bench.scheme, bench.split, settings.labels),
+        lambda counts: [*histogram.draw(counts, bench.rng)],
+    )
+    noisy = [int(count) for count in cast("Sequence[int]", released)]
+    blocks, references = len(plan.blocks), settings.references
+    layout = AllocatedLayout.of(allocation, noisy, settings.samples, blocks, references, settings.batches)
+    figures = {LABEL_COUNTS: format_counts(noisy), BATCHES_PER_LABEL: format_counts(layout.batches)}
+    return _Split(layout, layout.batches, figures)
+
+
 def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
     """Return the number of batches of a block: as planned, or from a count that is drawn here."""
     if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
@@ -370,6 +437,14 @@ def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:
     if amount.rho < COUNT_SHARE:
         raise BudgetTooSmall(settings.max_new_tokens, settings.references)
     return calibrate_count(amount.rho // COUNT_SHARE)
+
+
+def _histogram(amount: Amount, allocation: LabelAllocation, labels: int) -> NoisyHistogram:
+    """Return the histogram of that many labels which the allocation's share of an amount buys."""
+    rho = int(Fraction(allocation.share) * amount.rho)
+    if rho < 1:
+        raise AllocationShareTooSmall(allocation.share)
+    return calibrate_histogram(rho, labels)
 
 
 def _expected_rows(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:
@@ -395,12 +470,24 @@ def _facts(settings: PrivateDecodingParameters) -> dict[str, str]:
 
 
 def _split_facts(
-    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | None
+    settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout, count: NoisyCount | NoisyHistogram | None
 ) -> dict[str, str]:
-    if count:
-        sigma = format(decimal_above(count.sigma, 1), "f")
-        return {"batches per block": f"from a noisy count of the units (sigma {sigma}, rho {count.loss().rho_text})"}
+    if isinstance(count, NoisyHistogram) and settings.label_allocation is not None:
+        least = settings.label_allocation.minimum
+        return {
+            "texts per label": f"proportional to a noisy histogram of the units by label ({_noise(count.noise)}), at"
+            f" least {least}",
+            "batches per block": f"{settings.batches} or more of each label"
+            if settings.batches
+            else "of each label, from the same histogram",
+        }
+    if isinstance(count, NoisyCount):
+        return {"batches per block": f"from a noisy count of the units ({_noise(count)})"}
     return {"batches per block": str(_batches_per_block(settings, ask, layout))}
+
+
+def _noise(count: NoisyCount) -> str:
+    return f"sigma {format(decimal_above(count.sigma, 1), 'f')}, rho {count.loss().rho_text}"
 
 
 def _batches_per_block(settings: PrivateDecodingParameters, ask: PlanInputs, layout: Layout) -> int:

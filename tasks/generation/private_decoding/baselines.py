@@ -18,7 +18,8 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.mechanisms.tokens import sampler as samplers
 from tasks.planning.batches import layout_of, with_labels
-from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.label_allocation import LabelAllocationParameters
+from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
 from tasks.values.generated import Generated
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 
 
 class BaselineParameters(
-    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, PartParameters
+    RecordParameters, FormParameters, SentenceCompletionParameters, PrecisionParameters, LabelAllocationParameters
 ):
     """`parameters:` of a baseline. Those of private systems are accepted, so that one file runs with any mechanism.
 

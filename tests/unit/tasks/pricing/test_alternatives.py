@@ -170,6 +170,20 @@ def test_topics_are_offered_where_there_are_people_enough() -> None:
     assert plan_alternatives(terms(5000, kind="insights"))[0].request == topics.request
 
 
+def test_the_notes_say_what_a_proportional_allocation_would_buy() -> None:
+    """And that it is of little use where the margin of a count is larger than an average label."""
+    labels = tuple(f"label {number}" for number in range(4))
+    many = terms(20_000, labels=labels)
+    (note,) = [note for note in notes_of(many, plan_alternatives(many), declared=True) if "label_allocation" in note]
+    assert "for 2 % of rho" in note
+    assert "of about 5000 units a label" in note
+    assert "of little use" not in note
+    few, weak = terms(60, labels=labels[:2]), plan_alternatives(terms(20_000, epsilon="1"))
+    (note,) = [note for note in notes_of(few, weak, declared=True) if "label_allocation" in note]
+    assert "of about 30 units a label (docs/requests.md). The margin is larger than that" in note
+    assert not any("label_allocation" in note for note in notes_of(terms(500), plan_alternatives(many), declared=True))
+
+
 def test_the_notes_say_what_the_figures_do_not() -> None:
     plan = plan_alternatives(terms(500))
     said = " ".join(notes_of(terms(500), plan, declared=False, groups=3))

@@ -66,7 +66,7 @@ def test_labels_are_normalised_and_may_be_missing(tmp_path: Path, write: Writer)
 @WRITERS
 def test_without_a_label_field_nothing_is_kept(tmp_path: Path, home: ProjectHome, write: Writer) -> None:
     corpus = open_corpus(home, ingest(home, write(tmp_path, RECORDS), None, KEY).uid)
-    assert corpus.label_field() is None
+    assert corpus.label_fields() == ()
     with pytest.raises(LabelsNotKept):
         corpus.require_labels()
     with pytest.raises(LabelsNotKept):
@@ -76,7 +76,7 @@ def test_without_a_label_field_nothing_is_kept(tmp_path: Path, home: ProjectHome
 @WRITERS
 def test_a_version_knows_its_field_and_its_labelled_texts(tmp_path: Path, home: ProjectHome, write: Writer) -> None:
     corpus = open_corpus(home, ingest(home, write(tmp_path, RECORDS), None, KEY, label_field="topic").uid)
-    assert corpus.label_field() == "topic"
+    assert corpus.label_fields() == ("topic",)
     assert list(corpus.texts()) == ["one", "two", "three", "four", "five"]
     assert list(corpus.texts("sports")) == ["one", "two"]
     assert list(corpus.texts("Café")) == ["five"]

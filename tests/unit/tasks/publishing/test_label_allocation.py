@@ -1,0 +1,119 @@
+"""A bundle whose texts were allocated by a histogram: a reader recomputes the labels from the released counts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from models_db.values.requests import SELECTION_CRITERIA, Prompt, Selection
+from tasks.accounting.zcdp import release_amount
+from tasks.inference.prompts.prompt_spec import prompt_json
+from tasks.planning.selection import with_selection_fact
+from tasks.pricing.quote import plan_json
+from tasks.pricing.registry import system_for
+from tasks.publishing.documents.card import card
+from tasks.publishing.verify import verify_release
+from tasks.release.independent_accountant import second_opinion
+from tasks.release.record import planned_events
+from tasks.release.wording.label_text import PROPORTIONAL, UNREADABLE
+from tasks.values.plan import PlanInputs
+from tests.unit.tasks.publishing.builders import INK, a_record, a_request
+from tests.unit.tasks.publishing.forging import failures
+
+LABELS = ("cough", "knee", "skin")
+TEXTS = ("Doctor: How are you?", "Patient: Better.", "Doctor: And the knee?", "Patient: Well.", "Doctor: Good.", "A.")
+FIGURES = {"label_counts": "61, 30, -4", "batches_per_label": "8, 4, 1"}
+"""Six texts in proportion to 59, 28 and 0 are four, one and one; batches of seven units."""
+EXPECTED = ("cough", "cough", "cough", "knee", "knee", "skin")
+
+
+def allocating(allocation: Any = None, keep: int | None = None, **changes: Any) -> dict[str, Any]:
+    """A request for six texts of three labels, in proportion unless `allocation` is empty."""
+    parameters = INK | {"samples": 6, "labels": list(LABELS)}
+    asked = {"method": "proportional", "share": "0.02", "minimum": 1} if allocation is None else allocation
+    parameters |= {"label_allocation": asked} if asked else {}
+    system = system_for("invisible_ink", "synthetic_corpus")
+    settings = system.parameters.model_validate(parameters)
+    plan = system.plan(PlanInputs(release_amount("4", "1e-7", 0), settings, 1, 14, governed=True))
+    selection = None if keep is None else Selection(keep=keep)
+    prompt = prompt_json(Prompt(description="Short dialogues between a doctor and a patient."), LABELS)
+    fields = {"parameters": parameters, "plan": plan_json(with_selection_fact(plan, selection)), "prompt": prompt}
+    if keep is not None:
+        fields["selection"] = {"keep": keep, "criteria": list(SELECTION_CRITERIA)}
+    return a_request(**(fields | changes))
+
+
+def record_of(request: dict[str, Any], **figures: str | None) -> Any:
+    released = {name: value for name, value in (FIGURES | figures).items() if value is not None}
+    return a_record(request, released=released, second_opinion=second_opinion(planned_events(request), "1e-7"))
+
+
+def labels_of(*counts: int) -> tuple[str, ...]:
+    return tuple(label for label, count in zip(LABELS, counts, strict=True) for _ in range(count))
+
+
+def test_an_honest_allocation_verifies_and_is_on_the_card(make_release, tmp_path):
+    record = record_of(allocating())
+    release = make_release(record, TEXTS, EXPECTED)
+    folder = release.publish(tmp_path / "out").folder
+    report = verify_release(folder, release.key.public_key)
+    assert report.holds, report
+    told = (folder / "README.md").read_text()
+    assert PROPORTIONAL in told
+    sigma = record.events[0].parameters["sigma"]
+    assert record.events[0].mechanism == "noisy_histogram"
+    assert sigma
+    assert "| `cough` | 61 ±" in told
+    assert "| `skin` | 0 ±" in told
+    assert record.claim.secret_assignment is None
+
+
+@pytest.mark.parametrize("counts", [(2, 2, 2), (4, 1, 1), (3, 1, 2), (6, 0, 0)])
+def test_texts_of_other_labels_are_found(make_release, tmp_path, counts):
+    assert failures(make_release(record_of(allocating()), TEXTS, labels_of(*counts)), tmp_path / "out") == {"texts"}
+
+
+FORGED: dict[str, dict[str, str | None]] = {
+    "other counts, the old labels": {"label_counts": "5, 5, 81", "batches_per_label": "1, 1, 12"},
+    "other batches": {"batches_per_label": "8, 4, 2"},
+    "a count too few": {"label_counts": "61, 30"},
+    "a count too many": {"label_counts": "61, 30, -4, 2"},
+    "another form": {"label_counts": "61,30,-4"},
+    "no numbers": {"label_counts": "many"},
+    "no counts": {"label_counts": None},
+    "no batches": {"batches_per_label": None},
+}
+
+
+@pytest.mark.parametrize("figures", FORGED.values(), ids=list(FORGED))
+def test_figures_from_which_the_labels_do_not_follow_are_found(make_release, tmp_path, figures):
+    release = make_release(record_of(allocating(), **figures), TEXTS, EXPECTED)
+    assert failures(release, tmp_path / "out") == {"texts"}
+
+
+def test_a_card_of_a_strangers_record_says_that_counts_are_missing():
+    assert UNREADABLE in card(record_of(allocating(), label_counts=None), ())
+
+
+def test_counts_of_an_equal_allocation_are_found(make_release, tmp_path):
+    equal = allocating({})
+    release = make_release(record_of(equal, batches_per_block="2"), TEXTS, labels_of(2, 2, 2))
+    assert failures(release, tmp_path / "out") == {"texts"}
+
+
+def test_a_plan_without_the_histogram_is_found(make_release, tmp_path):
+    """The texts were allocated by counts that nobody charged."""
+    plan = allocating({})["plan"]
+    found = failures(make_release(record_of(allocating(plan=plan)), TEXTS, EXPECTED), tmp_path / "out")
+    assert "plan" in found
+
+
+@pytest.mark.parametrize(("labels", "found"), [((2, 1, 1), set()), ((1, 2, 1), {"texts"}), ((3, 1, 0), {"texts"})])
+def test_a_selection_keeps_the_shares_and_one_of_each(make_release, tmp_path, labels: Sequence[int], found):
+    left_out = {f"texts_left_out_{name}": "0" for name in SELECTION_CRITERIA}
+    figures = left_out | {"texts_drawn": "6", "texts_left_out_nonsense": "2", "texts_published_in_doubt": "0"}
+    release = make_release(record_of(allocating(keep=4), **figures), TEXTS[:4], labels_of(*labels))
+    if found:
+        assert failures(release, tmp_path / "out") == found
+    else:
+        assert verify_release(release.publish(tmp_path / "out").folder, release.key.public_key).holds
