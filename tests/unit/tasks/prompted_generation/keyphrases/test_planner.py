@@ -34,7 +34,7 @@ from tasks.pricing.registry import system_for
 from tasks.prompted_generation.keyphrases import run as keyphrase_run
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
-from tasks.prompted_generation.keyphrases.run import KeyphraseRun, ReleasedValues, sums_json, sums_of_json
+from tasks.prompted_generation.keyphrases.run import KeyphraseRun, ReleasedValues
 from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.keyphrases.vocabulary import VocabularyBudgetTooSmall
 from tasks.text.public_topics import PUBLIC_TOPICS
