@@ -1,19 +1,18 @@
 """Residual stream of a decoder behind one of its layers: read alone, or with a vector added to it.
 
 A decoder of transformers is a list of layers, each of which adds to the residual stream, and a final norm. Copies here
-share all weights with the decoder that they are made of.
+share all weights with the decoder that they are made of. They differ by hooks on copies of single modules, so it does
+not matter what a family does before its layers or after them.
 """
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
 from models_db.errors import UsageError
-
-_FINAL_NORMS: Final = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
 
 
 def with_modules(network: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
@@ -34,20 +33,24 @@ def with_modules(network: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Mod
 
 
 def first_layers(decoder: nn.Module, layers: int) -> nn.Module:
-    """Return the first layers of a decoder without its final norm: its output is the residual stream behind them.
+    """Return the first layers of a decoder: its output is the residual stream behind them, before any final norm.
 
     Raises:
         LayersNotFound: the decoder is built in another way.
         ValueError: it has fewer layers.
     """
     name, every = _layers_of(decoder, layers)
-    path = name.rpartition(".")[0]
-    parent = decoder.get_submodule(path)
-    norms = [norm for norm in _FINAL_NORMS if isinstance(parent._modules.get(norm), nn.Module)]
-    if len(norms) != 1:
-        raise LayersNotFound(type(decoder).__name__)
-    norm = f"{path}.{norms[0]}" if path else norms[0]
-    return with_modules(decoder, {name: nn.ModuleList(every[:layers]), norm: nn.Identity()})
+    seen: list[Tensor] = []
+
+    def see(module: nn.Module, read: Any, output: Any) -> None:
+        seen[:] = [output[0] if isinstance(output, tuple) else output]
+
+    def give(module: nn.Module, read: Any, output: Any) -> Any:
+        output.last_hidden_state = seen.pop()
+        return output
+
+    last = _hooked(every[layers - 1], see)
+    return _hooked(with_modules(decoder, {name: nn.ModuleList([*every[: layers - 1], last])}), give)
 
 
 def with_addition(decoder: nn.Module, layers: int, vector: Tensor) -> nn.Module:
@@ -60,16 +63,22 @@ def with_addition(decoder: nn.Module, layers: int, vector: Tensor) -> nn.Module:
         LayersNotFound, ValueError: as `first_layers`.
     """
     name, every = _layers_of(decoder, layers)
-    layer = copy.copy(every[layers - 1])
-    layer._forward_hooks = OrderedDict()  # a copy shares those of the layer
 
     def add(module: nn.Module, read: Any, output: Any) -> Any:
         if isinstance(output, tuple):
             return (output[0] + vector.to(output[0].dtype), *output[1:])
         return output + vector.to(output.dtype)
 
-    layer.register_forward_hook(add)
+    layer = _hooked(every[layers - 1], add)
     return with_modules(decoder, {name: nn.ModuleList([*every[: layers - 1], layer, *every[layers:]])})
+
+
+def _hooked(module: nn.Module, hook: Callable[[nn.Module, Any, Any], Any]) -> nn.Module:
+    """Return a copy that calls `hook` with its output, after the hooks that `module` has."""
+    twin = copy.copy(module)
+    twin._forward_hooks = OrderedDict(module._forward_hooks)  # a copy would share them
+    twin.register_forward_hook(hook)
+    return twin
 
 
 def _layers_of(decoder: nn.Module, layers: int) -> tuple[str, list[nn.Module]]:
@@ -88,7 +97,7 @@ def _layers_of(decoder: nn.Module, layers: int) -> tuple[str, list[nn.Module]]:
 
 
 class LayersNotFound(UsageError):
-    """A decoder whose layers and final norm cannot be told apart."""
+    """A decoder without one list of its layers."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -42,7 +42,7 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     depth: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.5")
-    clip_norm: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(2)
+    clip_norm: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(1)
     strength: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
     public_draws: Annotated[int, Field(ge=2, le=1000)] = 32
     extends: Extended | None = None
