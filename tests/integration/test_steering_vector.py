@@ -98,6 +98,24 @@ def test_each_label_has_a_vector_and_all_cost_what_one_costs(almoner: Almoner) -
     assert plan == balance(almoner).spent
 
 
+def test_a_completion_with_a_selection_of_finished_texts(almoner: Almoner) -> None:
+    """What other systems that render the request's prompt can do."""
+    almoner.ingested()
+    asked = STEERED | {
+        "prompt": {"form": "completion", "description": "Short notes that a doctor writes.", "examples": ["A note."]},
+        "parameters": PARAMETERS | {"samples": 4, "complete_sentence": 3},
+        "selection": {"keep": 2, "criteria": ["duplicates"]},
+    }
+    price = approved(almoner, asked)
+    almoner.type("run 1")
+    spent_once(almoner, price)
+    bundle = published(almoner)
+    assert len(rows_of(bundle)) <= 2
+    record = json.loads((bundle / "release.json").read_text())
+    assert {"vectors_clear_of_noise", "completion_tokens_per_text"} <= record["released"].keys()
+    assert "wrote with the released vector" in " ".join((bundle / "README.md").read_text().split())
+
+
 def test_a_vector_of_another_model_is_refused_before_anything_happens(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
