@@ -1,7 +1,7 @@
 """Texts of `steering_vector` at equal epsilon beside InvisibleInk's and the public model's.
 
-    python -m benchmarks.utility.steering --stage tuning --out docs/figures/steering.jsonl
-    python -m benchmarks.utility.steering --stage reported --out docs/figures/steering.jsonl
+    python -m benchmarks.utility.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.utility.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
     python -m benchmarks.utility.steering --out docs/figures/steering.jsonl --table
 
 Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpus that no other page reports; those of
@@ -84,7 +84,7 @@ def tuning() -> Iterator[Cell]:
     for data in TUNING:
         yield Cell(data, PUBLIC)
         for depth in ("0.3", "0.5", "0.7"):
-            for strength in ("1", "2", "3"):
+            for strength in ("0.5", "1", "2"):
                 yield Cell(data, STEERED, "8", changes={"depth": depth, "strength": strength})
 
 
@@ -109,7 +109,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16", "int8"))
-    parser.add_argument("--keep", type=Path, help="a file for the texts themselves, which may not be passed on")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        default=Path("drawn.jsonl"),
+        help="JSON lines of drawn texts; what is there is not drawn again",
+    )
     parser.add_argument("--table", action="store_true", help="only print what is there")
     arguments = parser.parse_args()
     if not arguments.table:
@@ -119,26 +124,41 @@ def main() -> None:
 
 def measure(cells: Sequence[Cell], arguments: argparse.Namespace) -> None:
     """Draw all releases of a stage, then measure those of a corpus together, and append their lines."""
-    engine, embed, drawn = Engine(load(arguments.model, "cpu", arguments.precision)), embedder(), {}
+    engine, embed = Engine(load(arguments.model, "cpu", arguments.precision)), embedder()
+    drawn: dict[int, dict[str, Any]] = {}
+    there = read_rows(arguments.kept)
     with tempfile.TemporaryDirectory() as folder:
         names = dict.fromkeys(name for cell in cells for name in (cell.data, cell.units) if name)
         most = MOST_UNITS[arguments.stage]
         stores = {name: store(name, Path(folder) / name, most) for name in names}
         known: dict[str, Any] = {}
         for number, cell in enumerate(cells):
+            drawn[number] = row = there.get(name_of(asdict(cell)), {})
+            if row:
+                continue
             started = time.process_time()
             texts, released = generate(engine, *stores[cell.units or cell.data], cell, arguments.texts, known)
             seconds = round(time.process_time() - started, 1)
-            drawn[number] = {"cell": cell, "texts": texts, "released": released, "seconds": seconds}
+            row |= {"cell": asdict(cell), "texts": texts, "released": released, "seconds": seconds}
             print(f"{cell.data}, {cell.name}, {cell.epsilon}: {seconds} s {released}", flush=True)
-            if arguments.keep:
-                with arguments.keep.open("a", encoding="utf-8") as kept:
-                    kept.write(json.dumps({"cell": asdict(cell), "texts": texts}) + "\n")
+            with arguments.kept.open("a", encoding="utf-8") as kept:
+                kept.write(json.dumps(row) + "\n")
     with arguments.out.open("a", encoding="utf-8") as lines:
         for data in dict.fromkeys(cell.data for cell in cells):
-            mine = {number: each for number, each in drawn.items() if each["cell"].data == data}
+            mine = {number: each for number, each in drawn.items() if each["cell"]["data"] == data}
             for line in measured(engine, embed, data, mine, arguments):
                 lines.write(json.dumps(line) + "\n")
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The releases that are drawn already, by their cells."""
+    rows = map(json.loads, path.open(encoding="utf-8")) if path.exists() else iter(())
+    return {name_of(row["cell"]): row for row in rows}
+
+
+def name_of(cell: Mapping[str, Any]) -> str:
+    """A cell as a key."""
+    return json.dumps(cell, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -174,7 +194,8 @@ def generate(
     system = SYSTEMS[cell.system]
     references = units if cell.system == STEERED else REFERENCES
     sizes = {"samples": count, "references": references, "max_new_tokens": TOKENS, "temperature": "1"}
-    written_out = sizes | {"max_reference_tokens": REFERENCE_TOKENS} | dict(cell.changes)
+    rows = {} if cell.system == STEERED else {"max_reference_tokens": REFERENCE_TOKENS}
+    written_out = sizes | rows | dict(cell.changes)
     parameters = system.parameters.model_validate(written_out)
     amount = None if cell.epsilon is None else release_amount(Decimal(cell.epsilon), DELTA)
     plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=system.charges))
@@ -199,7 +220,7 @@ def measured(
     others, real = real_texts(model.tokenizer, data, arguments.texts, TOKENS)
     sides = {str(number): [text["text"] for text in each["texts"]] for number, each in drawn.items()}
     estimates = measured_together(embed, sides | {"real": others}, real)
-    public = next(str(number) for number, each in drawn.items() if each["cell"].system == PUBLIC)
+    public = next(str(number) for number, each in drawn.items() if each["cell"]["system"] == PUBLIC)
     about = {
         "data": data,
         "real": len(real),
@@ -207,8 +228,12 @@ def measured(
         "units": units_of(data, MOST_UNITS[arguments.stage]),
     }
     for number, each in drawn.items():
-        cell, estimate = each["cell"], estimates[str(number)]
-        ink = [str(n) for n, one in drawn.items() if one["cell"].system == INK and one["cell"].epsilon == cell.epsilon]
+        cell, estimate = Cell(**each["cell"]), estimates[str(number)]
+        ink = [
+            str(n)
+            for n, one in drawn.items()
+            if one["cell"]["system"] == INK and one["cell"]["epsilon"] == cell.epsilon
+        ]
         compared = {"public": public} if cell.system != PUBLIC else {}
         compared |= {"ink": ink[0]} if ink and cell.system == STEERED else {}
         yield about | {

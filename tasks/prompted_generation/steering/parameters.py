@@ -3,10 +3,11 @@
 Nothing here imports a model.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from models_db.values.requests import ExactDecimal
 from tasks.planning.batches import BatchLayout
@@ -14,6 +15,8 @@ from tasks.planning.extension import Extended
 from tasks.planning.labels_and_groups import PartParameters
 from tasks.planning.precision_parameters import PrecisionParameters
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters
+
+USUAL_TOKENS = 256
 
 
 class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, PartParameters):
@@ -25,7 +28,9 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
         labels: the public label set; a unit is read under one of those that its documents carry, and each label has a
             vector.
         max_new_tokens, temperature, top_k: sampling of texts and of public draws; nothing is charged for it.
-        max_reference_tokens: a unit's documents are joined and cut to this many tokens.
+        max_reference_tokens: a unit's documents are joined and cut to this many tokens; by default to `max_new_tokens`,
+            as long as the public draws, because hidden states change along a text: a mean over longer texts would
+            differ from the origin by that as well.
         depth: the part of the model's layers behind which hidden states are read and the vector is added.
         clip_norm: C, the most that one unit's vector may differ from the mean of the public draws, in multiples of
             their own spread.
@@ -37,10 +42,10 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
 
     samples: Annotated[int, Field(ge=1, le=1_000_000)]
     references: Annotated[int, Field(ge=1, le=10**9)]
-    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] = USUAL_TOKENS
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
     top_k: Annotated[int, Field(ge=0)] = 100
-    max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = USUAL_TOKENS
     depth: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.5")
     clip_norm: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(1)
     strength: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
@@ -51,6 +56,23 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
     def parts(self) -> int:
         """G, the number of vectors: one for each label; 1 without labels."""
         return max(1, len(self.labels))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_long_as_public_draws(cls, fields: Any) -> Any:
+        if isinstance(fields, Mapping) and "max_reference_tokens" not in fields:
+            return {**fields, "max_reference_tokens": fields.get("max_new_tokens", USUAL_TOKENS)}
+        return fields
+
+    @property
+    def tokens_per_text(self) -> int:
+        """The most tokens of a text."""
+        return self.max_new_tokens + self.completion_tokens
+
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a row beside its prompt: a row reads a text or writes one."""
+        return max(self.max_reference_tokens, self.tokens_per_text)
 
     @property
     def labels_of_texts(self) -> list[str | None]:

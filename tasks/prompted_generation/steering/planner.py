@@ -63,7 +63,7 @@ class SteeringVector(GeneratorDefaults):
             samples=settings.samples,
             facts=_facts(settings, mean),
             rows=texts + read,
-            steps=settings.max_new_tokens + settings.completion_tokens,
+            steps=settings.tokens_per_text,
             prompt_tokens=settings.max_reference_tokens,
             reading_rows=read,
             amount=ask.amount or Amount(),
@@ -115,5 +115,5 @@ def _facts(settings: SteeringParameters, mean: NoisyMean) -> Mapping[str, str]:
         "tokens per text": str(settings.max_new_tokens),
         "temperature": format_decimal(settings.temperature),
         "top k": str(settings.top_k or "whole vocabulary"),
-        **completion_facts(settings, settings.max_new_tokens + settings.completion_tokens),
+        **completion_facts(settings, settings.tokens_per_text),
     }

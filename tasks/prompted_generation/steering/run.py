@@ -99,8 +99,7 @@ class SteeringRun:
         """
         model = bench.engine.model
         pieces = [public_prompt(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,)]
-        length = settings.max_new_tokens + settings.completion_tokens
-        Sizes.of(pieces, [], 0, length).check_fits(model)
+        Sizes.of(pieces, [], 0, settings.tokens_per_text).check_fits(model)
         prompts = [one.tokens for one in pieces]
         before = [PromptPieces(prompt, ()) for prompt in prompts]
         sizes = Sizes.of(pieces, before, settings.max_reference_tokens, 1, max(1, UNITS_AT_ONCE // settings.parts))

@@ -73,7 +73,14 @@ def test_what_is_read_follows_from_public_numbers() -> None:
     assert planned().reading_rows == 100 + 32
     assert planned(labels=["a", "b"]).reading_rows == 200 + 64
     plan = planned(population=5000, labels=["a", "b"], complete_sentence=9, max_new_tokens=40)
-    assert (plan.rows, plan.reading_rows, plan.steps, plan.prompt_tokens) == (5068, 5064, 49, 256)
+    assert (plan.rows, plan.reading_rows, plan.steps, plan.prompt_tokens) == (5068, 5064, 49, 40)
+
+
+def test_units_are_read_as_far_as_public_draws_go_unless_a_request_says_more() -> None:
+    assert [settings(**one).max_reference_tokens for one in ({}, {"max_new_tokens": 40})] == [256, 40]
+    longer = settings(max_new_tokens=40, max_reference_tokens=90, complete_sentence=9)
+    assert (longer.max_reference_tokens, longer.tokens_per_text, longer.row_tokens) == (90, 49, 90)
+    assert settings(max_new_tokens=40, complete_sentence=9).row_tokens == 49
 
 
 def test_what_people_read() -> None:
