@@ -46,9 +46,9 @@ class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, Part
     temperature: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
     top_k: Annotated[int, Field(ge=0)] = 100
     max_reference_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = USUAL_TOKENS
-    depth: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.5")
+    depth: Annotated[ExactDecimal, Field(gt=0, le=1)] = Decimal("0.7")
     clip_norm: Annotated[ExactDecimal, Field(gt=0, le=1000)] = Decimal(1)
-    strength: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(1)
+    strength: Annotated[ExactDecimal, Field(gt=0, le=100)] = Decimal(2)
     public_draws: Annotated[int, Field(ge=2, le=1000)] = 32
     extends: Extended | None = None
 
