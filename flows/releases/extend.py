@@ -24,15 +24,17 @@ from models_db.values.standing_terms import cost_of
 from tasks.common.files import decode_json, encode_json, read_document, write_over
 from tasks.mechanisms.core.post_processing import PostProcessing
 from tasks.pricing.quote import written_request
-from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
+from tasks.pricing.registry import SYSTEMS
 
 FORMAT: Final = "almoner-values/1"
 
 MOST_VALUES_BYTES: Final = 2**28
 """Bytes of a file of values: the largest sketches that there are, in base 64, and the largest vocabulary."""
 
-EXTENDABLE_MECHANISM: Final = KeyphraseSeeding.name
-"""The mechanism whose released values are all that texts are made of."""
+EXTENDABLE_MECHANISMS: Final = frozenset(
+    name for name, system in SYSTEMS.items() if "extends" in system.parameters.model_fields
+)
+"""The mechanisms whose released values are all that texts are made of."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def sweep_values(workspace: Workspace) -> int:
             request_body(requests.find_request(session, lease.request_id)) for lease in attempts.running_leases(session)
         ]
         kept = {f"{artifact.digest}.json" for artifact in artifacts.list_all(session)}
-    if any(body["mechanism"] == EXTENDABLE_MECHANISM for body in at_work):
+    if any(body["mechanism"] in EXTENDABLE_MECHANISMS for body in at_work):
         return 0
     orphans = [path for path in files if path.name not in kept]
     for path in orphans:
@@ -136,7 +138,7 @@ def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
         ParentDiffers: it is not what it names, or not the same request but for the number of texts.
     """
     extends = request["parameters"].get("extends")
-    if request["mechanism"] != EXTENDABLE_MECHANISM or extends is None:
+    if request["mechanism"] not in EXTENDABLE_MECHANISMS or extends is None:
         return None
     parent = find_parent(workspace, extends["release"])
     _require_parent_parts(parent, request, extends["artifact"])
@@ -159,8 +161,8 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
         state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
         values = artifacts.values_of(session, artifact) if artifact else None
         retracted = proposals.retracted_artifacts(session)
-    if request["mechanism"] != EXTENDABLE_MECHANISM:
-        raise NotExtendable(number, f"{request['mechanism']} is not {EXTENDABLE_MECHANISM}")
+    if request["mechanism"] not in EXTENDABLE_MECHANISMS:
+        raise NotExtendable(number, f"{request['mechanism']} makes its texts of more than released values")
     if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or artifact.digest in retracted:
         raise NotExtendable(number, f"it is {state}")
     if "extends" in request["parameters"]:
@@ -207,7 +209,8 @@ class NotExtendable(Refused):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
             f"Release {number} cannot be extended: {reason}.",
-            f"Extend a produced or published release by {EXTENDABLE_MECHANISM} (`almoner release list`),"
+            f"Extend a produced or published release by {' or '.join(sorted(EXTENDABLE_MECHANISMS))}"
+            " (`almoner release list`),"
             " or make a new request.",
             {"request": number, "reason": reason},
         )

@@ -40,6 +40,7 @@ MechanismName = Literal[
     "question_histogram",
     "keyphrase_seeding",
     "private_evolution",
+    "steering_vector",
 ]
 
 

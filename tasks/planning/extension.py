@@ -1,10 +1,14 @@
 """Extension parameters of a request for more texts from an earlier release's values."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from models_db.values.amounts import total_amount
+from models_db.values.events import PrivacyEvent
 from models_db.values.requests import RequestModel
+from tasks.mechanisms.core.post_processing import PostProcessing
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -27,3 +31,17 @@ def extended_of(parameters: BaseModel) -> Extended | None:
     """Return the release that a request extends; None if it extends none."""
     extension = getattr(parameters, "extends", None)
     return extension if isinstance(extension, Extended) else None
+
+
+def events_of(extends: Extended | None, charged: Sequence[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
+    """Return the invoked events: those that are charged, or post-processing of the release that has paid for them."""
+    if extends is None:
+        return tuple(charged)
+    return (PostProcessing(extends.release, total_amount([event.loss for event in charged])).event(),)
+
+
+def parent_facts(extends: Extended | None) -> Mapping[str, str]:
+    """Return the fact about the extended release that a plan shows."""
+    if extends is None:
+        return {}
+    return {"extends": f"release {extends.release}, artifact {extends.artifact}; no private text is read"}

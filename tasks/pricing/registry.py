@@ -11,6 +11,7 @@ from tasks.insights.question_histogram.planner import QuestionHistogram
 from tasks.insights.urania.planner import Urania
 from tasks.prompted_generation.evolution.planner import PrivateEvolution
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
+from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.summarization.one_shot import OneShotSummary
 from tasks.summarization.token_level import TokenLevelSummary
 from tasks.values.plan import Generator, UnknownSystem
@@ -29,6 +30,7 @@ _ALL: tuple[Generator[RunContext], ...] = (
     QuestionHistogram(),
     KeyphraseSeeding(),
     PrivateEvolution(),
+    SteeringVector(),
 )
 SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in _ALL}
 

@@ -54,6 +54,7 @@ RELEASED_FIGURES: Final = frozenset({
     "public_topics_added",
     "renyi_loss_of_this_data_not_a_guarantee",
     "share_from_expansion",
+    "vectors_clear_of_noise",
     DRAWN,
     *(f"{LEFT_OUT}{reason}" for reason in (*SELECTION_CRITERIA, SURPLUS)),
     IN_DOUBT,

@@ -33,6 +33,7 @@ from models_db.services.lifecycle import artifacts, ledger
 from tasks.evaluation.registry import METRICS, Metric
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal
+from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.backends.response_cache import Answers
 from tasks.object_storage.bucket import Store
 from tasks.pricing.registry import SYSTEMS
@@ -56,6 +57,7 @@ AFTER: dict[str, Place] = {
     "after the fourth result is kept": (Journal, "result", 4),
     "among facets": (tasks.analysis.facets.rule_based, "tidy_facets", 5),
     "among units": (voting, "points_of", 1),
+    "among units for a vector": (RunContext, "unit_chunks", 1),
     "while the first result is drawn": (Journal, "drawing", 1),
     "while the second result is drawn": (Journal, "drawing", 2),
     "while the third result is drawn": (Journal, "drawing", 3),

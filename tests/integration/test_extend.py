@@ -112,7 +112,7 @@ def test_what_cannot_be_extended_is_refused_by_name(almoner: Almoner) -> None:
     other = almoner.write("other.yaml", {"dataset": "clinic", **same, **written})
     almoner.type(f"release request {other} --accept-weak-promise")
     told = almoner.type("release extend 2 --samples 3 --json", expected=1).json
-    assert told["facts"]["reason"] == "public_only is not keyphrase_seeding"
+    assert told["facts"]["reason"] == "public_only makes its texts of more than released values"
     assert refused(almoner, "release extend 1 --samples 3") == "NotExtendable"  # not produced
     almoner.type("run 1")
     almoner.type("release extend 1 --samples 3")

@@ -64,7 +64,7 @@ def extend_release(
     samples: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of further texts.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the price and stop.")] = False,
 ) -> CommandResult:
-    """Request further texts from the released values of a keyphrase_seeding release, at no charge.
+    """Request further texts from the phrases or the steering vector that a release has released, at no charge.
 
     Nothing private is read again; both gates decide on it as on every request.
 

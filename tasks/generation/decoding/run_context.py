@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Never, Protocol
 
@@ -15,7 +16,7 @@ from models_db.errors import Refused
 from models_db.values.canonical_json import Json
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.shards import Lot, lots, shard_of_text
-from tasks.corpus.store import SHARDS, Corpus
+from tasks.corpus.store import SHARDS, Corpus, UnitDocuments
 from tasks.generation.decoding.journal import ResumeState, RunJournal
 from tasks.generation.decoding.release_steps import Prepared, ReleaseSteps
 from tasks.inference.backends.interface import TextBackend
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # pricing a request must not load torch
 
 
 TENTHS = 10
+PARENT = "values of the parent"
+"""The step, in the journal, at which a run that extends a release takes its values."""
 
 
 class Workers(Protocol):
@@ -116,6 +119,20 @@ class RunContext:
         """
         return lots(self.corpus.each_shard(self.scheme, self.split, blocks, labels))
 
+    def unit_chunks(self, labels: Sequence[str], at_once: int, what: str) -> Iterator[list[tuple[int, UnitDocuments]]]:
+        """Yield every unit once with the number of its label (`Corpus.each`), so many at a time. PRIVATE.
+
+        Args:
+            at_once: a public number.
+            what: the name of the work, under which it is reported in tenths.
+        """
+        done, units = 0, self.corpus.each(self.scheme, self.split, labels)
+        total, progress = self.corpus.unit_count(), self.in_tenths(what)
+        while chunk := list(islice(units, at_once)):
+            yield chunk
+            done += len(chunk)
+            progress(done, total)
+
     @property
     def text_shards(self) -> TextShards:
         """Return the division of private texts among workers, by their keyed hash under the dataset's key."""
@@ -134,6 +151,14 @@ class RunContext:
             StepLost: an interrupted run has paid for it and lost it.
         """
         return self.steps.run_once(name, sequences, self.arm, self.journal, prepare, draw)
+
+    def values_of_parent(self) -> Json:
+        """Return what the mechanisms of the parent have released, in a release whose one mechanism is post-processing.
+
+        Raises:
+            StepLost: as `release`.
+        """
+        return self.release(PARENT, [0], lambda: self.kept, lambda values: values)
 
 
 class NoEngine:

@@ -1,4 +1,4 @@
-"""Hidden state of the last token of each row's prompt.
+"""Hidden states of each row: that of the prompt's last token, or the mean over the tokens of the reference.
 
 One prefill and nothing more: no keys and values are kept, so memory is a few rows' whatever the number of groups. The
 passes are those in which a session reads the same prompts, with the same checks and to the same bits, so a row is a
@@ -45,18 +45,49 @@ def last_hidden(
         RowsNotIsolated: this device cannot keep rows apart; no group was asked for.
         NotEnoughMemory: while a group is read.
     """
+    for pieces in private:
+        sizes.check_holds_private(pieces)
+    return _checked(engine, private, references, sizes, mean=False)
+
+
+def mean_hidden(
+    engine: Engine, prefixes: Sequence[Sequence[int]], references: Sequence[Sequence[Sequence[int]]], sizes: Sizes
+) -> Iterator[RowHidden]:
+    """Return the mean hidden state over the tokens of every reference of every group; else as `last_hidden`.
+
+    Args:
+        prefixes: the public tokens before the references of each group; nothing comes after a reference.
+
+    Raises:
+        ValueError: as `last_hidden`, or a group without a public prefix.
+    """
+    if not all(0 < len(prefix) <= sizes.prefix for prefix in prefixes):
+        raise ValueError(f"references need 1 to {sizes.prefix} public tokens before them")
+    private = [PromptPieces(tuple(prefix), ()) for prefix in prefixes]
+    return _checked(engine, private, references, sizes, mean=True)
+
+
+def _checked(
+    engine: Engine,
+    private: Sequence[PromptPieces],
+    references: Sequence[Sequence[Sequence[int]]],
+    sizes: Sizes,
+    *,
+    mean: bool,
+) -> Iterator[RowHidden]:
+    """Check the device and the prompts, then read."""
     if len(private) != len(references):
         raise ValueError(f"{len(references)} groups need a prompt each, not {len(private)}")
     rows = ready_to_read(engine, sizes)
     sizes = _of_prompts(sizes)
     for pieces in private:
-        sizes.check_holds_private(pieces)
         engine.model.check_knows(pieces.tokens)
-    return _in_windows(engine, private, references, sizes, rows)
+    reader = PrivateReader(sizes.model_for(engine.model), engine.isolation, sizes, rows, mean=mean)
+    return _in_windows(engine, private, references, sizes, reader)
 
 
 def ready_to_read(engine: Engine, sizes: Sizes) -> int:
-    """Check the device for all passes of `last_hidden`, before payment; return the number of their rows.
+    """Check the device for all passes of this module before payment; return the number of their rows.
 
     Raises:
         ContextTooLong: the sizes exceed the model's positions.
@@ -75,8 +106,8 @@ def _of_prompts(sizes: Sizes) -> Sizes:
 
 
 @dataclass
-class _LastStates:
-    """A receiver that keeps the last hidden state of each row, float32 [D]."""
+class _States:
+    """A receiver that keeps the one hidden state that is handed over of each row, float32 [D]."""
 
     of: dict[Key, Tensor] = field(default_factory=dict)
 
@@ -92,10 +123,9 @@ def _in_windows(
     private: Sequence[PromptPieces],
     references: Sequence[Sequence[Sequence[int]]],
     sizes: Sizes,
-    rows: int,
+    reader: PrivateReader,
 ) -> Iterator[RowHidden]:
     """A few groups at a time, a public number: rows of several groups are sorted together, which spares padding."""
-    reader = PrivateReader(sizes.model_for(engine.model), engine.isolation, sizes, rows)
     window, done = groups_read_together(sizes.references, engine.model.device), 0
     while done < len(private):
         groups = range(done, min(done + window, len(private)))
@@ -113,7 +143,7 @@ def _in_windows(
 @torch.inference_mode()
 def _read(reader: PrivateReader, groups: dict[int, Generation]) -> dict[Key, Tensor] | None:
     """Return every row's state, or None if memory did not suffice."""
-    states = _LastStates()
+    states = _States()
     try:
         reader.read(groups, states)
     except (MemoryError, RuntimeError) as error:

@@ -113,10 +113,13 @@ class PrivateReader:
         rows: of a pass, at most; as many as the device keeps apart (`open_session`), which was asked about every shape
             that these sizes can lead to, also where no text is so long: whether it fails depends on nothing that is
             read.
+        mean: hand over the mean hidden state of each row's segment, in the place of the last one.
     """
 
-    def __init__(self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int) -> None:
-        self._model, self._isolation, self._sizes = model, isolation, sizes
+    def __init__(
+        self, model: LanguageModel, isolation: IsolationCheck, sizes: Sizes, rows: int, *, mean: bool = False
+    ) -> None:
+        self._model, self._isolation, self._sizes, self._mean = model, isolation, sizes, mean
         self._height = min(prefill_shape(model.device)[0], rows)
         self._prefixes = PrefixCache(model)
 
@@ -154,7 +157,7 @@ class PrivateReader:
         scratch.clear()
         scratch.begin_with(shared, [0] * scratch.rows)
         texts = [rows[key] for key in keys] + [()] * (scratch.rows - len(keys))
-        hidden = scratch.read_long(texts, segment)
+        hidden = scratch.read_mean(texts, segment) if self._mean else scratch.read_long(texts, segment)
         pool.enter(keys, scratch, range(len(keys)), hidden)
 
 

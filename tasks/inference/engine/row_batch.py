@@ -6,7 +6,7 @@ zero. Row isolation (PRIVACY §4.2 point 1) rests on that, on shapes that are pu
 not depend on a row's place in the batch, which `isolation.check` checks on the device at hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -109,11 +109,34 @@ class RowBatch:
         Raises:
             ValueError: `rows` are more than the prefill shape's and no multiple of them.
         """
+        hidden = torch.zeros((self.rows, self.model.width), device=self.model.device)
+        for some, _, states in self._passes(sequences, columns):
+            hidden[some] = states[:, -1]
+        return hidden
+
+    def read_mean(self, sequences: Sequence[Sequence[int]], columns: int) -> Tensor:
+        """Read as `read_long` does; return the mean hidden state of each row's tokens, float32 [rows, D].
+
+        Columns are added one by one in float64, element by element, so the order of adding depends on neither a row's
+        place nor its neighbours. A row without any token has mean zero.
+        """
+        sums = torch.zeros((self.rows, self.model.width), dtype=torch.float64, device=self.model.device)
+        for some, real, states in self._passes(sequences, columns):
+            for column in range(states.shape[1]):
+                sums[some] += states[:, column].double().masked_fill(~real[:, column, None], 0.0)
+        lengths = torch.tensor([max(1, len(sequence)) for sequence in sequences], device=sums.device)
+        return (sums / lengths[:, None]).float()
+
+    def _passes(self, sequences: Sequence[Sequence[int]], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield the rows of each pass, which of its columns hold real tokens, bool [r, q], and all its hidden states.
+
+        Raises:
+            ValueError: as `read_long`.
+        """
         height, width = prefill_shape(self.model.device)
         height = min(height, self.rows)
         if self.rows % height:
             raise ValueError(f"a batch of {self.rows} rows cannot be read {height} rows at a time")
-        hidden = torch.zeros((self.rows, self.model.width), device=self.model.device)
         tokens, real = (part.to(self.model.device) for part in left_padded(sequences, columns))
         for first in range(0, self.rows, height):
             some = slice(first, first + height)
@@ -121,9 +144,8 @@ class RowBatch:
             for block in blocks(columns, width):
                 if block.stop > columns - longest:
                     start = self.filled + block.start
-                    hidden[some] = self._read(tokens[some, block], real[some, block], some, start)[:, -1]
+                    yield some, real[some, block], self._read(tokens[some, block], real[some, block], some, start)
         self.filled += columns
-        return hidden
 
     def _read(self, tokens: Tensor, real: Tensor, rows: slice, start: int) -> Tensor:
         stop = start + tokens.shape[1]

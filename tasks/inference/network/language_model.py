@@ -11,7 +11,7 @@ from tasks.inference.catalogue.precision import Precision
 from tasks.inference.network.attention import within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
 from tasks.inference.network.packed_linear import PackedLinear
-from tasks.inference.network.rotary_tables import with_tables
+from tasks.inference.network.residual_stream import first_layers, with_addition, with_modules
 
 
 class Cache(Protocol):
@@ -104,7 +104,7 @@ class LanguageModel:
         """Return this model for rows of at most `tokens` tokens, a public number that decides the table of angles."""
         if tokens <= self.positions or not self.long_tables:
             return self
-        decoder = with_tables(self.decoder, self.long_tables)
+        decoder = with_modules(self.decoder, self.long_tables)
         return replace(self, decoder=decoder, positions=self.long_positions, long_tables={})
 
     def unpack(self) -> bool:
@@ -138,6 +138,33 @@ class LanguageModel:
         if not rows.isfinite().all():
             raise ValueError("soft tokens must be finite")
         return replace(self, soft_tokens=rows)
+
+    def until_layer(self, layer: int) -> Self:
+        """Return the first `layer` layers: `hidden` then gives the residual stream behind them, without a final norm.
+
+        For hidden states alone; its logits mean nothing.
+
+        Raises:
+            LayersNotFound: the decoder's layers cannot be told from its other parts.
+            ValueError: it has fewer layers.
+        """
+        return replace(self, decoder=first_layers(self.decoder, layer), layers=layer)
+
+    def steered(self, layer: int, vector: Tensor) -> Self:
+        """Return this model with `vector` added to the residual stream behind its first `layer` layers, at every token.
+
+        A worker process loads a model of its own, which adds nothing.
+
+        Args:
+            vector: float32 [D], all finite, on any device.
+
+        Raises:
+            LayersNotFound: as `until_layer`.
+            ValueError: another shape, a value that is not finite, or fewer layers.
+        """
+        if vector.shape != (self.width,) or not vector.isfinite().all():
+            raise ValueError(f"a steering vector is [{self.width}] and finite, not {list(vector.shape)}")
+        return replace(self, decoder=with_addition(self.decoder, layer, vector.detach().to(self.device)))
 
     def check_knows(self, prompt: Sequence[int]) -> None:
         """Raise ValueError unless the model can read every token of a public prompt."""

@@ -72,13 +72,6 @@ def long_tables(decoder: nn.Module) -> dict[str, nn.Module]:
     return {names[id(module)]: _long_twin(module) for module, _ in tables}
 
 
-def with_tables(decoder: nn.Module, tables: Mapping[str, nn.Module]) -> nn.Module:
-    """Return a decoder with these rotary embeddings, which shares every other module with `decoder`."""
-    other = copy.copy(decoder)
-    other._modules = {**decoder._modules, **tables}
-    return other
-
-
 def _long_twin(module: nn.Module) -> nn.Module:
     twin = copy.deepcopy(module)
     for part, prefix in list(_exchanging(twin)):

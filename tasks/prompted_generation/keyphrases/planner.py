@@ -19,13 +19,12 @@ from fractions import Fraction
 from pydantic import BaseModel
 
 from models_db.errors import AlmonerError
-from models_db.values.amounts import Amount, total_amount
-from models_db.values.events import PrivacyEvent
+from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.generation.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
-from tasks.mechanisms.core.post_processing import PostProcessing
+from tasks.planning.extension import events_of, parent_facts
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.prompted_generation.keyphrases.parameters import (
@@ -93,7 +92,7 @@ class KeyphraseSeeding:
         layout_of_texts(settings)
         stages = Stages.of(settings, amount)
         return Plan(
-            invocations=invoked_once(events_of(settings, stages)),
+            invocations=invoked_once(events_of(settings.extends, stages.events)),
             blocks=tuple(range(ask.blocks)),
             samples=settings.samples,
             facts=_facts(settings, stages, amount, ask.population),
@@ -119,15 +118,8 @@ class KeyphraseSeeding:
 
         settings = _typed_parameters(parameters)
         stages = Stages.of(settings, plan.amount)
-        plan.require_invoking(events_of(settings, stages))
+        plan.require_invoking(events_of(settings.extends, stages.events))
         return KeyphraseRun.of(settings, stages, plan, bench).generated()
-
-
-def events_of(parameters: KeyphraseParameters, stages: Stages) -> tuple[PrivacyEvent, ...]:
-    """Return the invoked events: the stages, or post-processing of the release that has paid for them."""
-    if parameters.extends is None:
-        return stages.events
-    return (PostProcessing(parameters.extends.release, total_amount([event.loss for event in stages.events])).event(),)
 
 
 def _typed_parameters(parameters: BaseModel) -> KeyphraseParameters:
@@ -143,7 +135,7 @@ def _facts(
     ranked = f", ranked by {parameters.ranked_by}" if parameters.ranked_by != "extractor" else ""
     return {
         **part_facts(parameters),
-        **_parent(parameters),
+        **parent_facts(parameters.extends),
         "phrases of a unit L": f"at most {parameters.phrases_per_unit}, by {parameters.extractor}{ranked}",
         "phrases of a text": f"{parameters.phrases_per_text}, {parameters.sequences}",
         "embedder": parameters.embedder,
@@ -158,12 +150,6 @@ def _facts(
         "phrases are asked for as": FACT,
         "temperature": format_decimal(parameters.temperature),
     }
-
-
-def _parent(parameters: KeyphraseParameters) -> Mapping[str, str]:
-    if (parent := parameters.extends) is None:
-        return {}
-    return {"extends": f"release {parent.release}, artifact {parent.artifact}; no private text is read"}
 
 
 def _counting(parameters: KeyphraseParameters) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from models_db.values.canonical_json import Json
 from tasks.analysis.facets.extractor import extractor_for
-from tasks.common.array_encoding import array_of, text_of
+from tasks.common.array_encoding import sums_json, sums_of_json
 from tasks.generation.decoding.public_sampling import text_backend
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.decoding.stage_budget import PlannedStageBudget
@@ -33,7 +33,7 @@ from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
 
-VOCABULARY, SKETCHES, SEQUENCES, PARENT = "vocabulary", "sketches", "sequences", "values of the parent"
+VOCABULARY, SKETCHES, SEQUENCES = "vocabulary", "sketches", "sequences"
 """The steps of a run, in the journal."""
 
 TEXTS_AT_ONCE = 256
@@ -63,21 +63,6 @@ class ReleasedValues:
             KeyError, TypeError, ValueError: another form.
         """
         return cls(tuple(map(str, stored["vocabulary"])), sums_of_json(stored["sketches"]))
-
-
-def sums_json(sums: Sums) -> Json:
-    """Return the stored form of noisy sums: little-endian int64 in base 64, with their shape."""
-    return {"shape": list(sums.shape), "sums": text_of(sums, "<i8")}
-
-
-def sums_of_json(stored: Json) -> Sums:
-    """Read noisy sums from their stored form.
-
-    Raises:
-        KeyError, TypeError, ValueError: another form.
-    """
-    fields = cast("Mapping[str, Any]", stored)
-    return array_of(fields["sums"], "<i8").reshape(fields["shape"])
 
 
 @dataclass(frozen=True)
@@ -129,8 +114,7 @@ class KeyphraseRun:
     def released(self) -> ReleasedValues:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
         if self.parameters.extends is not None:
-            parent_values = self.bench.release(PARENT, [0], lambda: self.bench.kept, lambda values: values)
-            return ReleasedValues.from_json(cast("Mapping[str, Any]", parent_values))
+            return ReleasedValues.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
         budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
         words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
         return ReleasedValues(tuple(words), self._sums())

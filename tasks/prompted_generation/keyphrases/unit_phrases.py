@@ -7,7 +7,6 @@ phrases adds zero.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,13 +74,7 @@ class PhraseReader:
                 yield np.array([label for (label, _), _ in nonempty]), self._vectors_of(nonempty, kernel)
 
     def _chunks(self, stage: str, at_once: int) -> Iterator[list[Unit]]:
-        bench, done = self.bench, 0
-        units = bench.corpus.each(bench.scheme, bench.split, self.parameters.labels)
-        total, progress = bench.corpus.unit_count(), bench.in_tenths(f"units for the {stage}")
-        while chunk := list(islice(units, at_once)):
-            yield chunk
-            done += len(chunk)
-            progress(done, total)
+        return self.bench.unit_chunks(self.parameters.labels, at_once, f"units for the {stage}")
 
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])

@@ -18,6 +18,7 @@ from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
 from tasks.accounting.zcdp import release_amount
 from tasks.analysis.keywords.keyword_set import KeywordBudgetTooSmall
+from tasks.common.array_encoding import sums_json, sums_of_json
 from tasks.corpus.store import LabelsNotKept
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.generation.decoding.run_context import NoEngine, RunContext
@@ -34,7 +35,7 @@ from tasks.pricing.registry import system_for
 from tasks.prompted_generation.keyphrases import run as keyphrase_run
 from tasks.prompted_generation.keyphrases.parameters import KeyphraseParameters
 from tasks.prompted_generation.keyphrases.planner import KeyphraseSeeding
-from tasks.prompted_generation.keyphrases.run import KeyphraseRun, ReleasedValues, sums_json, sums_of_json
+from tasks.prompted_generation.keyphrases.run import KeyphraseRun, ReleasedValues
 from tasks.prompted_generation.keyphrases.stages import Stages
 from tasks.prompted_generation.keyphrases.vocabulary import VocabularyBudgetTooSmall
 from tasks.text.public_topics import PUBLIC_TOPICS
