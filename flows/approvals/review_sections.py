@@ -211,7 +211,7 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
     other = claim.replace_one
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
     if claim.gaussian is not None:
-        yield "and exactly", by_gaussian_noise(claim.gaussian)
+        yield "more exactly", by_gaussian_noise(claim.gaussian)
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
         yield "while secret", while_secret(claim.secret_assignment) if end is None else end.sentence

@@ -85,7 +85,7 @@ def composed_epsilon(noises: Sequence[GaussianNoise], delta: Fraction) -> Decima
     for a figure, and where the figure would be above `LARGEST_EPSILON`.
 
     >>> composed_epsilon([GaussianNoise(Fraction(13, 10) * 2**20, square=2**40)], Fraction(1, 10**7))
-    Decimal('3.755813')
+    Decimal('3.992655')
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is above 0 and below 1, not {delta}")
@@ -216,7 +216,10 @@ class _Profile:
 def _profile(noises: Sequence[tuple[Fraction, int, int]]) -> _Profile | None:
     laws: list[_Law] = []
     mu_square, factor, shift = Fraction(0), Fraction(1), Fraction(0)
+    # mu^2, the variance of the loss and twice its mean: from here on most losses are above the largest epsilon.
     whole = sum(((ones + square) / sigma**2 for sigma, ones, square in noises), Fraction(0))
+    if whole >= 4 * LARGEST_EPSILON:
+        return None
     for sigma, ones, square in noises:
         if ones and sigma < FINEST_SIGMA and (half := _half_width(sigma, ones)) <= MOST_POINTS:
             laws.append(_law_of_ones(sigma, ones, half))

@@ -191,6 +191,9 @@ def test_the_figure_is_below_that_of_the_same_rho(square: int, epsilon: str) -> 
         [GaussianNoise(Fraction(1), square=4)],
         [GaussianNoise(Fraction(1, 10), ones=3)],
         [GaussianNoise(Fraction(3, 2), ones=10**7)],
+        [GaussianNoise(Fraction(1, 2**20), ones=1)],
+        [GaussianNoise(Fraction(3, 2), ones=10**5), GaussianNoise(Fraction(2**20), square=2**40)],
+        [GaussianNoise(Fraction(scale, 8), ones=1) for scale in range(40, 57)],
     ],
 )
 def test_there_is_no_figure_where_noise_is_too_coarse_or_epsilon_too_large(noises: list[GaussianNoise]) -> None:
