@@ -6,6 +6,7 @@ for vectors, and dp-accounting's privacy loss distributions.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from numpy.typing import NDArray
 
-from tasks.accounting.gaussian_profile import LARGEST_EPSILON, GaussianNoise, composed_epsilon
+from tasks.accounting import gaussian_profile
+from tasks.accounting.gaussian_profile import LARGEST_EPSILON, ONE, GaussianNoise, composed_epsilon
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.mechanisms.counts.noisy_count import least_scale
 
@@ -25,7 +27,7 @@ DELTA = Fraction(1, 10**7)
 Weights = NDArray[np.float64]
 
 
-def ones(sigma: float, count: int = 1) -> GaussianNoise:
+def ones(sigma: float | Fraction, count: int = 1) -> GaussianNoise:
     return GaussianNoise(Fraction(sigma), ones=count)
 
 
@@ -220,3 +222,42 @@ def test_what_is_no_noise_is_refused(arguments: dict[str, Fraction | int]) -> No
 def test_a_delta_out_of_range_is_refused(delta: Fraction) -> None:
     with pytest.raises(ValueError, match="delta"):
         composed_epsilon([ones(5)], delta)
+
+
+def test_no_probability_is_lost_where_laws_are_cut_split_and_composed() -> None:
+    """What is cut off above is an infinite loss, and what is infinite in one law is so in the sum."""
+    law = gaussian_profile._Law(Fraction(1, 3), Fraction(-1), (1, 2, 3, 4, 5), 7)
+    cut = law.cut(1, 3)
+    assert (cut.start, cut.weights, cut.infinite) == (Fraction(-2, 3), (3, 3, 4), 12)
+    half = gaussian_profile._Law(Fraction(1), Fraction(0), (ONE // 2,), ONE // 2)
+    both = half.composed(half)
+    assert both.weights == (ONE // 4,)
+    assert both.infinite >= ONE * 3 // 4
+    whole = gaussian_profile._law_of_ones(Fraction(3), 5, gaussian_profile._half_width(Fraction(3), 5))
+    for one in (whole, whole.split(Fraction(1, 64)), whole.composed(whole)):
+        assert ONE <= sum(one.weights) + one.infinite < ONE * (1 + Fraction(1, 2**100))
+        assert one.infinite > 0
+
+
+@pytest.mark.parametrize("noises", [[ones(2, 3)], [ones(2), GaussianNoise(Fraction(10**6), square=10**12 // 2)]])
+def test_the_figure_is_the_first_multiple_that_passes_the_exact_check(noises: list[GaussianNoise]) -> None:
+    profile = gaussian_profile._profile([(noise.sigma, noise.ones, noise.square) for noise in noises])
+    assert profile is not None
+    stated = composed_epsilon(noises, DELTA)
+    assert stated is not None
+    unit = Fraction(1, 10**6)
+    assert profile.delta(Fraction(stated)) <= DELTA < profile.delta(Fraction(stated) - unit)
+    assert profile.delta(Fraction(95)) > 0, "cut tails and rounding always count"
+    far = replace(profile, law=replace(profile.law, infinite=ONE // 10**6)).epsilon(DELTA)
+    assert far is None, "an infinite loss above delta leaves no epsilon"
+
+
+@pytest.mark.parametrize("error", [-1e-4, -3e-6, 4e-6])
+def test_a_search_that_is_off_changes_nothing(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
+    """Doubles only say where to look."""
+    honest, noises = gaussian_profile._Profile._search, [ones(Fraction(17, 8), 2)]
+    stated = composed_epsilon(noises, DELTA)
+    gaussian_profile._composed_epsilon.cache_clear()
+    monkeypatch.setattr(gaussian_profile._Profile, "_search", lambda self, delta: (honest(self, delta) or 0) + error)
+    assert composed_epsilon(noises, DELTA) == stated
+    gaussian_profile._composed_epsilon.cache_clear()
