@@ -20,6 +20,10 @@ def price_sections(price: Mapping[str, Json]) -> Iterator[FieldList | Table | Wa
     if isinstance(warnings, list) and warnings:
         yield Warnings(tuple(map(str, warnings)))
     plain = {name: value for name, value in price.items() if name not in _PRICE_HIDES}
+    if gaussian := _mapping(price.get("gaussian")):
+        from tasks.planning.gaussian_claim import GaussianClaim, by_gaussian_noise
+
+        plain["gaussian"] = by_gaussian_noise(GaussianClaim.model_validate(gaussian))
     if secret := _mapping(price.get("secret_assignment")):
         from tasks.planning.secret_assignment import SecretAssignment, while_secret
 

@@ -16,6 +16,7 @@ from models_db.values.standing_terms import BLOCKS_READ
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.number_format import format_share, format_small
 from tasks.evaluation.policy_bounds import BoundCheck, OutsideBounds, missed
+from tasks.planning.gaussian_claim import by_gaussian_noise
 from tasks.planning.secret_assignment import while_secret
 from tasks.pricing.influence import LEAST_REFERENCES, influence_of_request
 from tasks.release.approved_request import ApprovedRequest
@@ -209,6 +210,8 @@ def _claim_rows(inputs: RequestReviewInput, claim: Claim | None) -> Iterator[tup
         return
     other = claim.replace_one
     yield "this release", f"epsilon {claim.epsilon} at delta {format_small(claim.delta)} (rho {claim.rho})"
+    if claim.gaussian is not None:
+        yield "more exactly", by_gaussian_noise(claim.gaussian)
     if claim.secret_assignment is not None:
         end = inputs.secrecy_end
         yield "while secret", while_secret(claim.secret_assignment, None if end is None else end.sentence)

@@ -28,6 +28,23 @@ from tasks.common.number_format import round_up
 
 if TYPE_CHECKING:
     from tasks.planning.secret_assignment import SecretAssignment
+    from tasks.release.claim import Claim
+
+
+def stated_claim(request: Request) -> "Claim | None":
+    """Return a request's claim; None where it makes none, and for a request in a format that this version cannot read.
+
+    Raises:
+        LedgerAltered: its text is not the one that its digest names.
+    """
+    body = request_body(request)
+    from tasks.release.claim import ClaimTooSmall
+    from tasks.release.record import claim_of_plan, planned_events
+
+    try:
+        return claim_of_plan(planned_events(body), body)
+    except (ClaimTooSmall, KeyError, TypeError, ValueError):
+        return None
 
 
 def stated_figure(request: Request) -> "SecretAssignment | None":
@@ -38,16 +55,9 @@ def stated_figure(request: Request) -> "SecretAssignment | None":
     Raises:
         LedgerAltered: its text is not the one that its digest names.
     """
-    body = request_body(request)
-    if "assignment" not in body.get("plan", {}):
+    if "assignment" not in request_body(request).get("plan", {}):
         return None
-    from tasks.release.claim import ClaimTooSmall
-    from tasks.release.record import claim_of_plan, planned_events
-
-    try:
-        claim = claim_of_plan(planned_events(body), body)
-    except (ClaimTooSmall, KeyError, TypeError, ValueError):
-        return None
+    claim = stated_claim(request)
     return None if claim is None else claim.secret_assignment
 
 

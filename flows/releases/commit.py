@@ -80,7 +80,7 @@ def _commit_attempt(
 def release_record(run: RunningAttempt, generated: Generated) -> ReleaseRecord:
     """Return all public facts of the release; nothing outside the record's schema can be published."""
     lifetime, changes = _lifetime_claims(run)
-    events = [invocation.event for invocation in run.quote.plan.all_invocations]
+    events = run.quote.plan.events
     return ReleaseRecord.from_request(
         run.request_id,
         run.body,

@@ -103,7 +103,7 @@ def _pushed(draw: TokenMechanism) -> AuditCase:
 
 
 def _sparse_vector() -> AuditCase:
-    tests = sparse_vector.SparseVector(Fraction(2), REFERENCES)
+    tests = sparse_vector.SparseVector(Fraction(2652, 1024), REFERENCES, sparse_vector.LEAST_NOISE_RATIO)
 
     def sample(present: bool, trials: int) -> Sequence[int]:
         from tasks.auditing.worst_case_tokens import run_length, worst_case_distances  # torch
@@ -114,7 +114,7 @@ def _sparse_vector() -> AuditCase:
     event = tests.event(1)
     return AuditCase(
         event,
-        exact(event.parameters["epsilon"]),  # a run is (2/b)-DP without any delta, which says more than its rho
+        exact(event.parameters["epsilon"]),  # a run is epsilon-DP without any delta, which says more than its rho
         Fraction(0),
         f"{REFERENCES - 1} units, with and without one that moves every distance by a row's norm, against the others",
         "after how many tests a run ends",

@@ -34,6 +34,7 @@ from tasks.inference.prompts.rendered import RenderedPrompt
 from tasks.inference.structured_output.schema_parameters import require_schema_for
 from tasks.mechanisms.replace_one import replace_one_loss
 from tasks.planning.block_selection import Reading, require_governed
+from tasks.planning.gaussian_claim import GaussianClaim, state_gaussian_claim
 from tasks.planning.labels_and_groups import (
     GroupsNeeded,
     PartParameters,
@@ -234,6 +235,7 @@ class Quote:
             "mechanism": self.request.mechanism,
             "epsilon": model_to_json(self.request.epsilon),
             "delta": model_to_json(self.request.delta),
+            **({"gaussian": self.gaussian.model_dump()} if self.gaussian else {}),
             **({"secret_assignment": self.secret_assignment.model_dump()} if self.secret_assignment else {}),
             "rho": loss.rho_text,
             "rho_replace_one": self._rho_replace_one(),
@@ -282,16 +284,19 @@ class Quote:
     @property
     def secret_assignment(self) -> SecretAssignment | None:
         """Figure while the assignment is secret, to be shown beside the unconditional epsilon; None without one."""
-        if self.request.delta is None:
-            return None
-        events = [invocation.event for invocation in self.plan.all_invocations]
-        return state_secret_assignment(events, self.plan.assignment, exact(self.request.delta))
+        delta = self.request.delta
+        return None if delta is None else state_secret_assignment(self.plan.events, self.plan.assignment, exact(delta))
+
+    @property
+    def gaussian(self) -> GaussianClaim | None:
+        """Smaller epsilon of Gaussian noise alone, to be shown beside the requested one; None where there is none."""
+        return None if self.request.delta is None else state_gaussian_claim(self.plan.events, exact(self.request.delta))
 
     def _rho_replace_one(self) -> str | None:
         """Return the loss under the replace-one relation; None for a loss with a delta of its own."""
         if self.plan.loss.delta:
             return None
-        return total_amount([replace_one_loss(invocation.event) for invocation in self.plan.all_invocations]).rho_text
+        return total_amount([replace_one_loss(event) for event in self.plan.events]).rho_text
 
     @property
     def _wording(self) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.common.strict_model import Figure, Strict, figure
 from tasks.mechanisms.core.post_processing import loss_paid_by_parent
 from tasks.mechanisms.replace_one import replace_one_losses
+from tasks.planning.gaussian_claim import GaussianClaim, state_gaussian_claim
 from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
 from tasks.values.plan import BatchAssignment
 
@@ -40,6 +41,8 @@ class Claim(Strict):
         delta_fail: the events' failure probabilities, a part of delta.
         replace_one: the figure for replacing one unit.
         conversion: the formula from rho to epsilon.
+        gaussian: the smaller epsilon of a release whose only noise is Gaussian, as unconditional as the requested one;
+            None where nothing is claimed for it.
         secret_assignment: the figure while the assignment of units to texts is secret, beside the others, which hold
             against anybody; None where nothing is claimed for it.
     """
@@ -50,6 +53,7 @@ class Claim(Strict):
     delta_fail: Figure
     replace_one: ReplaceOne
     conversion: str
+    gaussian: GaussianClaim | None
     secret_assignment: SecretAssignment | None
 
     @property
@@ -59,8 +63,8 @@ class Claim(Strict):
 
     @property
     def guessing_bounds(self) -> tuple[Decimal, Decimal]:
-        """Return the bounds of the function `guessing_bounds`."""
-        return guessing_bounds(Decimal(self.epsilon), Decimal(self.delta))
+        """Return the bounds of the function `guessing_bounds` at the smallest unconditional epsilon."""
+        return guessing_bounds(Decimal(self.gaussian.epsilon if self.gaussian else self.epsilon), Decimal(self.delta))
 
 
 def state_claim(
@@ -87,6 +91,7 @@ def state_claim(
         delta_fail=figure(Decimal(spent.delta_text)),
         replace_one=_replace_one(events, spent, claimed_epsilon, claimed_delta),
         conversion=CONVERSION,
+        gaussian=state_gaussian_claim(events, claimed_delta) if spent != Amount() else None,
         secret_assignment=state_secret_assignment(events, assignment, claimed_delta),
     )
 

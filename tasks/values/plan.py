@@ -113,6 +113,11 @@ class Plan:
         return self.invocations + self.measuring
 
     @property
+    def events(self) -> list[PrivacyEvent]:
+        """Events of all mechanisms, in their order."""
+        return [invocation.event for invocation in self.all_invocations]
+
+    @property
     def instalments(self) -> int:
         """Number of instalments of all invocations."""
         return sum(len(invocation.instalments) for invocation in self.all_invocations)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom, RandomSource
-from tasks.mechanisms.tokens.sparse_vector import NORM, SparseVector
+from tasks.mechanisms.tokens.sparse_vector import LEAST_NOISE_RATIO, NORM, SparseVector
 from tests.statistical.harness import P_THRESHOLD, SCALE_ERROR, p_value
 
 pytestmark = pytest.mark.statistical
@@ -50,24 +50,26 @@ def test_the_threshold_has_noise_of_scale_sigma(rng: RandomSource) -> None:
         assert p_value(sample, cells(wrong)) < P_THRESHOLD
 
 
-def frequency_below(distance: float) -> float:
+def frequency_below(distance: float, tests: SparseVector = TESTS) -> float:
     """How often a distance (in units of M) is below a fixed threshold of 4 M."""
-    return sum(TESTS.below(round(distance * NORM), CENTRE, OS_RANDOM) for _ in range(TRIALS)) / TRIALS
+    return sum(tests.below(round(distance * NORM), CENTRE, OS_RANDOM) for _ in range(TRIALS)) / TRIALS
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tests", [TESTS, SparseVector(Fraction(6), 8, LEAST_NOISE_RATIO)], ids=["paper", "calibrated"])
 @pytest.mark.parametrize("nearer", [-15.0, -4.0, 0.0, 6.0, 20.0])
-def test_a_test_has_noise_of_twice_sigma(nearer: float) -> None:
-    """P(below) is the Laplace distribution function of scale 2 sigma; that of sigma and of 4 sigma are far off."""
+def test_a_test_has_noise_of_that_many_times_sigma(nearer: float, tests: SparseVector) -> None:
+    """P(below) is the Laplace distribution function of scale a sigma; those of half and of twice that are far off."""
 
     def stated(scale: float) -> float:
         return 0.5 + math.copysign(-math.expm1(-abs(nearer) / scale), nearer) / 2
 
-    seen = frequency_below(4 - nearer)
+    scale = 6 * float(tests.test_ratio)
+    seen = frequency_below(4 - nearer, tests)
     margin = 5 * math.sqrt(0.25 / TRIALS)
-    assert abs(seen - stated(12)) < margin
+    assert abs(seen - stated(scale)) < margin
     if nearer:
-        for wrong in (12 * 0.5, 12 * 2):
+        for wrong in (scale * 0.5, scale * 2):
             assert abs(seen - stated(wrong)) > margin
 
 

@@ -91,6 +91,7 @@ def verify_bundle(
 
 def _verified(report: "VerificationReport") -> list[RenderableType]:
     """Return the verdict on a bundle that holds: its claim, the number of checks of each kind, the conclusion."""
+    from tasks.planning.gaussian_claim import by_gaussian_noise
     from tasks.planning.secret_assignment import while_secret
 
     claim = "no privacy is claimed"
@@ -102,6 +103,7 @@ def _verified(report: "VerificationReport") -> list[RenderableType]:
     rows = [("ok", kind, count) for kind, count in report.count_by_kind().items()]
     return [
         f"All {len(report.checks)} checks hold: {claim}. `--details` lists them.",
+        *([] if report.gaussian is None else [f"Beside it: {by_gaussian_noise(report.gaussian)}."]),
         *([] if secret is None else [f"Beside it: {while_secret(secret)}."]),
         table(("", "about", "checks"), rows),
         report.conclusion,

@@ -135,7 +135,7 @@ def show_release(
     from cli.framework.review_screen import render_review
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
-    from flows.governance.exposure import standing_figure
+    from flows.governance.exposure import standing_figure, stated_claim
     from flows.rehearsals.stored_results import recorded_rehearsals
     from flows.releases.release_texts import read_selection
 
@@ -148,11 +148,13 @@ def show_release(
             (a.at, a.gate, a.decision, p.name, a.reason, a.expires_at)
             for a, p in gates.decisions_on(session, request, *REQUEST_GATES)
         ]
+        claim = stated_claim(row)
         secret, end = standing_figure(session, row)
         selects = "selection" in request_body(row)
         selection = read_selection(workspace, artifact) if artifact and selects else None
         data = {
             **_request_summary(session, row),
+            "gaussian": None if claim is None or claim.gaussian is None else claim.gaussian.model_dump(),
             "secret_assignment": None if secret is None else secret.model_dump(),
             "secrecy_end": None if end is None else end.to_json(),
             "canonical": request_body(row),

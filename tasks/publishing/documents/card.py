@@ -15,6 +15,7 @@ from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompts.render import CHARACTERS_PER_TOKEN
 from tasks.planning.block_selection import describe_cohorts
+from tasks.planning.gaussian_claim import BASIS
 from tasks.planning.secret_assignment import CONDITION
 from tasks.publishing.documents.hugging_face_card import front_matter
 from tasks.publishing.documents.markdown import block, code, table
@@ -96,6 +97,7 @@ def _claim_sections(record: ReleaseRecord) -> list[str]:
         table(("figure", "value"), _figures(record.claim, unit)),
         *([card_text.EXTENDS.format(release=record.parent)] if record.parent else []),
         card_text.describe_blocks(record.claim, record.population),
+        *([card_text.gaussian_noise(record.claim)] if record.claim.gaussian else []),
         *([card_text.secret_assignment(record.claim)] if record.claim.secret_assignment else []),
         f"{card_text.BEFOREHAND} Conversion: {record.claim.conversion}.",
         *([_lifetime(record.lifetime)] if record.lifetime else []),
@@ -115,6 +117,7 @@ def _figures(claim: Claim, unit: str) -> list[tuple[str, str]]:
     other = claim.replace_one
     return [
         ("epsilon", code(claim.epsilon)),
+        *((f"epsilon {BASIS}", code(one.epsilon)) for one in (claim.gaussian,) if one is not None),
         *((f"epsilon {CONDITION}", code(one.epsilon)) for one in (claim.secret_assignment,) if one is not None),
         ("delta", code(claim.delta)),
         ("privacy unit", unit),

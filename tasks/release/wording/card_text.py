@@ -153,6 +153,11 @@ EXTENDS: Final = (
     " more."
 )
 
+EXACT_FIGURE: Final = (
+    "**More exactly.** All noise of this release is discrete Gaussian noise. Its privacy losses, composed as they are"
+    " and rounded up, give epsilon {epsilon} at delta {delta}, on the same terms as the requested epsilon"
+    " {requested}. The bounds above use it. Approvals, limits and the dataset's account refer to the requested one."
+)
 BEFOREHAND: Final = "These figures were fixed and approved before private text was read; none was computed afterwards."
 CHOICES: Final = (
     "It holds as long as each choice - what to ask, what to publish, when to stop - follows from protected outputs and"
@@ -232,6 +237,14 @@ def unprotected_figures(since: str, people: int) -> str:
     """Return the warning that unprotected figures of the account were seen, without names."""
     number_of_people = "one person" if people == 1 else f"{people} people"
     return UNPROTECTED_FIGURES.format(since=since, people=number_of_people, conditional=CONDITIONAL_CLAIM)
+
+
+def gaussian_noise(claim: Claim) -> str:
+    """Return the paragraph on the figure of Gaussian noise alone of a claim that has one; empty for every other."""
+    exact = claim.gaussian
+    if exact is None:
+        return ""
+    return EXACT_FIGURE.format(epsilon=exact.epsilon, delta=claim.delta, requested=claim.epsilon)
 
 
 def secret_assignment(claim: Claim) -> str:

@@ -12,15 +12,15 @@ from tasks.inference.engine.engine import Engine
 from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tests.tiny_model import tiny_model
 
-CONCERNS = ("benchmarks/utility/steering.py", "tasks/prompted_generation/steering")
+CONCERNS = ("benchmarks/steering.py", "tasks/prompted_generation/steering")
 
-SCRIPTS = ("utility.steering", "utility.sampled", "utility.texts")
+SCRIPTS = ("steering", "utility.sampled", "utility.texts")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
 def module(bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = bench["utility.steering"]
+    module = bench["steering"]
     monkeypatch.setattr(module, "TOKENS", 4)
     monkeypatch.setattr(module, "REFERENCE_TOKENS", 8)
     return module

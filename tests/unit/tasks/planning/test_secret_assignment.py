@@ -110,7 +110,7 @@ def test_charged_metrics_and_the_count_are_among_the_others(metric: str, populat
     parameters = system.parameters.model_validate(PARAMETERS | {"samples": 16, "labels": ["a", "b"]})
     inputs = PlanInputs(release_amount("4", DELTA), parameters, 1, population, True)
     plan = plan_with_metrics(system, inputs, [METRICS[metric]], Decimal("0.1"))
-    events = [invocation.event for invocation in plan.all_invocations]
+    events = plan.events
     stated = state_secret_assignment(events, plan.assignment, DELTA)
     assert stated is not None
     others = plan.loss.rho - next(e.loss.rho for e in events if "draw" in e.mechanism)

@@ -97,7 +97,7 @@ def test_what_private_icl_states_itself_is_about_twice_as_much(epsilon: str, del
 
 
 def test_the_golden_figures_of_private_prediction() -> None:
-    """Per private token c^2/(2 s^2 tau^2) for the draw, and at most 2/(s^2 sigma^2) for the tests before it."""
+    """Per private token c^2/(2 s^2 tau^2) for the draw, and epsilon^2/2 at most for the tests before it."""
     plan = AMIN.plan(ask(amin(sampler="opendp", private_tokens=10)))
     draws, tests = (invocation.event for invocation in plan.invocations)
     assert (draws.mechanism, tests.mechanism) == ("token_draw", "sparse_vector")
@@ -105,8 +105,8 @@ def test_the_golden_figures_of_private_prediction() -> None:
     c, half = float(Decimal(plan.facts["clip norm c"])), AMOUNT.rho / RHO_UNIT / 2
     assert c == pytest.approx(40 * math.sqrt(2 * half / 10), rel=2e-3)
     sigma = float(SparseVector.from_event(tests).sigma)
-    assert tests.loss.rho / RHO_UNIT / 10 <= 2 / (40 * sigma) ** 2
-    assert tests.loss.rho / RHO_UNIT / 10 == pytest.approx(2 / (40 * sigma) ** 2, rel=1e-2)
+    assert tests.loss.rho / RHO_UNIT / 10 <= ((1 + 2 / 1.26) / (40 * sigma)) ** 2 / 2
+    assert tests.loss.rho / RHO_UNIT / 10 == pytest.approx(((1 + 2 / 1.26) / (40 * sigma)) ** 2 / 2, rel=1e-2)
     assert tests.loss.rho / RHO_UNIT == pytest.approx(half, rel=1e-2)
 
 

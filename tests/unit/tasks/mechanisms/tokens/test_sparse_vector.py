@@ -1,7 +1,7 @@
 """The tests of Amin et al.: parameters, charge, calibration, and one run at a time."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,10 +14,12 @@ from models_db.values.amounts import RHO_UNIT
 from tasks.accounting.conversions import pure_dp
 from tasks.mechanisms.core.opendp_check import SamplerDisagrees
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
+from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sparse_vector
 from tasks.mechanisms.tokens.exponential_mechanism import BudgetTooSmall, TokenDrawInvalid
 from tasks.mechanisms.tokens.sparse_vector import (
     LARGEST_NOISE,
+    LEAST_NOISE_RATIO,
     NOISE_GRID,
     NORM,
     SparseVector,
@@ -30,13 +32,56 @@ NOISES = st.integers(1, LARGEST_NOISE * NOISE_GRID).map(lambda steps: Fraction(s
 
 @given(NOISES, st.integers(1, 2**20))
 def test_a_run_costs_no_more_than_the_stated_bound_and_nearly_that(noise: Fraction, references: int) -> None:
-    """2/(s^2 sigma^2) is PRIVACY's figure; epsilon tanh(epsilon/2) is below it, and tends to it as epsilon falls."""
+    """2/(s^2 sigma^2) is PRIVACY's figure at the paper's split; epsilon tanh(epsilon/2) is below, and tends to it."""
     tests = SparseVector(noise, references)
     stated = 2 / (tests.references * tests.sigma) ** 2
     assert tests.epsilon == 2 / (tests.references * tests.sigma)
     assert Fraction(tests.loss().rho - 1, RHO_UNIT) < stated
     if tests.epsilon < Fraction(1, 10):
         assert tests.loss().rho >= math.floor(stated * RHO_UNIT * Fraction(99, 100))
+
+
+@given(NOISES, st.integers(1, 2**20), st.integers(7, 160))
+def test_events_of_either_split_are_read_back(noise: Fraction, references: int, tenths: int) -> None:
+    for tests in (SparseVector(noise, references), SparseVector(noise, references, Fraction(tenths, 10))):
+        event = tests.event(3)
+        assert SparseVector.from_event(event) == tests
+        assert ("test_ratio" in event.parameters) == (tests.test_ratio != 2)
+        assert recompute(event) == event.loss
+
+
+def test_events_from_before_the_split_changed_mean_what_they_meant() -> None:
+    event = SparseVector(Fraction(4), 7).event(1)
+    assert dict(event.parameters) == {
+        "noise_multiplier": "4", "references": 7, "norm": NORM, "sigma": "4/7", "epsilon": "1/2",
+    }  # fmt: skip
+    assert SparseVector.from_event(event).test_scale == 8 * NORM
+
+
+@pytest.mark.parametrize("rho", [10**9, 10**11, 10**12])
+def test_the_calibrated_split_has_the_least_noise_at_its_price(rho: int) -> None:
+    """The difference of both noises has variance 2 (1 + a^2) b^2: 7 % less of its root than at the paper's split."""
+
+    def spread(tests: SparseVector) -> float:
+        return math.hypot(tests.threshold_scale, tests.test_scale)
+
+    found = calibrate_tests(rho, 2, 7)
+    assert found.test_ratio == LEAST_NOISE_RATIO
+    others = [Fraction(tenths, 10) for tenths in (7, 10, 12, 13, 16, 20, 40)]
+    equal = [replace(found, noise=_grid((1 + 2 / ratio) / found.epsilon), test_ratio=ratio) for ratio in others]
+    assert all(other.epsilon <= found.epsilon for other in equal)
+    assert all(spread(found) < spread(other) * 1.001 for other in equal)
+    assert spread(found) / spread(equal[others.index(Fraction(2))]) == pytest.approx(0.931, abs=0.002)
+
+
+def _grid(noise: Fraction) -> Fraction:
+    return Fraction(math.ceil(noise * NOISE_GRID), NOISE_GRID)
+
+
+@pytest.mark.parametrize("ratio", [Fraction(0), Fraction(-2), Fraction(1, 17), Fraction(17)])
+def test_a_ratio_out_of_range_is_refused(ratio: Fraction) -> None:
+    with pytest.raises(ThresholdNoiseInvalid):
+        SparseVector(Fraction(4), 7, ratio)
 
 
 def test_the_golden_charge() -> None:
@@ -49,11 +94,11 @@ def test_calibration_takes_the_least_noise_that_is_affordable(rho: int, runs: in
     try:
         found = calibrate_tests(rho, runs, references)
     except BudgetTooSmall:
-        assert pure_dp(Fraction(2, LARGEST_NOISE)).rho * runs > rho
+        assert pure_dp(Fraction(163, 63 * LARGEST_NOISE)).rho * runs > rho
         return
     assert found.event(runs).loss.rho <= rho
     if found.noise > Fraction(1, NOISE_GRID):
-        assert SparseVector(found.noise - Fraction(1, NOISE_GRID), references).event(runs).loss.rho > rho
+        assert replace(found, noise=found.noise - Fraction(1, NOISE_GRID)).event(runs).loss.rho > rho
 
 
 @pytest.mark.parametrize(("rho", "runs"), [(0, 1), (9, 10)])
@@ -110,7 +155,10 @@ class Drawn:
         return int(self.measurement(exact))
 
 
-def test_the_samplers_that_are_drawn_from_are_those_that_opendp_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ratio", [Fraction(2), LEAST_NOISE_RATIO])
+def test_the_samplers_that_are_drawn_from_are_those_that_opendp_confirms(
+    monkeypatch: pytest.MonkeyPatch, ratio: Fraction
+) -> None:
     made: list[Drawn] = []
 
     def make(*space: object, scale: float) -> Drawn:
@@ -120,13 +168,14 @@ def test_the_samplers_that_are_drawn_from_are_those_that_opendp_confirms(monkeyp
     honest = dp.m.make_laplace
     monkeypatch.setattr(dp.m, "make_laplace", make)
     sparse_vector._confirmed_samplers.cache_clear()
-    tests = SparseVector(Fraction(35), 7)
+    tests = SparseVector(Fraction(35), 7, ratio)
     threshold = tests.begin(Fraction(1, 2), OS_RANDOM)
     for _ in range(3):
         tests.below(0, threshold, OS_RANDOM)
     sparse_vector._confirmed_samplers.cache_clear()
     found = [(each.scale, each.mapped, each.draws) for each in made]
-    assert found == [(35 * NORM, [NORM], 1), (2 * 35 * NORM, [2 * NORM], 3)]
+    assert found == [(35 * NORM, [NORM], 1), (pytest.approx(float(ratio) * 35 * NORM, rel=1e-15), [2 * NORM], 3)]
+    assert Fraction(made[1].scale) >= ratio * 35 * NORM, "rounded up"
 
 
 def test_a_run_compares_distances_in_units_of_rows_and_norm() -> None:

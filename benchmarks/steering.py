@@ -1,8 +1,8 @@
 """Texts of `steering_vector` at equal epsilon beside InvisibleInk's and the public model's.
 
-    python -m benchmarks.utility.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.utility.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
-    python -m benchmarks.utility.steering --out docs/figures/steering.jsonl --table
+    python -m benchmarks.steering --stage tuning --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering --stage reported --kept drawn.jsonl --out docs/figures/steering.jsonl
+    python -m benchmarks.steering --out docs/figures/steering.jsonl --table
 
 Depth, strength and clip norm were chosen by the figures of `tuning`, on a corpus that no other page reports; those of
 `reported` are the corpora of the other pages on utility, measured once with what was chosen. Releases are drawn as in
