@@ -61,7 +61,7 @@ from tasks.prompted_generation.keyphrases.unit_phrases import facets_of
 from tasks.text.keyword_normalisation import roots
 from tasks.values.insight import margin_of_error
 
-OUT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "facts.jsonl"
+OUT = Path(__file__).resolve().parents[1] / "docs" / "figures" / "facts.jsonl"
 SHARED, SHARED_BY, PRIVATE = 20, 200, 20
 """Shared facts, the units that tell each, and private facts."""
 EPSILONS, DELTA, TRIALS = ("1", "4", "10"), "1e-6", 3
