@@ -71,6 +71,7 @@ def check_model_command(
     Example: almoner models check smollm2-135m-instruct
     """
     from tasks.inference.catalogue.devices import choose_device
+    from tasks.inference.catalogue.registry import SUPPORTED
     from tasks.inference.loading.download import check_named
     from tasks.inference.loading.resource_requirements import RowSizes, requirements_of
 
@@ -85,6 +86,8 @@ def check_model_command(
         data["requirements"] = {**asdict(needs), "fits": {each: needs.fits(each) for each in PRECISIONS}}
         lines.append(fact_list(_shape_facts(check, check.shape, needs)))
     lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
+    if not check.usable:
+        lines.append(SUPPORTED)
     return CommandResult(data, lines, exit_code=0 if check.usable else 1)
 
 

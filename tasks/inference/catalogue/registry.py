@@ -220,6 +220,9 @@ FAMILIES: Final = (
     "some twenty more"
 )
 """Supported families, as text for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
+SUPPORTED: Final = (
+    f"These families are read: {FAMILIES}. docs/models.md has the whole list, and says how to ask for another."
+)
 
 
 class UnsupportedModel(UsageError):
@@ -228,7 +231,7 @@ class UnsupportedModel(UsageError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be used: {reason}.",
-            f"These families are read: {FAMILIES}. docs/models.md has the whole list, and says how to ask for another.",
+            SUPPORTED,
             {"model": name},
         )
         self.reason = reason

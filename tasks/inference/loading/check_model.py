@@ -25,7 +25,7 @@ from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
-CODE: Final = 4
+CODE: Final = 5
 """Raised whenever a model is refused, taken or described in another way than before."""
 
 

@@ -32,7 +32,7 @@ from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import SharedProduct
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.pricing.quote import model_facts
-from tests.unit.tasks.inference.families import config_of
+from tests.unit.tasks.inference.families import UNKNOWN, config_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, tiny_network
 
 NO_WORKSPACE: Any = None
@@ -281,6 +281,17 @@ def test_only_settings_are_fetched_for_a_check(typed: Any, snapshot: Path, monke
     assert "sends rows to experts" in json.loads(done.stdout)["verdict"]
     assert hub.asked
     assert all("*.safetensors" not in files for files in hub.asked)
+
+
+def test_an_unknown_architecture_is_named_with_what_works(typed: Any, snapshot: Path) -> None:
+    (snapshot / "config.json").write_text(json.dumps(UNKNOWN["an architecture that nobody knows"][0]))
+    done = typed("check", NAME)
+    words = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    assert "not usable: its architecture 'zorblax' ('ZorblaxForCausalLM') is unknown to transformers" in words
+    assert "These families are read: Llama, Mistral" in words
+    with pytest.raises(UnsupportedModel, match="zorblax"):
+        model_facts(NAME)
 
 
 def test_a_model_of_the_registry_is_pulled_first(typed: Any) -> None:
