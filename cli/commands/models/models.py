@@ -17,7 +17,6 @@ from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:  # these load torch
-    from tasks.inference.catalogue.registry import ListedModel
     from tasks.inference.loading.resource_requirements import Requirements, RowSizes
 
 app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
@@ -33,26 +32,21 @@ def list_all(context: CommandContext) -> CommandResult:
     Example: almoner models list
     """
     from tasks.inference.catalogue.registry import list_models
+    from tasks.inference.loading.check_model import usability_of
 
     rows = [
-        (model.name, model.source, model.licence, "yes" if model.installed else "no", _usability(model), model.note)
+        (
+            model.name,
+            model.source,
+            model.licence,
+            "yes" if model.installed else "no",
+            usability_of(model).line,
+            model.note,
+        )
         for model in list_models()
     ]
     columns = ("name", "source", "licence", "installed", "usable", "note")
     return CommandResult([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
-
-
-def _usability(model: "ListedModel") -> str:
-    """Return the verdict of the stored check; a model is checked when it is pulled."""
-    from tasks.inference.catalogue.registry import ModelKindMismatch, find
-    from tasks.inference.loading.check_model import stored_check
-
-    try:
-        find(model.name)
-    except ModelKindMismatch:
-        return "for metrics"
-    check = stored_check(model.name)
-    return "not checked" if check is None else check.verdict
 
 
 @command(app, "check")

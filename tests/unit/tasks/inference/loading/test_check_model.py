@@ -1,6 +1,7 @@
 """What the engine cannot read is refused when it is pulled and when a request is priced, before anybody pays."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from tasks.inference.catalogue.model_store import ModelChanged
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
 from tasks.inference.loading import check_model, describe_model, loading
+from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.download import DownloadFailed, RepositoryGated, pull
@@ -306,6 +308,53 @@ def test_doctor_names_a_model_that_cannot_be_used(snapshot: Path) -> None:
     config_of(*MIXTRAL).save_pretrained(snapshot)
     (unusable,) = (each for each in health._check_models(NO_WORKSPACE) if not each.ok)
     assert "experts" in unusable.detail
+
+
+@pytest.fixture
+def folders(snapshot: Path, tmp_path: Path) -> dict[str, Path]:
+    """Three models that were added from folders, in order of name."""
+    made = {name: tmp_path / f"folder of {name}" for name in ("first", "second", "third")}
+    for name, folder in made.items():
+        shutil.copytree(snapshot, folder)
+        add_model(name, folder, "MIT")
+    return made
+
+
+DAMAGES = {
+    "unreadable": ("{", "not usable: The model 'second' cannot be read: "),
+    "unsupported": (json.dumps({"model_type": "zorblax"}), "not usable: its architecture 'zorblax' is unknown to "),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_model_is_named_and_hides_no_other(typed: Any, folders: dict[str, Path], damage: str) -> None:
+    config, said = DAMAGES[damage]
+    (folders["second"] / "config.json").write_text(config)
+    listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
+    assert said in listed["second"]
+    assert all(listed[name].startswith("usable") for name in ("first", "third"))
+    findings = {each.check: each for each in health._check_models(NO_WORKSPACE)}
+    assert [name for name in folders if not findings[f"model {name}"].ok] == ["second"]
+    assert said in findings["model second"].detail
+
+
+def test_a_folder_that_is_gone_is_not_usable(typed: Any, folders: dict[str, Path]) -> None:
+    shutil.rmtree(folders["first"])
+    listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
+    assert listed["first"] == f"not usable: its folder {folders['first']} is not there"
+    assert [each.ok for each in health._check_models(NO_WORKSPACE) if each.check == "model first"] == [False]
+    assert listed["all-minilm-l6-v2"] == "for metrics"
+    assert listed["smollm2-135m-instruct"] == "not checked"
+
+
+def test_a_folder_of_models_that_cannot_be_written_still_answers(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, text: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(model_store, "write_text", refuse)
+    assert require_usable(NAME).usable
 
 
 def test_an_embedder_from_the_hub_is_no_fault_of_the_home(snapshot: Path) -> None:
