@@ -127,4 +127,4 @@ def _check_models(_: Workspace) -> Iterator[Finding]:
             line = f"not installed; `almoner models pull {model.name}` when needed"
         else:
             line = found.line
-        yield Finding(f"model {model.name}", ok=found.usable, detail=line)
+        yield Finding(f"model {model.name}", ok=found.usable, detail=line, warning=not found.fits)

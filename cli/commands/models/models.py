@@ -13,11 +13,11 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from tasks.common import progress
-from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
+from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:  # these load torch
-    from tasks.inference.loading.resource_requirements import Requirements, RowSizes
+    from tasks.inference.loading.resource_requirements import Requirements
 
 app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
@@ -67,14 +67,17 @@ def check_model_command(
     from tasks.inference.catalogue.devices import choose_device
     from tasks.inference.catalogue.registry import SUPPORTED
     from tasks.inference.loading.download import check_named
-    from tasks.inference.loading.resource_requirements import RowSizes, requirements_of
+    from tasks.inference.loading.resource_requirements import machine_of, requirements_of
 
     sizes = RowSizes() if request is None else _row_sizes(request)
     where = choose_device(device)
     with progress_bar(context):
         check = check_named(name)
-    data = check.to_json()
-    lines: list[RenderableType] = [f"{name}: {check.verdict}"]
+    machine = machine_of(where)
+    fits = check.shortage(machine, sizes, check.precisions) is None
+    verdict = check.verdict_on(machine, sizes)
+    data = {**check.to_json(), "verdict": verdict, "fits": fits}
+    lines: list[RenderableType] = [f"{name}: {verdict}"]
     if check.shape is not None:
         needs = requirements_of(check.shape, where, sizes)
         data["requirements"] = {**asdict(needs), "fits": {each: needs.fits(each) for each in PRECISIONS}}
@@ -82,19 +85,15 @@ def check_model_command(
     lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
     if not check.usable:
         lines.append(SUPPORTED)
-    return CommandResult(data, lines, exit_code=0 if check.usable else 1)
+    return CommandResult(data, lines, exit_code=0 if check.usable and fits else 1)
 
 
-def _row_sizes(request: Path) -> "RowSizes":
+def _row_sizes(request: Path) -> RowSizes:
     from flows.workspace.yaml_files import read_fields
     from models_db.values.requests import ReleaseRequest
-    from tasks.inference.loading.resource_requirements import RowSizes
 
     parameters = read_fields(request, str(request), ReleaseRequest.model_fields).get("parameters")
-    written = parameters if isinstance(parameters, dict) else {}
-    fields = {"references": "references", "max_reference_tokens": "reference_tokens", "max_new_tokens": "new_tokens"}
-    numbers = {field: written[key] for key, field in fields.items() if type(written.get(key)) is int}
-    return RowSizes(**{field: max(0, number) for field, number in numbers.items()})
+    return RowSizes.of(parameters if isinstance(parameters, dict) else {})
 
 
 def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") -> dict[str, object]:

@@ -29,7 +29,7 @@ from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import ListedModel, ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
-CODE: Final = 5
+CODE: Final = 6
 """Raised whenever a model is refused, taken or described in another way than before."""
 
 
@@ -76,10 +76,14 @@ def check_model(name: str) -> ModelCheck:
 
 @dataclass(frozen=True)
 class Usability:
-    """Whether a listed model can be used here, and a line about it; it counts as usable while it is not here."""
+    """Whether a listed model can be used, whether it fits into this machine's memory, and a line about both.
+
+    It counts as usable while it is not here.
+    """
 
     usable: bool
     line: str
+    fits: bool = True
 
 
 def usability_of(model: ListedModel) -> Usability:
@@ -98,7 +102,7 @@ def usability_of(model: ListedModel) -> Usability:
         return Usability(True, "for metrics")
     except AlmonerError as error:
         return Usability(False, f"not usable: {error.message}")
-    return Usability(check.usable, check.verdict)
+    return Usability(check.usable, check.verdict, fits=check.fits_here)
 
 
 def check_folder(name: str, folder: Path) -> ModelCheck:
