@@ -13,6 +13,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from tasks.common import progress
+from tasks.inference.catalogue.disk_space import size_text
 from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
@@ -105,10 +106,10 @@ def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") 
         "chat template": check.template_problem or "yes",
         "row isolation": "every module acts on each row by itself; the device is measured before each run",
         "precision": ", ".join(usable),
-        "download": f"{_size(needs.download)}; {_size(needs.free_disk)} of disk free",
-        "weights": ", ".join(f"{_size(needs.weights[each])} in {each}" for each in usable),
+        "download": f"{size_text(needs.download)}; {size_text(needs.free_disk)} of disk free",
+        "weights": ", ".join(f"{size_text(needs.weights[each])} in {each}" for each in usable),
         "keys and values": (
-            f"{_size(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "
+            f"{size_text(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "
             f"about {needs.generations_at_once[usable[0]]} at once"
         ),
         "memory": _memory_line(needs, usable),
@@ -116,7 +117,7 @@ def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") 
 
 
 def _memory_line(needs: "Requirements", usable: Sequence[Precision]) -> str:
-    free = f"{_size(needs.free_memory)} free on {needs.device}"
+    free = f"{size_text(needs.free_memory)} free on {needs.device}"
     fitting = [precision for precision in usable if needs.fits(precision)]
     if len(fitting) == len(usable):
         return f"{free}: enough"
@@ -127,10 +128,6 @@ def _memory_line(needs: "Requirements", usable: Sequence[Precision]) -> str:
 
 def _millions(number: int) -> str:
     return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.1f} M"
-
-
-def _size(number: int) -> str:
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
 
 
 @command(app, "pull")
@@ -148,7 +145,7 @@ def pull_model(
 
     context.print_progress(f"Fetching {name} if it is not here yet.")
     with progress_bar(context):
-        model = fetch(name, lambda stage: progress.report(stage, 0, 1))
+        model = fetch(name, progress.report)
     return CommandResult(
         {"model": model.name, "sha256": model.digest, "licence": model.licence},
         [f"{model.name} is ready; its files have SHA-256 {model.digest}.", f"Its licence: {model.licence}."],
@@ -172,7 +169,7 @@ def add_model_command(
     from tasks.inference.loading.add_model import add_model
 
     with progress_bar(context):
-        check = add_model(name, path, licence, adapter, lambda stage: progress.report(stage, 0, 1))
+        check = add_model(name, path, licence, adapter, progress.report)
     return CommandResult(check.to_json(), [f"{name} is added: {check.verdict}.", f"See: almoner models check {name}"])
 
 

@@ -1,5 +1,6 @@
 """What the engine cannot read is refused when it is pulled and when a request is priced, before anybody pays."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from cli.app import app
 from flows.audit import health
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
 from tasks.inference.catalogue.model_store import ModelChanged
 from tasks.inference.catalogue.precision import Precision
@@ -169,6 +171,52 @@ def test_a_gated_repository_says_what_to_do(snapshot: Path, monkeypatch: pytest.
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, OSError("no route")))
     with pytest.raises(DownloadFailed):
         pull(NAME)
+
+
+def model_info_of(size: int) -> Any:
+    """In place of the hub's answer about a repository: weights of that size, and a copy for other programs."""
+    files = [
+        SimpleNamespace(rfilename=name, size=size)
+        for name in ("model-1.safetensors", "model-2.safetensors", "consolidated.safetensors", "model.bin")
+    ]
+    return lambda *_, **__: SimpleNamespace(siblings=files)
+
+
+def test_a_hub_model_that_the_disk_cannot_hold_is_not_fetched(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(snapshot)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    monkeypatch.setattr(huggingface_hub, "model_info", model_info_of(10**15))
+    with pytest.raises(ModelDiskFull) as refusal:
+        pull(NAME)
+    assert refusal.value.facts["needed"] == 2 * 10**15
+    assert all("*.safetensors" not in files for files in hub.asked)
+    here = {"model-1.safetensors", "model-2.safetensors"}
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda repo, file, **_: file if file in here else None
+    )
+    assert pull(NAME).installed  # nothing is missing
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_disk_that_the_hub_s_client_fills_is_named(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    full: Exception = OSError(errno.ENOSPC, "No space left on device")
+    if wrapped:
+        full = RuntimeError("Data processing error: File reconstruction error: IO Error: disk (os error 28)")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, full))
+    with pytest.raises(ModelDiskFull):
+        pull(NAME)
+
+
+def test_the_size_of_a_hub_model_is_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot))
+    monkeypatch.setattr(huggingface_hub, "model_info", model_info_of(3 * 2**19))
+    reports: list[tuple[str, int, int]] = []
+    pull(NAME, lambda *report: reports.append(report))
+    assert (f"downloading {NAME} (3 MiB)", 3, 3) in reports
+    last = {what: done == total for what, done, total in reports}
+    assert all(last.values())
 
 
 def test_the_shape_is_that_of_the_network(snapshot: Path) -> None:
