@@ -43,6 +43,8 @@ _TEXT_NAMES: Final = {
 }
 """Names of that part's weights in the checkpoint of the whole, and in the network of the part."""
 
+WITHOUT_SDPA: Final = ("gemma2", "gpt_oss", "vaultgemma")
+"""Types whose attention transformers computes in its own way alone: they cap logits, or have sinks."""
 LONGEST_NAME: Final = 60
 """Characters of a name in a model's files that a refusal shows."""
 
@@ -229,7 +231,7 @@ def read_tokenizer(folder: Path) -> Any:
 
 def _options_for(config: Any, folder: Path) -> dict[str, Any]:
     """Return how transformers reads a checkpoint: its own attention, MXFP4 as floats, and the text part alone."""
-    options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type == "gpt_oss" else "sdpa"}
+    options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type in WITHOUT_SDPA else "sdpa"}
     if is_mxfp4(config):
         options["quantization_config"] = Mxfp4Config(dequantize=True)
     if config.model_type in TEXT_PARTS:

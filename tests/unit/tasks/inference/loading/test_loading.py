@@ -18,6 +18,7 @@ from tasks.inference.loading import loading
 from tasks.inference.loading.loading import UnreadableModel, load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import NoChatTemplate, public_prompt
+from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
 
@@ -43,6 +44,16 @@ def test_pickles_are_not_read(snapshot: Path) -> None:
     (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
     with pytest.raises(NoSafetensors):
         load(NAME, "cpu")
+
+
+@pytest.mark.parametrize("family", READ)
+def test_every_family_is_read_from_its_files(snapshot: Path, family: str) -> None:
+    """Not only from its configuration: transformers must be asked for an attention that the family has."""
+    network = network_of(*READ[family])
+    (snapshot / "model.safetensors").unlink()
+    network.save_pretrained(snapshot)
+    model = load(NAME, "cpu")
+    assert torch.equal(model.head_weight, network.get_output_embeddings().weight[: len(model.head_weight)])
 
 
 def test_code_of_a_model_is_not_run(snapshot: Path) -> None:
