@@ -29,7 +29,7 @@ from tasks.inference.loading.row_wise_modules import (
     require_rowwise,
     require_sizes,
 )
-from tasks.inference.loading.stored_precision import type_to_read
+from tasks.inference.loading.stored_precision import restore_constants, type_to_read
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.network.weight_segment import WeightSegment, keep_private
@@ -89,6 +89,7 @@ def load(
         with require_memory(name, shape_of(described), where, precision):
             dtype = type_to_read(described.config, folder, precision)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
+            restore_constants(network)
             loaded = wrap_network(
                 network,
                 tokenizer,
