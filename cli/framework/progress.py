@@ -53,13 +53,9 @@ def progress_bar(context: CommandContext) -> Iterator[None]:
 @contextmanager
 def progress_lines(context: CommandContext) -> Iterator[None]:
     """Show progress as lines, also on a terminal: for services that run for days and work now and then."""
-    reporter = _ignore_progress if context.as_json else ProgressLines(context.print_progress)
+    reporter = progress.ignore if context.as_json else ProgressLines(context.print_progress)
     with progress.listening(reporter, context.print_progress):
         yield
-
-
-def _ignore_progress(what: str, done: int, total: int) -> None:
-    """Discard a progress report."""
 
 
 class _StepsColumn(ProgressColumn):

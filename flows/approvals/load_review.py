@@ -34,6 +34,8 @@ from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
+from tasks.inference.loading.check_model import stored_check
+from tasks.pricing.memory import memory_warning
 from tasks.release.record import Person
 
 REQUESTS_COMPARED = 100
@@ -72,7 +74,7 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "rehearsals": recorded_rehearsals(session, body),
             "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),
             "notices": (
-                (*_drift_warnings(session, dataset, body), *_repetitions(session, request, body))
+                (*_drift_warnings(session, dataset, body), *_repetitions(session, request, body), *_memory_notice(body))
                 if subject.state in UNRUN_STATES
                 else ()
             ),
@@ -198,6 +200,13 @@ def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) ->
         )
         if differs
     ]
+
+
+def _memory_notice(body: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence if the model is here, was checked, and needs more memory than the machine of this home has."""
+    check = stored_check(body["model"]["name"])
+    if warning := memory_warning(check, body["parameters"], "the machine of this home"):
+        yield warning
 
 
 def _retracted_release(session: Session, proposal: Proposal) -> PreviousRelease | None:

@@ -136,7 +136,7 @@ class RequestReviewInput(ReviewInput):
     expires_at: Name
     previous: PreviousRelease | None
     notices: tuple[str, ...]
-    """Differences between the request and the present software, policy and data of the ledger's machine."""
+    """Differences between the request and the present software, policy, data and memory of the ledger's machine."""
     rehearsals: tuple[RecordedRehearsal, ...] = ()
     """Rehearsals of exactly this request on public data."""
     secrecy_end: SecrecyEnd | None = None

@@ -15,8 +15,8 @@ from models_db.services.catalogue import database_access, datasets, policies
 from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
-from tasks.inference.catalogue.registry import ModelKindMismatch, list_models
-from tasks.inference.loading.check_model import check_model
+from tasks.inference.catalogue.registry import list_models
+from tasks.inference.loading.check_model import usability_of
 
 CheckedItem = TypeVar("CheckedItem")
 HealthCheck = Callable[[Workspace], Iterator[Finding]]
@@ -118,13 +118,13 @@ def _check_package_names(_: Workspace) -> Iterator[Finding]:
 
 
 def _check_models(_: Workspace) -> Iterator[Finding]:
+    """Check every model, each with a finding of its own."""
     for model in list_models():
-        if not model.installed:
-            yield Finding(f"model {model.name}", True, f"not installed; `almoner models pull {model.name}` when needed")
-            continue
-        try:
-            check = check_model(model.name)
-        except ModelKindMismatch:  # an embedder
-            yield Finding(f"model {model.name}", ok=True, detail="installed")
+        found = usability_of(model)
+        if model.installed:
+            line = f"installed, {found.line}"
+        elif found.usable:
+            line = f"not installed; `almoner models pull {model.name}` when needed"
         else:
-            yield Finding(f"model {model.name}", ok=check.usable, detail=f"installed, {check.verdict}")
+            line = found.line
+        yield Finding(f"model {model.name}", ok=found.usable, detail=line, warning=not found.fits)

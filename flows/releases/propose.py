@@ -61,7 +61,9 @@ class PricedRequest:
         """The price as programs read it, and no more of the budget than its author may know."""
         viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
         facts = self.quote.plan.facts
+        too_large = self.quote.memory_warning
         found: list[Json] = [*_weaknesses(self.quote), *([facts[WARNING]] if WARNING in facts else [])]
+        found += [] if too_large is None else [too_large]
         warnings: dict[str, Json] = {"warnings": found} if found else {}
         return self.quote.to_json(with_balance=self.with_balance) | viewing | warnings
 

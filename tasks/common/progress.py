@@ -19,6 +19,18 @@ def report(what: str, done: int, total: int) -> None:
         listener(what, done, total)
 
 
+@contextmanager
+def step(reporter: Reporter, what: str, total: int = 1) -> Iterator[None]:
+    """Report `what` when it begins, and that all of it is done when it ends without an error."""
+    reporter(what, 0, total)
+    yield
+    reporter(what, total, total)
+
+
+def ignore(what: str, done: int, total: int) -> None:
+    """Discard a report."""
+
+
 def tell(line: str) -> None:
     """Send the listener a message that should be shown before the work is done."""
     if teller := _teller.get():

@@ -50,6 +50,7 @@ from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.influence import Influence, influence_of_request
+from tasks.pricing.memory import memory_warning
 from tasks.pricing.prompt_form import require_form
 from tasks.pricing.registry import system_for
 from tasks.values.plan import Generator, Plan, PlanInputs
@@ -139,6 +140,7 @@ class Quote:
         endpoint: the endpoint of a model behind an API; None for a model on this machine.
         choices: the parameters that the request left out, each with the reason for the chosen value.
         shape: the sizes of the model; None of an endpoint's, and where they are not known.
+        memory_warning: a sentence, where the model needs more memory than this machine has.
     """
 
     request: ReleaseRequest
@@ -152,6 +154,7 @@ class Quote:
     endpoint: Endpoint | None = None
     choices: Mapping[str, str] = field(default_factory=dict)
     shape: NetworkShape | None = None
+    memory_warning: str | None = None
 
     @property
     def charged(self) -> tuple[str, ...]:
@@ -466,8 +469,10 @@ def quote(request: ReleaseRequest, dataset: DatasetFacts, model: ModelFacts, pol
         **({"choices": dict(reasons)} if reasons else {}),
         **({} if request.selection is None else {"selection": model_to_json(request.selection)}),
     }
-    shape = model.check.shape if model.check else None
-    return Quote(request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons, shape)
+    shape, memory = model.check.shape if model.check else None, memory_warning(model.check, parameters.model_dump())
+    return Quote(
+        request, system, parameters, metrics, prompt, plan, body, dataset, model.endpoint, reasons, shape, memory
+    )
 
 
 def _choice_inputs(

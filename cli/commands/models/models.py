@@ -13,12 +13,12 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from tasks.common import progress
-from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape
+from tasks.inference.catalogue.disk_space import size_text
+from tasks.inference.catalogue.model_check import ModelCheck, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:  # these load torch
-    from tasks.inference.catalogue.registry import ListedModel
-    from tasks.inference.loading.resource_requirements import Requirements, RowSizes
+    from tasks.inference.loading.resource_requirements import Requirements
 
 app = typer.Typer(no_args_is_help=True, help="Manage models: list, check, pull, add, remove, endpoint.")
 app.add_typer(endpoint.app, name="endpoint")
@@ -33,26 +33,21 @@ def list_all(context: CommandContext) -> CommandResult:
     Example: almoner models list
     """
     from tasks.inference.catalogue.registry import list_models
+    from tasks.inference.loading.check_model import usability_of
 
     rows = [
-        (model.name, model.source, model.licence, "yes" if model.installed else "no", _usability(model), model.note)
+        (
+            model.name,
+            model.source,
+            model.licence,
+            "yes" if model.installed else "no",
+            usability_of(model).line,
+            model.note,
+        )
         for model in list_models()
     ]
     columns = ("name", "source", "licence", "installed", "usable", "note")
     return CommandResult([dict(zip(columns, row, strict=True)) for row in rows], [table(columns, rows)])
-
-
-def _usability(model: "ListedModel") -> str:
-    """Return the verdict of the stored check; a model is checked when it is pulled."""
-    from tasks.inference.catalogue.registry import ModelKindMismatch, find
-    from tasks.inference.loading.check_model import stored_check
-
-    try:
-        find(model.name)
-    except ModelKindMismatch:
-        return "for metrics"
-    check = stored_check(model.name)
-    return "not checked" if check is None else check.verdict
 
 
 @command(app, "check")
@@ -71,33 +66,35 @@ def check_model_command(
     Example: almoner models check smollm2-135m-instruct
     """
     from tasks.inference.catalogue.devices import choose_device
+    from tasks.inference.catalogue.registry import SUPPORTED
     from tasks.inference.loading.download import check_named
-    from tasks.inference.loading.resource_requirements import RowSizes, requirements_of
+    from tasks.inference.loading.resource_requirements import machine_of, requirements_of
 
     sizes = RowSizes() if request is None else _row_sizes(request)
     where = choose_device(device)
     with progress_bar(context):
         check = check_named(name)
-    data = check.to_json()
-    lines: list[RenderableType] = [f"{name}: {check.verdict}"]
+    machine = machine_of(where)
+    fits = check.shortage(machine, sizes, check.precisions) is None
+    verdict = check.verdict_on(machine, sizes)
+    data = {**check.to_json(), "verdict": verdict, "fits": fits}
+    lines: list[RenderableType] = [f"{name}: {verdict}"]
     if check.shape is not None:
         needs = requirements_of(check.shape, where, sizes)
         data["requirements"] = {**asdict(needs), "fits": {each: needs.fits(each) for each in PRECISIONS}}
         lines.append(fact_list(_shape_facts(check, check.shape, needs)))
     lines += [f"Not in {precision}: {reason}." for precision, reason in check.missing.items()]
-    return CommandResult(data, lines, exit_code=0 if check.usable else 1)
+    if not check.usable:
+        lines.append(SUPPORTED)
+    return CommandResult(data, lines, exit_code=0 if check.usable and fits else 1)
 
 
-def _row_sizes(request: Path) -> "RowSizes":
+def _row_sizes(request: Path) -> RowSizes:
     from flows.workspace.yaml_files import read_fields
     from models_db.values.requests import ReleaseRequest
-    from tasks.inference.loading.resource_requirements import RowSizes
 
     parameters = read_fields(request, str(request), ReleaseRequest.model_fields).get("parameters")
-    written = parameters if isinstance(parameters, dict) else {}
-    fields = {"references": "references", "max_reference_tokens": "reference_tokens", "max_new_tokens": "new_tokens"}
-    numbers = {field: written[key] for key, field in fields.items() if type(written.get(key)) is int}
-    return RowSizes(**{field: max(0, number) for field, number in numbers.items()})
+    return RowSizes.of(parameters if isinstance(parameters, dict) else {})
 
 
 def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") -> dict[str, object]:
@@ -109,10 +106,10 @@ def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") 
         "chat template": check.template_problem or "yes",
         "row isolation": "every module acts on each row by itself; the device is measured before each run",
         "precision": ", ".join(usable),
-        "download": f"{_size(needs.download)}; {_size(needs.free_disk)} of disk free",
-        "weights": ", ".join(f"{_size(needs.weights[each])} in {each}" for each in usable),
+        "download": f"{size_text(needs.download)}; {size_text(needs.free_disk)} of disk free",
+        "weights": ", ".join(f"{size_text(needs.weights[each])} in {each}" for each in usable),
         "keys and values": (
-            f"{_size(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "
+            f"{size_text(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "
             f"about {needs.generations_at_once[usable[0]]} at once"
         ),
         "memory": _memory_line(needs, usable),
@@ -120,7 +117,7 @@ def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") 
 
 
 def _memory_line(needs: "Requirements", usable: Sequence[Precision]) -> str:
-    free = f"{_size(needs.free_memory)} free on {needs.device}"
+    free = f"{size_text(needs.free_memory)} free on {needs.device}"
     fitting = [precision for precision in usable if needs.fits(precision)]
     if len(fitting) == len(usable):
         return f"{free}: enough"
@@ -131,10 +128,6 @@ def _memory_line(needs: "Requirements", usable: Sequence[Precision]) -> str:
 
 def _millions(number: int) -> str:
     return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.1f} M"
-
-
-def _size(number: int) -> str:
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
 
 
 @command(app, "pull")
@@ -152,7 +145,7 @@ def pull_model(
 
     context.print_progress(f"Fetching {name} if it is not here yet.")
     with progress_bar(context):
-        model = fetch(name, lambda stage: progress.report(stage, 0, 1))
+        model = fetch(name, progress.report)
     return CommandResult(
         {"model": model.name, "sha256": model.digest, "licence": model.licence},
         [f"{model.name} is ready; its files have SHA-256 {model.digest}.", f"Its licence: {model.licence}."],
@@ -176,7 +169,7 @@ def add_model_command(
     from tasks.inference.loading.add_model import add_model
 
     with progress_bar(context):
-        check = add_model(name, path, licence, adapter, lambda stage: progress.report(stage, 0, 1))
+        check = add_model(name, path, licence, adapter, progress.report)
     return CommandResult(check.to_json(), [f"{name} is added: {check.verdict}.", f"See: almoner models check {name}"])
 
 

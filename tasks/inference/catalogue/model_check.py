@@ -4,11 +4,14 @@ The figures come from the model's config.json and a network of its shape without
 weights are fetched (`tasks.inference.loading.check_model`).
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from models_db.errors import UsageError
+from tasks.inference.catalogue.machine_memory import total_memory
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 
 CACHE_BYTES: Mapping[Precision, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
@@ -88,6 +91,81 @@ class NetworkShape(BaseModel):
         return self.column_bytes(precision, widened=widened) * columns
 
 
+@dataclass(frozen=True)
+class RowSizes:
+    """The public sizes of a generation's rows: private references, their tokens at most, and new tokens."""
+
+    references: int = 7
+    reference_tokens: int = 256
+    new_tokens: int = 128
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, object], absent: "RowSizes | None" = None) -> "RowSizes":
+        """Return the sizes in a request's parameters; those of `absent` (by default the usual ones) for the rest."""
+        sizes = asdict(absent or cls())
+        for name in ("references", "max_reference_tokens", "max_new_tokens"):
+            value = parameters.get(name)
+            if type(value) is int:
+                sizes[name.removeprefix("max_")] = max(0, value)
+        return cls(**sizes)
+
+    def __str__(self) -> str:
+        return f"{self.references} references of {self.reference_tokens} tokens, {self.new_tokens} new tokens"
+
+
+class Machine(BaseModel):
+    """What decides the memory of models on one device of this machine.
+
+    Attributes:
+        device: its name.
+        accelerator_memory: bytes of an accelerator; None of a processor, whose memory is asked for when it is needed.
+        packed, widened: as in `NetworkShape.weight_bytes`.
+        precisions: those that the device computes in.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str
+    precisions: tuple[Precision, ...] = PRECISIONS
+    accelerator_memory: int | None = None
+    packed: bool
+    widened: bool
+
+    @property
+    def remark(self) -> str:
+        """Return which device it is, to stand behind the name of the machine; empty if there is only one kind."""
+        return "" if self.accelerator_memory is None else f" ({self.device})"
+
+    @property
+    def memory(self) -> int | None:
+        """Return the bytes of memory, in use or free; None where the system does not tell."""
+        return total_memory() if self.accelerator_memory is None else self.accelerator_memory
+
+    def needed(self, shape: NetworkShape, precision: Precision, sizes: RowSizes) -> int:
+        """Return the bytes of the weights and of the keys and values of one text."""
+        weights = shape.weight_bytes(precision, packed=self.packed, widened=self.widened)
+        return weights + shape.generation_bytes(precision, *astuple(sizes), widened=self.widened)
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Bytes that a model and one text need in `precision`, and the smaller memory of a machine."""
+
+    precision: Precision
+    needed: int
+    memory: int
+
+    @property
+    def needed_text(self) -> str:
+        """Return `needed` in GiB, rounded up."""
+        return f"{math.ceil(self.needed / 2**30 * 10) / 10:.1f} GiB"
+
+    @property
+    def memory_text(self) -> str:
+        """Return `memory` in GiB, rounded down."""
+        return f"{math.floor(self.memory / 2**30 * 10) / 10:.1f} GiB"
+
+
 class ModelCheck(BaseModel):
     """Result of checking whether a model can be used on this machine.
 
@@ -98,6 +176,7 @@ class ModelCheck(BaseModel):
         conversation_tokens: tokens that its chat template adds to the words of a prompt, at least.
         missing: for each precision that this machine cannot compute, the reason.
         shape: its sizes; None if they cannot be known because of `problem`.
+        machine: the device that would run it here, if none is named.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,6 +187,7 @@ class ModelCheck(BaseModel):
     conversation_tokens: int = Field(default=0, ge=0)
     missing: Mapping[Precision, str] = Field(default_factory=dict)
     shape: NetworkShape | None = None
+    machine: Machine | None = None
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
@@ -120,14 +200,45 @@ class ModelCheck(BaseModel):
         return not self.problem
 
     @property
+    def fits_here(self) -> bool:
+        """Return whether this machine's memory holds the weights and one text of the usual sizes in some precision."""
+        return self.shortage(self.machine, RowSizes(), self.precisions) is None
+
+    @property
     def verdict(self) -> str:
         """Return as text whether the model can be used here, and in which precisions."""
+        return self.verdict_on(self.machine, RowSizes())
+
+    def verdict_on(self, machine: Machine | None, sizes: RowSizes) -> str:
+        """Return the verdict for texts of these sizes on `machine`."""
         if not self.usable:
             return f"not usable: {self.problem}"
         limits = [f"in {' and '.join(self.precisions)} only"] if self.missing else []
         if self.template_problem:
             limits.append(f"with `prompt.form: completion` only ({self.template_problem})")
-        return " ".join(["usable", ", ".join(limits)]).strip()
+        verdict = " ".join(["usable", ", ".join(limits)]).strip()
+        shortage = self.shortage(machine, sizes, self.precisions)
+        if machine is None or shortage is None:
+            return verdict
+        needs = f"needs {shortage.needed_text} in {shortage.precision}, has {shortage.memory_text}"
+        return f"{verdict}, but not on this machine{machine.remark}: {needs}"
+
+    def shortage(self, machine: Machine | None, sizes: RowSizes, precisions: Sequence[Precision]) -> "Shortage | None":
+        """Return by how much the memory of `machine` is too small for the weights and one text in all of `precisions`.
+
+        None where it suffices in one of them, where a size is not known, and where the device computes in none.
+        """
+        if machine is None or self.shape is None or (memory := machine.memory) is None:
+            return None
+        needed = {
+            precision: machine.needed(self.shape, precision, sizes)
+            for precision in precisions
+            if precision in machine.precisions
+        }
+        if not needed:
+            return None
+        least = min(needed, key=lambda precision: needed[precision])
+        return Shortage(least, needed[least], memory) if needed[least] > memory else None
 
     def require_context(self, row_tokens: int, prompt_tokens: int | None = None) -> None:
         """Check that the context holds a row of `row_tokens` tokens and the prompt around them.
@@ -144,5 +255,5 @@ class ModelCheck(BaseModel):
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return it as JSON, with its verdict."""
-        return {**self.model_dump(mode="json"), "usable": self.usable,
+        return {**self.model_dump(mode="json"), "usable": self.usable, "fits": self.fits_here,
                 "precisions": list(self.precisions), "verdict": self.verdict}  # fmt: skip

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
 from models_db.errors import EnvironmentProblem
 
@@ -197,6 +198,6 @@ def listing_digest(folder: Path, files: list[Path]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a record whole or not at all, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}")
     partial.write_text(text)
     partial.replace(path)

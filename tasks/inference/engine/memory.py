@@ -1,11 +1,11 @@
 """Memory budget of the key-value cache, and errors for too little memory."""
 
 import os
-from pathlib import Path
 
 import torch
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.inference.catalogue.machine_memory import available_memory, total_memory
 
 LARGEST_DEFAULT = 4 * 2**30
 """Default limit in bytes, on a CPU. A larger batch is hardly faster, and other programs need memory, too."""
@@ -97,11 +97,13 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return 2 * LARGEST_DEFAULT
+    available = available_memory()
+    return 2 * LARGEST_DEFAULT if available is None else available
+
+
+def all_memory(device: torch.device) -> int | None:
+    """Return the bytes of memory of `device`, in use or free; None where the system does not tell."""
+    return int(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else total_memory()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,13 +1,14 @@
 """Adding models from this machine: a folder of safetensors, a GGUF file, and either with a LoRA adapter merged."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from models_db.errors import UsageError
 from models_db.values.names import require_plain_name
+from tasks.common.progress import Reporter, ignore, step
 from tasks.inference.catalogue import model_store, registry
+from tasks.inference.catalogue.disk_space import require_disk
 from tasks.inference.catalogue.local_models import (
     REVISION,
     LocalModel,
@@ -20,8 +21,6 @@ from tasks.inference.catalogue.local_models import (
 )
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import check_folder, require_supported_in
-
-Progress = Callable[[str], None]
 
 
 class NotAModel(UsageError):
@@ -36,7 +35,7 @@ class NotAModel(UsageError):
 
 
 def add_model(
-    name: str, path: Path, licence: str, adapter: Path | None = None, progress: Progress = lambda _: None
+    name: str, path: Path, licence: str, adapter: Path | None = None, report: Reporter = ignore
 ) -> ModelCheck:
     """Add a model, so that requests can name it; return its check.
 
@@ -45,11 +44,12 @@ def add_model(
     Args:
         name: a plain name that no model has.
         adapter: a folder of PEFT's, whose LoRA weights are added to the model's.
-        progress: called with one line per step.
+        report: called when a step begins and when it is done.
 
     Raises:
         InvalidPlainName, ModelExists, NotAModel, AdapterUnfit: the request is wrong.
         UnsupportedModel, UnreadableModel, NoSafetensors: the engine cannot read it.
+        ModelDiskFull: the disk has no room for the folder that is made.
         ModelChanged: files of the model or the adapter changed while they were merged.
     """
     require_plain_name("a model", name)
@@ -61,17 +61,17 @@ def add_model(
         if folder.suffix == ".gguf" or adapter is not None:
             adapter = None if adapter is None else adapter.expanduser().absolute()
             origin = str(folder) if adapter is None else f"{folder} with {adapter}"
-            parts = None if adapter is None else _digests(name, folder, adapter, progress)
-            made = _make_folder(name, folder, adapter, progress)
+            parts = None if adapter is None else _digests(name, folder, adapter, report)
+            made = _make_folder(name, folder, adapter, report)
             if parts is not None and adapter is not None:
-                _require_unchanged(name, parts, _digests(name, folder, adapter, progress), made)
+                _require_unchanged(name, parts, _digests(name, folder, adapter, report), made)
             model = replace(model, folder=made, origin=origin, parts=parts)
         try:
-            progress("checking the model")
-            check = check_folder(name, model.folder)
-            require_supported_in(check)
-            progress("computing the digest of its files")
-            model_store.model_digest(name, model.folder, model.record)
+            with step(report, "checking the model"):
+                check = check_folder(name, model.folder)
+                require_supported_in(check)
+            with step(report, "computing the digest of its files"):
+                model_store.model_digest(name, model.folder, model.record)
         except BaseException:
             _remove_made(model)
             raise
@@ -118,7 +118,7 @@ def _require_model(path: Path) -> None:
         raise NotAModel(path, f"{other} can run code when it is read" if other else "it has no *.safetensors")
 
 
-def _digests(name: str, source: Path, adapter: Path, progress: Progress) -> MergedParts:
+def _digests(name: str, source: Path, adapter: Path, report: Reporter) -> MergedParts:
     """Return the digests of the base, of a GGUF file that of the file itself, and of the adapter's two files.
 
     Raises:
@@ -126,9 +126,9 @@ def _digests(name: str, source: Path, adapter: Path, progress: Progress) -> Merg
     """
     from tasks.inference.loading.merge_adapter import adapter_digest
 
-    progress("computing the digests of model and adapter")
-    base = model_store.file_sha256(source) if source.is_file() else model_store.folder_digest(name, source)
-    return MergedParts(base, adapter_digest(adapter))
+    with step(report, "computing the digests of model and adapter"):
+        base = model_store.file_sha256(source) if source.is_file() else model_store.folder_digest(name, source)
+        return MergedParts(base, adapter_digest(adapter))
 
 
 def _require_unchanged(name: str, before: MergedParts, after: MergedParts, made: Path) -> None:
@@ -143,21 +143,22 @@ def _made_folder(name: str) -> Path:
     return model_store.model_folder(name, REVISION)
 
 
-def _make_folder(name: str, source: Path, adapter: Path | None, progress: Progress) -> Path:
+def _make_folder(name: str, source: Path, adapter: Path | None, report: Reporter) -> Path:
     """Make the folder of a model from a GGUF file or with an adapter; nothing is left of one that fails."""
     target = _made_folder(name)
     shutil.rmtree(target, ignore_errors=True)  # of one that was killed before its record
-    with model_store.scratch_folder(name) as scratch:
+    copied = 0 if source.is_file() else sum(file.stat().st_size for file in source.glob("*.safetensors"))
+    with model_store.scratch_folder(name) as scratch, require_disk(name, target.parent, copied):
         folder = source
         if source.suffix == ".gguf":
             from tasks.inference.catalogue.gguf import unpack_gguf
 
-            progress("unpacking the weights to float32")
-            folder = unpack_gguf(source, scratch / "unpacked")
+            with step(report, "unpacking the weights to float32"):
+                folder = unpack_gguf(source, scratch / "unpacked")
         if adapter is not None:
             from tasks.inference.loading.merge_adapter import merge_adapter
 
-            progress("adding the adapter to the weights")
-            folder = merge_adapter(folder, adapter, scratch / "merged")
+            with step(report, "adding the adapter to the weights"):
+                folder = merge_adapter(folder, adapter, scratch / "merged")
         folder.rename(target)
     return target

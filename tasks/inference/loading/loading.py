@@ -1,5 +1,6 @@
 """Loading of a model by its name. Only local files are read, as safetensors, and no code of a model is run."""
 
+import json
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -7,8 +8,9 @@ from typing import Any, Final
 import huggingface_hub
 import safetensors
 import torch
+import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4Config
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4Config
 
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue import model_store
@@ -27,7 +29,7 @@ from tasks.inference.loading.row_wise_modules import (
     require_rowwise,
     require_sizes,
 )
-from tasks.inference.loading.stored_precision import type_to_read
+from tasks.inference.loading.stored_precision import restore_constants, type_to_read
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.row_wise_experts import replace_experts
 from tasks.inference.network.weight_segment import WeightSegment, keep_private
@@ -41,13 +43,17 @@ _TEXT_NAMES: Final = {
 }
 """Names of that part's weights in the checkpoint of the whole, and in the network of the part."""
 
+WITHOUT_SDPA: Final = ("gemma2", "gpt_oss", "vaultgemma")
+"""Types whose attention transformers computes in its own way alone: they cap logits, or have sinks."""
+LONGEST_NAME: Final = 60
+"""Characters of a name in a model's files that a refusal shows."""
 
 _LOADING: Final = Lock()
 """Held while a model is read: transformers sets global state, and two threads that load would mix it up."""
 
 
 class UnreadableModel(EnvironmentProblem):
-    """transformers cannot read the files, or would have to run code that comes with them."""
+    """transformers cannot read the files."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -83,6 +89,7 @@ def load(
         with require_memory(name, shape_of(described), where, precision):
             dtype = type_to_read(described.config, folder, precision)
             network, tokenizer = read_network(name, folder, AutoModelForCausalLM, dtype)
+            restore_constants(network)
             loaded = wrap_network(
                 network,
                 tokenizer,
@@ -135,13 +142,15 @@ def require_supported(name: str, folder: Path) -> Any:
 
     Raises:
         UnreadableModel: there is no configuration that transformers understands.
-        UnsupportedModel: the network it describes is none of ours.
+        UnsupportedModel: the network it describes is none of ours, or one that transformers does not know.
     """
     safely = {"local_files_only": True, "trust_remote_code": False}
     with silence_libraries():
         try:
             config = text_config(AutoConfig.from_pretrained(folder, **safely))
         except Exception as error:  # as below
+            if reason := _unknown_architecture(folder):
+                raise UnsupportedModel(name, reason) from error
             raise UnreadableModel(name, _first_line(error)) from error
         require_possible_numbers(name, config)
         try:
@@ -154,6 +163,28 @@ def require_supported(name: str, folder: Path) -> Any:
     require_rowwise(name, network)
     require_sizes(name, config)
     return network
+
+
+def _unknown_architecture(folder: Path) -> str:
+    """Return why transformers has no network of the kind that config.json names; empty if it names none, or a known."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(kind, str) or not kind or kind in CONFIG_MAPPING:
+        return ""
+    architectures = config.get("architectures")
+    classes = [each for each in architectures if isinstance(each, str)] if isinstance(architectures, list) else []
+    named = f"its architecture {_quote(kind)}" + (f" ({_quote(classes[0])})" if classes else "")
+    if config.get("auto_map"):
+        return f"{named} is defined by code that comes with it, and no code of a model is run"
+    return f"{named} is unknown to transformers {transformers.__version__}"
+
+
+def _quote(text: str) -> str:
+    """Return a name from a model's file, as text of one short line."""
+    return ascii(text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}...")
 
 
 def text_config(config: Any) -> Any:
@@ -201,7 +232,7 @@ def read_tokenizer(folder: Path) -> Any:
 
 def _options_for(config: Any, folder: Path) -> dict[str, Any]:
     """Return how transformers reads a checkpoint: its own attention, MXFP4 as floats, and the text part alone."""
-    options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type == "gpt_oss" else "sdpa"}
+    options: dict[str, Any] = {"attn_implementation": "eager" if config.model_type in WITHOUT_SDPA else "sdpa"}
     if is_mxfp4(config):
         options["quantization_config"] = Mxfp4Config(dequantize=True)
     if config.model_type in TEXT_PARTS:

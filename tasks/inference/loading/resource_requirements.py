@@ -1,30 +1,17 @@
 """Memory and disk space that a model needs for a request, beside those free on this machine."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 import torch
 
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.model_check import NetworkShape
+from tasks.inference.catalogue.disk_space import free_disk
+from tasks.inference.catalogue.model_check import Machine, NetworkShape, RowSizes
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
-from tasks.inference.engine.memory import ModelTooLarge, free_memory, is_out_of_memory, memory_budget
-from tasks.inference.network.capabilities import can_pack, keeps_bfloat16
-
-
-@dataclass(frozen=True)
-class RowSizes:
-    """The public sizes of a generation's rows: private references, their tokens at most, and new tokens."""
-
-    references: int = 7
-    reference_tokens: int = 256
-    new_tokens: int = 128
-
-    def __str__(self) -> str:
-        return f"{self.references} references of {self.reference_tokens} tokens, {self.new_tokens} new tokens"
+from tasks.inference.engine.memory import ModelTooLarge, all_memory, free_memory, is_out_of_memory, memory_budget
+from tasks.inference.network.capabilities import can_pack, is_available, keeps_bfloat16
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,19 @@ def requirements_of(shape: NetworkShape, device: torch.device, sizes: RowSizes) 
         generations_at_once={name: max(1, budget // generation[name]) for name in PRECISIONS},
         free_memory=free_memory(device),
         download=round(shape.parameters * shape.stored_bytes_per_number),
-        free_disk=shutil.disk_usage(_nearest_folder(model_store.models_folder())).free,
+        free_disk=free_disk(model_store.models_folder()),
+    )
+
+
+def machine_of(device: torch.device) -> Machine:
+    """Return what decides the memory of models on `device`."""
+    accelerator = all_memory(device) if device.type == "cuda" else None
+    return Machine(
+        device=str(device),
+        precisions=tuple(precision for precision in PRECISIONS if is_available(precision, device)),
+        accelerator_memory=accelerator,
+        packed=can_pack(device),
+        widened=not keeps_bfloat16(device),
     )
 
 
@@ -93,7 +92,3 @@ def require_memory(name: str, shape: NetworkShape, device: torch.device, precisi
         if is_out_of_memory(error):
             raise refusal from error
         raise
-
-
-def _nearest_folder(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())

@@ -24,13 +24,13 @@ def type_to_read(config: Any, folder: Path, precision: Precision) -> torch.dtype
     """Return the type in which the weights in `folder` are read.
 
     bfloat16 where every number is stored in it (or in MXFP4, whose numbers are numbers of bfloat16 as well) and the
-    layers are lowered anyway. Networks that hold constants of
-    their own (Gemma's factor of embeddings) are read in float32, because the constants would be rounded, too.
+    layers are lowered anyway. Constants that a network makes for itself would be rounded, too: where they cannot be
+    made again (`restore_constants`), the network is read in float32.
     """
     stored = precision != "float32" and all(
         _is_bfloat16(file, is_mxfp4(config)) for file in folder.glob("*.safetensors")
     )
-    return torch.bfloat16 if stored and not _rounds_constants(config) else torch.float32
+    return torch.bfloat16 if stored and _keeps_constants(config) else torch.float32
 
 
 def _is_bfloat16(file: Path, mxfp4: bool) -> bool:
@@ -39,10 +39,47 @@ def _is_bfloat16(file: Path, mxfp4: bool) -> bool:
     return types <= ({"BF16", "U8"} if mxfp4 else {"BF16"})
 
 
-def _rounds_constants(config: Any) -> bool:
+def _keeps_constants(config: Any) -> bool:
+    """Return whether `restore_constants` knows the numbers that a network of this configuration makes for itself."""
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
-    return any(buffer.dtype == torch.bfloat16 for buffer in network.buffers())
+    return all(
+        _is_stored(module, name) or _is_factor(module, name) for module, name, _ in _buffers_in_bfloat16(network)
+    )
+
+
+def restore_constants(network: nn.Module) -> None:
+    """Give the buffers of a network that was read in bfloat16 the numbers that they have in one read in float32.
+
+    The factor by which Gemma multiplies embeddings is made anew. What the files hold (the constants of xIELU) is
+    widened, which is exact.
+    """
+    for module, name, buffer in _buffers_in_bfloat16(network):
+        factor = torch.tensor(module.scalar_embed_scale) if _is_factor(module, name) else buffer
+        setattr(module, name, factor.float())
+
+
+def _buffers_in_bfloat16(network: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    return [
+        (module, name, buffer)
+        for module in network.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.dtype == torch.bfloat16
+    ]
+
+
+def _is_stored(module: nn.Module, name: str) -> bool:
+    return name not in module._non_persistent_buffers_set
+
+
+def _is_factor(module: nn.Module, name: str) -> bool:
+    """Return whether a buffer is the factor of a table of embeddings (Gemma, Gemma 2 and 3, VaultGemma)."""
+    return name == "embed_scale" and is_scaled_table(module)
+
+
+def is_scaled_table(module: nn.Module) -> bool:
+    """Return whether a module looks rows up in a table and multiplies them with a factor of its own."""
+    return isinstance(module, nn.Embedding) and hasattr(module, "scalar_embed_scale")
 
 
 @contextmanager
@@ -64,6 +101,9 @@ def _widen(module: nn.Module) -> Iterator[Any]:
     if type(module) is nn.Embedding:  # a table is looked up, not computed with
         yield module.register_forward_hook(lambda _, __, output: output.float())
         return
+    if is_scaled_table(module):  # nor is this one, and the product is that of float32
+        yield module.register_forward_hook(_scaled_rows)
+        return
     stored: list[Tensor] = []
 
     def widen(*_: Any) -> None:
@@ -79,3 +119,9 @@ def _widen(module: nn.Module) -> Iterator[Any]:
 
     yield module.register_forward_pre_hook(widen)
     yield module.register_forward_hook(restore, always_call=True)
+
+
+def _scaled_rows(table: Any, inputs: tuple[Tensor, ...], _: Tensor) -> Tensor:
+    """Return the rows of a scaled table, multiplied in float32, in the place of those multiplied in bfloat16."""
+    factor: Tensor = table.embed_scale
+    return nn.functional.embedding(inputs[0], table.weight, table.padding_idx).float() * factor

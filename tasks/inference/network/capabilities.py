@@ -81,6 +81,11 @@ def keeps_bfloat16(device: torch.device) -> bool:
     return device.type != "cpu" or can_pack(device, torch.bfloat16)
 
 
+def is_available(precision: Precision, device: torch.device) -> bool:
+    """Return whether `device` computes in `precision`."""
+    return not _missing(precision, device)
+
+
 def check_available(precision: Precision, device: torch.device) -> None:
     """Check that `device` can compute in `precision`.
 

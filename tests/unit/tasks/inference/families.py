@@ -164,6 +164,25 @@ REFUSED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
 }
 """The same, and what the refusal says."""
 
+UNKNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "an architecture that nobody knows": (
+        {"model_type": "zorblax", "architectures": ["ZorblaxForCausalLM"]},
+        r"its architecture 'zorblax' \('ZorblaxForCausalLM'\) is unknown to transformers \d",
+    ),
+    "an unknown one without classes": ({"model_type": "zorblax"}, "its architecture 'zorblax' is unknown"),
+    "an unknown one around a known one": (
+        {"model_type": "zorblax", "text_config": {"model_type": "llama"}},
+        "its architecture 'zorblax' is unknown",
+    ),
+    "one whose code is beside it": (
+        {"model_type": "zorblax", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}},
+        "defined by code that comes with it",
+    ),
+    "a name of many lines": ({"model_type": "zor\nblax" * 99}, r"architecture 'zor\\nblax.{0,70}\.\.\.' is unknown"),
+    "classes that are no names": ({"model_type": "zorblax", "architectures": [7, None]}, "'zorblax' is unknown"),
+}
+"""A config.json that transformers makes no configuration of, and what the refusal says."""
+
 
 def config_of(kind: str, changes: Mapping[str, Any]) -> Any:
     """A configuration of transformers."""

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,13 @@ def test_a_record_in_an_earlier_format_is_made_anew(tmp_path: Path) -> None:
     record.write_text(json.dumps({"digest": sha256(b"weights"), "files": {"model.safetensors": [7, 1]}}))
     digest = model_digest("m", tmp_path, record)
     assert json.loads(record.read_text())["digest"] == digest != sha256(b"weights")
+
+
+def test_threads_write_a_record_without_meeting(models: Path) -> None:
+    """Each writes a partial file of its own: one would move another's away."""
+    texts = ["a" * 2000, "b" * 2000]
+    with ThreadPoolExecutor(4) as threads:
+        writes = [threads.submit(model_store.write_text, models / "record.json", text) for text in texts * 500]
+    assert [write.exception() for write in writes if write.exception()] == []
+    assert (models / "record.json").read_text() in texts
+    assert [path.name for path in models.iterdir()] == ["record.json"]

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from cli.app import app
 from models_db.errors import AlmonerError
 from models_db.values.names import InvalidPlainName
-from tasks.inference.catalogue import gguf, model_store
+from tasks.inference.catalogue import disk_space, gguf, model_store
+from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.local_models import (
     ModelExists,
     ModelFolderMissing,
@@ -214,6 +215,27 @@ def test_what_changes_while_it_is_merged_is_no_model(
     monkeypatch.setattr(merge_adapter, "merge_adapter", disturbed)
     with pytest.raises(ModelChanged):
         add_model("adapted", folder, "MIT", adapter)
+    assert find_local("adapted") is None
+    assert left(model_store.models_folder()) == set()
+
+
+@pytest.mark.parametrize("free", [0, 10**12])
+def test_a_disk_that_cannot_hold_what_is_made_is_named(
+    folder: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    """Before anything is made, where its size is known to be too large; else once the disk is full."""
+    merged: list[Path] = []
+
+    def fill(base: Path, lora: Path, target: Path) -> Path:
+        merged.append(target)
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(merge_adapter, "merge_adapter", fill)
+    monkeypatch.setattr(disk_space, "free_disk", lambda folder: free)
+    with pytest.raises(ModelDiskFull) as refusal:
+        add_model("adapted", folder, "MIT", adapter)
+    assert len(merged) == (free > 0)
+    assert refusal.value.facts["needed"] == (folder / "model.safetensors").stat().st_size
     assert find_local("adapted") is None
     assert left(model_store.models_folder()) == set()
 

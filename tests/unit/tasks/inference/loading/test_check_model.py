@@ -1,6 +1,8 @@
 """What the engine cannot read is refused when it is pulled and when a request is priced, before anybody pays."""
 
+import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +18,13 @@ from typer.testing import CliRunner
 from cli.app import app
 from flows.audit import health
 from tasks.inference.catalogue import model_store
+from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
 from tasks.inference.catalogue.model_store import ModelChanged
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
 from tasks.inference.loading import check_model, describe_model, loading
+from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
 from tasks.inference.loading.download import DownloadFailed, RepositoryGated, pull
@@ -32,7 +36,7 @@ from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.replace_layers import SharedProduct
 from tasks.inference.prompts.render import NoChatTemplate
 from tasks.pricing.quote import model_facts
-from tests.unit.tasks.inference.families import config_of
+from tests.unit.tasks.inference.families import UNKNOWN, config_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, tiny_network
 
 NO_WORKSPACE: Any = None
@@ -169,6 +173,52 @@ def test_a_gated_repository_says_what_to_do(snapshot: Path, monkeypatch: pytest.
         pull(NAME)
 
 
+def model_info_of(size: int) -> Any:
+    """In place of the hub's answer about a repository: weights of that size, and a copy for other programs."""
+    files = [
+        SimpleNamespace(rfilename=name, size=size)
+        for name in ("model-1.safetensors", "model-2.safetensors", "consolidated.safetensors", "model.bin")
+    ]
+    return lambda *_, **__: SimpleNamespace(siblings=files)
+
+
+def test_a_hub_model_that_the_disk_cannot_hold_is_not_fetched(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(snapshot)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    monkeypatch.setattr(huggingface_hub, "model_info", model_info_of(10**15))
+    with pytest.raises(ModelDiskFull) as refusal:
+        pull(NAME)
+    assert refusal.value.facts["needed"] == 2 * 10**15
+    assert all("*.safetensors" not in files for files in hub.asked)
+    here = {"model-1.safetensors", "model-2.safetensors"}
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda repo, file, **_: file if file in here else None
+    )
+    assert pull(NAME).installed  # nothing is missing
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_disk_that_the_hub_s_client_fills_is_named(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    full: Exception = OSError(errno.ENOSPC, "No space left on device")
+    if wrapped:
+        full = RuntimeError("Data processing error: File reconstruction error: IO Error: disk (os error 28)")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot, full))
+    with pytest.raises(ModelDiskFull):
+        pull(NAME)
+
+
+def test_the_size_of_a_hub_model_is_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(snapshot))
+    monkeypatch.setattr(huggingface_hub, "model_info", model_info_of(3 * 2**19))
+    reports: list[tuple[str, int, int]] = []
+    pull(NAME, lambda *report: reports.append(report))
+    assert (f"downloading {NAME} (3 MiB)", 3, 3) in reports
+    last = {what: done == total for what, done, total in reports}
+    assert all(last.values())
+
+
 def test_the_shape_is_that_of_the_network(snapshot: Path) -> None:
     shape = require_usable(NAME).shape
     network = tiny_network()
@@ -283,6 +333,17 @@ def test_only_settings_are_fetched_for_a_check(typed: Any, snapshot: Path, monke
     assert all("*.safetensors" not in files for files in hub.asked)
 
 
+def test_an_unknown_architecture_is_named_with_what_works(typed: Any, snapshot: Path) -> None:
+    (snapshot / "config.json").write_text(json.dumps(UNKNOWN["an architecture that nobody knows"][0]))
+    done = typed("check", NAME)
+    words = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    assert "not usable: its architecture 'zorblax' ('ZorblaxForCausalLM') is unknown to transformers" in words
+    assert "These families are read: Llama, Mistral" in words
+    with pytest.raises(UnsupportedModel, match="zorblax"):
+        model_facts(NAME)
+
+
 def test_a_model_of_the_registry_is_pulled_first(typed: Any) -> None:
     done = typed("check", "smollm2-135m-instruct", "--json")
     assert json.loads(done.stdout)["error"] == "ModelNotPulled"
@@ -295,6 +356,53 @@ def test_doctor_names_a_model_that_cannot_be_used(snapshot: Path) -> None:
     config_of(*MIXTRAL).save_pretrained(snapshot)
     (unusable,) = (each for each in health._check_models(NO_WORKSPACE) if not each.ok)
     assert "experts" in unusable.detail
+
+
+@pytest.fixture
+def folders(snapshot: Path, tmp_path: Path) -> dict[str, Path]:
+    """Three models that were added from folders, in order of name."""
+    made = {name: tmp_path / f"folder of {name}" for name in ("first", "second", "third")}
+    for name, folder in made.items():
+        shutil.copytree(snapshot, folder)
+        add_model(name, folder, "MIT")
+    return made
+
+
+DAMAGES = {
+    "unreadable": ("{", "not usable: The model 'second' cannot be read: "),
+    "unsupported": (json.dumps({"model_type": "zorblax"}), "not usable: its architecture 'zorblax' is unknown to "),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_model_is_named_and_hides_no_other(typed: Any, folders: dict[str, Path], damage: str) -> None:
+    config, said = DAMAGES[damage]
+    (folders["second"] / "config.json").write_text(config)
+    listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
+    assert said in listed["second"]
+    assert all(listed[name].startswith("usable") for name in ("first", "third"))
+    findings = {each.check: each for each in health._check_models(NO_WORKSPACE)}
+    assert [name for name in folders if not findings[f"model {name}"].ok] == ["second"]
+    assert said in findings["model second"].detail
+
+
+def test_a_folder_that_is_gone_is_not_usable(typed: Any, folders: dict[str, Path]) -> None:
+    shutil.rmtree(folders["first"])
+    listed = {row["name"]: row["usable"] for row in json.loads(typed("list", "--json").stdout)}
+    assert listed["first"] == f"not usable: its folder {folders['first']} is not there"
+    assert [each.ok for each in health._check_models(NO_WORKSPACE) if each.check == "model first"] == [False]
+    assert listed["all-minilm-l6-v2"] == "for metrics"
+    assert listed["smollm2-135m-instruct"] == "not checked"
+
+
+def test_a_folder_of_models_that_cannot_be_written_still_answers(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, text: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(model_store, "write_text", refuse)
+    assert require_usable(NAME).usable
 
 
 def test_an_embedder_from_the_hub_is_no_fault_of_the_home(snapshot: Path) -> None:

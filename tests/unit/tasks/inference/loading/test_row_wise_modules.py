@@ -13,7 +13,7 @@ from models_db.errors import AlmonerError
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.loading.loading import require_supported
 from tasks.inference.loading.row_wise_modules import ROWWISE, require_rowwise
-from tests.unit.tasks.inference.families import READ, REFUSED, adopted, config_of, network_of
+from tests.unit.tasks.inference.families import READ, REFUSED, UNKNOWN, adopted, config_of, network_of
 from tests.unit.tasks.inference.fixtures import tiny_network
 
 pytestmark = pytest.mark.dear
@@ -36,6 +36,17 @@ def test_every_other_family_is_refused_by_name(family: str, tmp_path: Path) -> N
     assert refusal.value.facts["model"] == family
     with pytest.raises(UnsupportedModel):
         adopted(network_of(kind, changes))
+
+
+@pytest.mark.parametrize("architecture", UNKNOWN)
+def test_an_unknown_architecture_is_refused_by_name(architecture: str, tmp_path: Path) -> None:
+    config, said = UNKNOWN[architecture]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match=said) as refusal:
+        require_supported("odd", tmp_path)
+    assert refusal.value.exit_code == 2
+    assert "Llama, Mistral" in refusal.value.advice
+    assert "how to ask for another" in refusal.value.advice
 
 
 MULTIMODAL = {

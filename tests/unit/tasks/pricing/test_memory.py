@@ -1,0 +1,78 @@
+"""The warning of a model that is too large for this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.inference.catalogue import machine_memory
+from tasks.inference.catalogue.model_check import Machine, ModelCheck, NetworkShape, RowSizes
+from tasks.pricing.memory import memory_warning
+
+GIB = 2**30
+SHAPE = NetworkShape(
+    architecture="LlamaForCausalLM",
+    attention="",
+    rotary="default",
+    layers=80,
+    hidden=8192,
+    heads=64,
+    key_value_heads=8,
+    head_size=128,
+    vocabulary=128256,
+    context=8192,
+    parameters=70_000_000_000,
+    head_parameters=128256 * 8192,
+    linear_parameters=68_000_000_000,
+    tied=False,
+    stored_bytes_per_number=2,
+)
+"""As large as Llama 3 70B."""
+
+
+def check_on(memory: int | None, **changes: Any) -> ModelCheck:
+    machine = Machine(device="cuda", accelerator_memory=memory, packed=False, widened=False, **changes)
+    return ModelCheck(name="large", shape=SHAPE, machine=machine)
+
+
+def test_it_says_what_the_requested_precision_takes_and_what_there_is() -> None:
+    check = check_on(141 * GIB)
+    warning = memory_warning(check, {"precision": "float32", "references": 7})
+    assert warning is not None
+    assert "this machine (cuda): its weights and one text take 26" in warning
+    assert "in float32, and it has 141.0 GiB" in warning
+    assert memory_warning(check, {"references": 7}) == warning  # float32 is what is computed by default
+    assert memory_warning(check, {"precision": "bfloat16", "references": 7}) is None
+
+
+def test_the_rows_of_one_text_count() -> None:
+    check = check_on(141 * GIB)
+    crowd = {"precision": "bfloat16", "references": 100, "max_reference_tokens": 4000, "max_new_tokens": 128}
+    assert memory_warning(check, crowd)
+    assert memory_warning(check, {"precision": "bfloat16"}) is None
+
+
+def test_nothing_is_said_where_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_warning(None, {}) is None
+    assert memory_warning(ModelCheck(name="unknown"), {}) is None
+    assert memory_warning(check_on(1).model_copy(update={"shape": None}), {}) is None
+    for content in ("", "MemTotal: many kB", "MemTotal:"):
+        (tmp_path / "meminfo").write_text(content)
+        monkeypatch.setattr(machine_memory, "MEMINFO", tmp_path / "meminfo")
+        assert memory_warning(check_on(None), {}) is None
+    monkeypatch.setattr(machine_memory, "MEMINFO", tmp_path / "none")
+    assert memory_warning(check_on(None), {}) is None
+
+
+def test_the_verdict_counts_the_precisions_of_the_device_alone() -> None:
+    fits_in_int8 = check_on(100 * GIB)
+    assert fits_in_int8.verdict == "usable"
+    check = check_on(100 * GIB, precisions=("float32", "bfloat16"))
+    assert check.verdict.startswith("usable, but not on this machine (cuda): needs 13")
+    assert check.verdict.endswith("GiB in bfloat16, has 100.0 GiB")
+    assert not check.fits_here
+
+
+@pytest.mark.parametrize("value", [True, "7", -1, None, 7.0])
+def test_sizes_that_are_no_numbers_are_the_usual_ones(value: object) -> None:
+    assert RowSizes.of({"references": value}).references == (0 if value == -1 else 7)
