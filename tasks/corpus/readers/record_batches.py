@@ -44,6 +44,8 @@ def read_parquet(source: AnySource, fields: Fields) -> Generator[SourceDocument,
 def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
     """Yield the documents of a file in Arrow's file or stream format; one of its batches is in memory at a time.
 
+    A batch is validated before a value of it is read: offsets of a damaged file lead pyarrow to other memory.
+
     Raises:
         SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
     """
@@ -58,6 +60,7 @@ def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, N
         def batches() -> _Batches:
             numbered = map(reader.get_batch, range(reader.num_record_batches)) if has_index else iter(reader)
             for batch in numbered:
+                _require_valid(batch, columns)
                 yield batch, file.tell()
 
         yield from _documents(source, fields, reader.schema, columns, batches())
@@ -96,6 +99,20 @@ def _documents(
         raise NotUtf8(source, position) from None
 
 
+def _require_valid(batch: Any, columns: Sequence[str]) -> None:
+    """Raise ArrowInvalid if some value of these columns lies outside of its buffer, or a dictionary's index in none.
+
+    Broken UTF-8 passes here, so that the record can be named.
+    """
+    from pyarrow import types
+
+    bytes_of = ((types.is_string, "binary"), (types.is_large_string, "large_binary"))
+    for name in columns:
+        column = batch.column(name)
+        raw = next((kind for is_kind, kind in bytes_of if is_kind(column.type)), None)
+        (column.view(raw) if raw else column).validate(full=True)
+
+
 @contextmanager
 def _named_problems(source: AnySource, what: str) -> Iterator[None]:
     """Turn an error of pyarrow, whose text may quote records, into SourceUnreadable."""
@@ -103,7 +120,9 @@ def _named_problems(source: AnySource, what: str) -> Iterator[None]:
 
     try:
         yield
-    except pyarrow.ArrowException:
+    except MemoryError:
+        raise SourceUnreadable(source, "a part of it does not fit into memory, or it is damaged") from None
+    except (pyarrow.ArrowException, UnicodeDecodeError):  # of a column's name; those of records have names
         raise SourceUnreadable(source, f"it is not {what}, or it is damaged") from None
 
 
