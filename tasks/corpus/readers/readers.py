@@ -79,6 +79,7 @@ def read_documents(
         SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
         TextTemplateInvalid: at once.
         FolderMixed, TableLogUnread: at once or while reading.
+        PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty: at the end, if not one record has a label.
     """
