@@ -18,6 +18,7 @@ from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.sources import (
     FolderMixed,
     PathFieldUnfit,
+    SourceChanged,
     SourceEmpty,
     SourceUnreadable,
     TableLogUnread,
@@ -156,10 +157,21 @@ def test_damaged_and_empty_shards(tmp_path: Path) -> None:
     assert type(refusal(tmp_path)) is SourceUnreadable
     (tmp_path / "a.jsonl.gz").write_bytes(b'{"who": 1, "text": "x"}\n')
     assert type(refusal(tmp_path)) is SourceUnreadable
+    (tmp_path / "a.jsonl.gz").write_bytes(b"")  # an upload that was cut off
+    assert type(refusal(tmp_path)) is SourceUnreadable
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
     assert type(refusal(tmp_path)) is SourceEmpty
     (tmp_path / "a.jsonl.gz").rename(tmp_path / "a.arrow")
     assert type(refusal(tmp_path)) is SourceUnreadable
+
+
+@pytest.mark.parametrize(("first", "then"), [("a.txt", "a.jsonl"), ("a.jsonl", "a.txt")])
+def test_a_folder_that_changes_its_format_is_not_read_as_what_it_was(tmp_path: Path, first: str, then: str) -> None:
+    lines(tmp_path / first, {"text": "x"})
+    documents = read_documents(tmp_path, None)
+    (tmp_path / first).rename(tmp_path / then)
+    with pytest.raises(SourceChanged):
+        list(documents)
 
 
 def test_state_and_digest_see_every_shard(tmp_path: Path) -> None:
