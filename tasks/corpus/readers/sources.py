@@ -27,6 +27,8 @@ GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _TABLE_LOGS: Final = ("_delta_log", ".hoodie")
 _ICEBERG_SNAPSHOT: Final = ".metadata.json"
+LOG_FILES: Final = (*(f"{log}/*" for log in _TABLE_LOGS), _ICEBERG_SNAPSHOT)
+"""Ends of paths, as patterns, of the files that a table with a log is known by."""
 
 
 @dataclass(frozen=True)
