@@ -84,7 +84,8 @@ def _documents(
     source: AnySource, fields: Fields, schema: Any, columns: Sequence[str], batches: _Batches
 ) -> Iterator[SourceDocument]:
     plain = [name for name in columns if _is_plain(schema.field(name).type)]
-    for name in fields.labels:
+    parts = [name for name in fields.text.fields if fields.text.composed and not _is_null(schema, name)]
+    for name in (*fields.labels, *parts):
         if name in columns and name not in plain:
             raise ColumnUnfit(source, name)
     position = 0
@@ -142,12 +143,20 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
+def _is_null(schema: Any, column: str) -> bool:
+    """Return whether a table has a column, and no value in it."""
+    from pyarrow import types
+
+    return column in schema.names and types.is_null(schema.field(column).type)
+
+
 class ColumnUnfit(UsageError):
     """A column that holds neither text nor integers."""
 
     def __init__(self, source: AnySource, column: str) -> None:
         super().__init__(
-            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be the label.",
+            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be a label or"
+            " part of a text.",
             "Name another field, or convert the column to text.",
             {"file": name_of(source), "column": column},
         )
