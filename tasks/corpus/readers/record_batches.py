@@ -9,7 +9,8 @@ from models_db.errors import UsageError
 from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
 from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, name_of, open_bytes, size_of
 
-_ROWS_PER_BATCH = 1024
+_ROWS_PER_BATCH = 16
+"""Rows of Parquet that are decoded at once: a dictionary repeats a value of up to 64 MiB in each row at no size."""
 _MAGIC_OF_FILES = b"ARROW1"
 
 _Batches: TypeAlias = Iterator[tuple[Any, int]]
@@ -17,7 +18,7 @@ _Batches: TypeAlias = Iterator[tuple[Any, int]]
 
 
 def read_parquet(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
-    """Yield the documents of a Parquet file; a thousand rows are in memory at a time.
+    """Yield the documents of a Parquet file; a few rows and the pages that they are in are in memory at a time.
 
     Raises:
         SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.

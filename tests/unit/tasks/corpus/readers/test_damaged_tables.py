@@ -1,4 +1,4 @@
-"""Damaged tables: a named error, and never memory that is no part of the file."""
+"""Damaged tables: a named error, and never memory that is no part of the file; small tables of large values."""
 
 import struct
 from pathlib import Path
@@ -66,3 +66,19 @@ def test_a_column_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["x"], "qqqq": ["y"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"qqqq", b"\xff\xfe\xfd\xfc"))
     assert type(refusal(path)) is SourceUnreadable
+
+
+def test_a_value_that_a_dictionary_repeats_is_not_held_for_all_rows(tmp_path: Path) -> None:
+    """A file of some hundred bytes: 256 rows of the same MiB."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 256, pa.int32()), pa.array(["x" * 2**20]))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": text}), path, store_schema=False, compression="zstd")
+    assert path.stat().st_size < 2**12
+    usual = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counting)
+    try:
+        assert sum(len(document.text) for document in read_documents(path, None)) == 256 * 2**20
+    finally:
+        pa.set_memory_pool(usual)
+    assert 2**20 < counting.max_memory() < 80 * 2**20
