@@ -74,7 +74,7 @@ def fetch_dataset(dataset: HubDataset, formats: Sequence[str], logs: Sequence[st
     from huggingface_hub.errors import RepositoryNotFoundError
 
     below = f"{dataset.path}/" if dataset.path else ""
-    wanted = [f"{below}*{each}" for each in (*formats, *logs)]
+    wanted = [f"{below}*{each}" for each in (*map(_in_any_case, formats), *logs)]
     if dataset.path.lower().endswith(tuple(formats)):
         wanted = [dataset.path]
     try:
@@ -86,6 +86,11 @@ def fetch_dataset(dataset: HubDataset, formats: Sequence[str], logs: Sequence[st
     except Exception as error:  # noqa: BLE001 - the hub's client raises its own errors, httpx's and the system's
         raise HubDatasetUnreachable(dataset, type(error.__cause__ or error).__name__) from None
     return folder / dataset.path
+
+
+def _in_any_case(end: str) -> str:
+    """Return a pattern of the end of a name: readers take `.JSONL` as well."""
+    return "".join(f"[{sign.lower()}{sign.upper()}]" if sign.isalpha() else sign for sign in end)
 
 
 class CommitMissing(UsageError):

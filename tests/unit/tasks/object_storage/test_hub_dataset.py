@@ -117,6 +117,13 @@ def test_data_files_are_read_and_nothing_stays(
     assert list(home.scratch.iterdir()) == []
 
 
+def test_a_file_whose_ending_is_in_capitals_is_no_less_a_part(
+    home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, "data/c.JSONL", b'{"text": "capitals"}\n')
+    assert texts(home, f"hf://datasets/team/notes@{COMMIT}/data") == ["one", "two", "capitals"]
+
+
 @pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])
 @pytest.mark.parametrize("below", ["", "/data"])
 def test_a_table_with_a_log_is_refused_as_in_a_folder(
