@@ -1,7 +1,8 @@
 """Dataset of the Hugging Face hub at a commit: `hf://datasets/OWNER/NAME@COMMIT/path`, as a source to ingest.
 
 Its data files are copied into a folder of the home's scratch for as long as they are read. Nothing of it is executed:
-only files of the formats that readers know are fetched. `HF_TOKEN` and `HF_ENDPOINT` are those of Hugging Face's tools.
+only files of the formats that readers know are fetched, and those by which they know a table with a log. `HF_TOKEN` and
+`HF_ENDPOINT` are those of Hugging Face's tools.
 """
 
 import re
@@ -58,11 +59,12 @@ def parse_source(text: str) -> Place | HubDataset:
     return HubDataset(match["repo"], match["revision"], path.rstrip("/"))
 
 
-def fetch_dataset(dataset: HubDataset, formats: Sequence[str], folder: Path) -> Path:
+def fetch_dataset(dataset: HubDataset, formats: Sequence[str], logs: Sequence[str], folder: Path) -> Path:
     """Copy the data files of a dataset into `folder`; return the path of its file or folder there.
 
     Args:
         formats: the ends of the names of files that are fetched.
+        logs: patterns of the ends of others that are fetched with a folder, so that readers can refuse it by them.
 
     Raises:
         HubDatasetHidden: the hub does not show it to this account.
@@ -72,7 +74,7 @@ def fetch_dataset(dataset: HubDataset, formats: Sequence[str], folder: Path) -> 
     from huggingface_hub.errors import RepositoryNotFoundError
 
     below = f"{dataset.path}/" if dataset.path else ""
-    wanted = [f"{below}*{each}" for each in formats]
+    wanted = [f"{below}*{each}" for each in (*map(_in_any_case, formats), *logs)]
     if dataset.path.lower().endswith(tuple(formats)):
         wanted = [dataset.path]
     try:
@@ -84,6 +86,11 @@ def fetch_dataset(dataset: HubDataset, formats: Sequence[str], folder: Path) -> 
     except Exception as error:  # noqa: BLE001 - the hub's client raises its own errors, httpx's and the system's
         raise HubDatasetUnreachable(dataset, type(error.__cause__ or error).__name__) from None
     return folder / dataset.path
+
+
+def _in_any_case(end: str) -> str:
+    """Return a pattern of the end of a name: readers take `.JSONL` as well."""
+    return "".join(f"[{sign.lower()}{sign.upper()}]" if sign.isalpha() else sign for sign in end)
 
 
 class CommitMissing(UsageError):

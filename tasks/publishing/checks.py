@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -27,6 +28,8 @@ from tasks.mechanisms.registry import recompute
 from tasks.planning.gaussian_claim import BASIS
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.planning.selection import DRAWN, IN_DOUBT, LEFT_OUT, NUMBERS_OF_TEXTS, kept_per_label, reasons_of
+from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS
+from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.publishing.derived_files import MAKERS
 from tasks.publishing.documents.parquet import same_rows
 from tasks.publishing.open_bundle import OpenedBundle
@@ -62,6 +65,8 @@ _NOT_IN_THE_REQUEST = (
     "unprotected_figures",
 )
 _LONGEST_LINE = 16 << 20
+_NUMBERS = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?|inf|nan)(, -?[0-9]+)*", re.ASCII)
+_OF_EQUAL_ALLOCATIONS = frozenset({"batches_per_block", "noisy_population"})
 _LARGEST_REPORTABLE = 100  # above it, dp-accounting's curves take unbounded memory
 _TOLERANCE = Decimal("0.01")  # versions of dp-accounting search different grids of orders
 
@@ -105,8 +110,26 @@ def signature(bundle: OpenedBundle) -> str:
 
 
 def record(bundle: OpenedBundle) -> str:
-    """Check that the record is in its format."""
+    """Check that the record is in its format, and its released figures are numbers of its own mechanism."""
+    _require_figures(bundle.record)
     return f"release {bundle.record.release}, format {bundle.record.format}"
+
+
+def _require_figures(record: ReleaseRecord) -> None:
+    """Check that released figures are numbers, and that there are those of the split and the vectors of this release.
+
+    Raises:
+        CheckFailed: a figure is none, or another release's. Its value was drawn, so it cannot be computed again.
+    """
+    if not all(_NUMBERS.fullmatch(figure) for figure in record.released.values()):
+        raise CheckFailed("a released figure is not a number")
+    if is_proportional(record) and not _OF_EQUAL_ALLOCATIONS.isdisjoint(record.released):
+        raise CheckFailed("the record has figures of a split that does not follow from the counts of its labels")
+    clear = record.released.get(CLEAR_VECTORS)
+    if (clear is not None) != (record.mechanism == SteeringVector.name):
+        raise CheckFailed("the record has a figure of another mechanism's vectors, or lacks that of its own")
+    if clear is not None and not (clear.isdecimal() and int(clear) <= max(1, len(record.labels))):
+        raise CheckFailed("the release has fewer vectors than it says are clear of noise")
 
 
 def request(bundle: OpenedBundle) -> str:

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from models_db.values.amounts import Amount, total_amount
+from tasks.common.files import encode_json
 from tasks.corpus.store import Corpus
 from tasks.prompted_generation.steering import run as steering_run
+from tasks.publishing import checks
+from tasks.publishing.open_bundle import OpenedBundle
+from tasks.release.record import ReleaseRecord
 from tests.integration.canary import leaks, text_of
 from tests.integration.killing import balance, goes_on, instalments, killed
 from tests.integration.story import NOTES, Almoner
@@ -45,6 +49,19 @@ def published(almoner: Almoner, number: int = 1) -> Any:
 
 def rows_of(bundle: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (bundle / "texts.jsonl").read_text().splitlines()]
+
+
+def fails(bundle: Any, clear: str | None) -> bool:
+    """Whether a record that says so many vectors are clear of noise is refused, whoever has signed it."""
+    record = json.loads((bundle / "release.json").read_text())
+    record["released"] = {} if clear is None else {"vectors_clear_of_noise": clear}
+    forged = OpenedBundle(bundle)
+    forged.__dict__["record"] = ReleaseRecord.from_bytes(encode_json(record))
+    try:
+        checks.record(forged)
+    except checks.CheckFailed:
+        return True
+    return False
 
 
 def spent_once(almoner: Almoner, price: Any) -> Amount:
@@ -93,7 +110,11 @@ def test_each_label_has_a_vector_and_all_cost_what_one_costs(almoner: Almoner) -
     price = approved(almoner, LABELLED)
     almoner.type("run 1")
     spent_once(almoner, price)
-    assert [row["label"] for row in rows_of(published(almoner))] == [LABELS[0]] * 3 + [LABELS[1]] * 2
+    bundle = published(almoner)
+    assert [row["label"] for row in rows_of(bundle)] == [LABELS[0]] * 3 + [LABELS[1]] * 2
+    assert {claimed: fails(bundle, claimed) for claimed in ("0", "2", "3", "-1", "two", None)} == {
+        "0": False, "2": False, "3": True, "-1": True, "two": True, None: True,
+    }  # fmt: skip
     (plan,) = instalments(almoner)
     assert plan == balance(almoner).spent
 

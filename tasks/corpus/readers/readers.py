@@ -32,6 +32,7 @@ from tasks.corpus.readers.sources import (
     TEXT,
     AnySource,
     Source,
+    SourceChanged,
     SourceEmpty,
     SourceMissing,
     SourceUnreadable,
@@ -46,6 +47,7 @@ from tasks.corpus.readers.sources import (
 from tasks.corpus.readers.text_template import TextTemplate
 
 FOLDER_UNITS = ("folder", "file")
+_NOT_GZIP = "it is not a gzip file, or it is damaged"
 
 Documents: TypeAlias = Generator[SourceDocument, None, None]
 _Reader: TypeAlias = Callable[[AnySource, Fields], Documents]
@@ -79,6 +81,7 @@ def read_documents(
         SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
         TextTemplateInvalid: at once.
         FolderMixed, TableLogUnread: at once or while reading.
+        PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
         LabelFieldEmpty: at the end, if not one record has a label.
     """
@@ -122,10 +125,16 @@ def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: 
 
 
 class _Lines:
-    """The lines of a UTF-8 file as text; `number` is the current line's, `offset` counts the file's bytes so far."""
+    """The lines of a UTF-8 file as text.
+
+    Attributes:
+        number: of the current line.
+        offset: bytes of the file so far.
+        record_bytes: bytes of the lines of the current record, which a reader of several lines sets to 0 before it.
+    """
 
     def __init__(self, file: BinaryIO, source: AnySource) -> None:
-        self.source, self.number, self.offset = source, 0, 0
+        self.source, self.number, self.offset, self.record_bytes = source, 0, 0, 0
         self._file = file
         self._compressed = (format_of(source) or "").endswith(GZIP)
 
@@ -133,17 +142,20 @@ class _Lines:
         content = gzip.GzipFile(fileobj=self._file, mode="rb") if self._compressed else self._file
         while line := self._next_line(content):
             self.number += 1
+            self.record_bytes += len(line)
             self.offset = self._file.tell() if self._compressed else self.offset + len(line)
             yield self._decoded(line)
+        if self._compressed and not self._file.tell():
+            raise SourceUnreadable(self.source, _NOT_GZIP)
 
     def _next_line(self, content: "BinaryIO | gzip.GzipFile") -> bytes:
         try:
             return content.readline(MAX_RECORD_BYTES + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise SourceUnreadable(self.source, "it is not a gzip file, or it is damaged") from None
+            raise SourceUnreadable(self.source, _NOT_GZIP) from None
 
     def _decoded(self, line: bytes) -> str:
-        if len(line) > MAX_RECORD_BYTES:
+        if self.record_bytes > MAX_RECORD_BYTES:
             raise RecordTooLong(self.source, self.number)
         try:
             return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
@@ -155,6 +167,7 @@ def _read_jsonl(source: AnySource, fields: Fields) -> Documents:
     with open_bytes(source) as file:
         lines = _Lines(file, source)
         for line in lines:
+            lines.record_bytes = 0
             if not line.strip():
                 continue
             try:
@@ -171,28 +184,32 @@ def _read_csv(source: AnySource, fields: Fields) -> Documents:
     with open_bytes(source) as file:
         lines = _Lines(file, source)
         rows = csv.reader(lines, strict=True)
-        header = _next_row(rows, source, 1)
+        header = _next_row(rows, lines)
         if header is None:
             return
         require_columns(header, fields, source)
-        while (row := _next_row(rows, source, start := lines.number + 1)) is not None:
+        start = lines.number + 1
+        while (row := _next_row(rows, lines)) is not None:
             if len(row) not in (0, len(header)):
                 raise MalformedRow(source, start)
             if row:
                 yield fields.document(dict(zip(header, row, strict=True)), source, start, lines.offset)
+            start = lines.number + 1
 
 
-def _next_row(rows: Iterator[list[str]], source: AnySource, start: int) -> list[str] | None:
+def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
+    lines.record_bytes, start = 0, lines.number + 1
     try:
         return next(rows, None)
     except csv.Error:
-        raise MalformedRow(source, start) from None
+        raise MalformedRow(lines.source, start) from None
 
 
 def _read_shards(folder: Source, fields: Fields) -> Documents:
     before = 0
     for shard in shards_of(folder):
-        read = _READERS[format_of(shard) or ""]
+        if (read := _READERS.get(format_of(shard) or "")) is None:  # texts have come in the place of tables
+            raise SourceChanged(folder)
         with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
             for document in documents:
                 yield replace(document, offset=before + document.offset)
@@ -202,6 +219,8 @@ def _read_shards(folder: Source, fields: Fields) -> Documents:
 def _read_folder(source: Source, fields: Fields) -> Documents:
     offset = 0
     for position, (inside, path) in enumerate(data_files(source), 1):
+        if format_of(inside) != TEXT:  # tables have come in the place of texts
+            raise SourceChanged(source)
         with path.open("rb") as file:
             data = file.read(MAX_RECORD_BYTES + 1)
         if len(data) > MAX_RECORD_BYTES:

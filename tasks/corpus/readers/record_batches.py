@@ -9,7 +9,8 @@ from models_db.errors import UsageError
 from tasks.corpus.readers.documents import Fields, NotUtf8, SourceDocument
 from tasks.corpus.readers.sources import AnySource, Shard, SourceUnreadable, name_of, open_bytes, size_of
 
-_ROWS_PER_BATCH = 1024
+_ROWS_PER_BATCH = 16
+"""Rows of Parquet that are decoded at once: a dictionary repeats a value of up to 64 MiB in each row at no size."""
 _MAGIC_OF_FILES = b"ARROW1"
 
 _Batches: TypeAlias = Iterator[tuple[Any, int]]
@@ -17,7 +18,7 @@ _Batches: TypeAlias = Iterator[tuple[Any, int]]
 
 
 def read_parquet(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
-    """Yield the documents of a Parquet file; a thousand rows are in memory at a time.
+    """Yield the documents of a Parquet file; a few rows and the pages that they are in are in memory at a time.
 
     Raises:
         SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
@@ -44,6 +45,8 @@ def read_parquet(source: AnySource, fields: Fields) -> Generator[SourceDocument,
 def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, None, None]:
     """Yield the documents of a file in Arrow's file or stream format; one of its batches is in memory at a time.
 
+    A batch is validated before a value of it is read: offsets of a damaged file lead pyarrow to other memory.
+
     Raises:
         SourceUnreadable, ColumnMissing, ColumnUnfit, BadRecord.
     """
@@ -58,6 +61,7 @@ def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, N
         def batches() -> _Batches:
             numbered = map(reader.get_batch, range(reader.num_record_batches)) if has_index else iter(reader)
             for batch in numbered:
+                _require_valid(batch, columns)
                 yield batch, file.tell()
 
         yield from _documents(source, fields, reader.schema, columns, batches())
@@ -81,7 +85,8 @@ def _documents(
     source: AnySource, fields: Fields, schema: Any, columns: Sequence[str], batches: _Batches
 ) -> Iterator[SourceDocument]:
     plain = [name for name in columns if _is_plain(schema.field(name).type)]
-    for name in fields.labels:
+    parts = [name for name in fields.text.fields if fields.text.composed and not _is_null(schema, name)]
+    for name in (*fields.labels, *parts):
         if name in columns and name not in plain:
             raise ColumnUnfit(source, name)
     position = 0
@@ -96,6 +101,20 @@ def _documents(
         raise NotUtf8(source, position) from None
 
 
+def _require_valid(batch: Any, columns: Sequence[str]) -> None:
+    """Raise ArrowInvalid if some value of these columns lies outside of its buffer, or a dictionary's index in none.
+
+    Broken UTF-8 passes here, so that the record can be named.
+    """
+    from pyarrow import types
+
+    bytes_of = ((types.is_string, "binary"), (types.is_large_string, "large_binary"))
+    for name in columns:
+        column = batch.column(name)
+        raw = next((kind for is_kind, kind in bytes_of if is_kind(column.type)), None)
+        (column.view(raw) if raw else column).validate(full=True)
+
+
 @contextmanager
 def _named_problems(source: AnySource, what: str) -> Iterator[None]:
     """Turn an error of pyarrow, whose text may quote records, into SourceUnreadable."""
@@ -103,7 +122,9 @@ def _named_problems(source: AnySource, what: str) -> Iterator[None]:
 
     try:
         yield
-    except pyarrow.ArrowException:
+    except MemoryError:
+        raise SourceUnreadable(source, "a part of it does not fit into memory, or it is damaged") from None
+    except (pyarrow.ArrowException, UnicodeDecodeError):  # of a column's name; those of records have names
         raise SourceUnreadable(source, f"it is not {what}, or it is damaged") from None
 
 
@@ -123,12 +144,20 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
+def _is_null(schema: Any, column: str) -> bool:
+    """Return whether a table has a column, and no value in it."""
+    from pyarrow import types
+
+    return column in schema.names and types.is_null(schema.field(column).type)
+
+
 class ColumnUnfit(UsageError):
     """A column that holds neither text nor integers."""
 
     def __init__(self, source: AnySource, column: str) -> None:
         super().__init__(
-            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be the label.",
+            f"The column {column!r} of {name_of(source)!r} holds neither text nor integers, so it cannot be a label or"
+            " part of a text.",
             "Name another field, or convert the column to text.",
             {"file": name_of(source), "column": column},
         )

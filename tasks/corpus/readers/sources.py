@@ -27,6 +27,8 @@ GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _TABLE_LOGS: Final = ("_delta_log", ".hoodie")
 _ICEBERG_SNAPSHOT: Final = ".metadata.json"
+LOG_FILES: Final = (*(f"{log}/*" for log in _TABLE_LOGS), _ICEBERG_SNAPSHOT)
+"""Ends of paths, as patterns, of the files that a table with a log is known by."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ AnySource: TypeAlias = Source | Shard
 
 @dataclass(frozen=True)
 class SourceState:
-    """Size of a source in bytes, and a stamp that differs once any of its files was changed or replaced."""
+    """Size of a source in bytes, and a stamp that differs once any of its files was changed, replaced or renamed."""
 
     size: int
     stamp: bytes
@@ -66,10 +68,10 @@ def source_state(path: Source) -> SourceState:
     """
     size, stamp = 0, hashlib.sha256()
     with named_problems(path):
-        for file in _files_of(path):
+        for inside, file in _files_of(path):
             facts = file.state if isinstance(file, StoredSource) else _file_state(file)
             size += facts[1]
-            stamp.update(repr(facts).encode())
+            stamp.update(length_prefixed(os.fsencode(inside)) + repr(facts).encode())
     return SourceState(size, stamp.digest())
 
 
@@ -101,7 +103,8 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     """Yield every data file below `folder` with its path inside it, in byte order of the whole path.
 
     All of them have one format. Of tables those are passed over whose file or folder begins with a dot or an
-    underscore, such as `_SUCCESS`; links to folders are not followed.
+    underscore, such as `_SUCCESS`; links to folders are not followed. A link to nothing is yielded as a file, so that
+    whoever opens it learns that the source is not whole.
 
     Raises:
         FolderMixed: two files have different formats.
@@ -124,11 +127,23 @@ def shards_of(folder: Source) -> Iterator[Shard]:
 
     Raises:
         FolderMixed, TableLogUnread: as `data_files`.
+        PathFieldUnfit: the path of a file fixes a field twice, or a value is not UTF-8 where it is decoded.
     """
     for number, (inside, file) in enumerate(data_files(folder), 1):
-        pairs = (part.split("=", 1) for part in inside.parent.parts if "=" in part)
-        constants = {name: None if value == _NO_VALUE else unquote(value) for name, value in pairs}
-        yield Shard(file, folder, number, MappingProxyType(constants))
+        yield Shard(file, folder, number, MappingProxyType(_constants(folder, number, inside)))
+
+
+def _constants(folder: Source, number: int, inside: PurePath) -> dict[str, str | None]:
+    """Return the fields that a path fixes. To guess one would make two persons one unit, or one person another."""
+    constants: dict[str, str | None] = {}
+    for name, value in (part.split("=", 1) for part in inside.parent.parts if "=" in part):
+        if name in constants:
+            raise PathFieldUnfit(folder, number, "fixes a field twice")
+        try:
+            constants[name] = None if value == _NO_VALUE else unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            raise PathFieldUnfit(folder, number, "has a value that is not UTF-8 behind its percent signs") from None
+    return constants
 
 
 def _files_below(folder: Source) -> Iterator[tuple[PurePath, Source]]:
@@ -144,7 +159,7 @@ def _local_files(folder: Path) -> Iterator[Path]:
     for entry in listed:
         if entry.is_dir(follow_symlinks=False):
             yield from _local_files(Path(entry.path))
-        elif entry.is_file():
+        elif entry.is_file() or not Path(entry.path).exists():
             yield Path(entry.path)
 
 
@@ -180,12 +195,12 @@ def open_bytes(source: AnySource) -> BinaryIO:
     return (source.file if isinstance(source, Shard) else source).open("rb")
 
 
-def _files_of(path: Source) -> Iterator[Source]:
-    """Yield the files of a source as they are now."""
+def _files_of(path: Source) -> Iterator[tuple[PurePath, Source]]:
+    """Yield the files of a source as they are now, with their paths inside it."""
     if path.is_dir():
-        yield from (file for _, file in data_files(path))
+        yield from data_files(path)
     else:
-        yield path.current() if isinstance(path, StoredSource) else path
+        yield PurePath(), path.current() if isinstance(path, StoredSource) else path
 
 
 def _file_state(path: Path) -> tuple[int, int, int]:
@@ -243,6 +258,18 @@ class SourceChanged(UsageError):
             f"{name_of(source)!r} changed while it was being read; nothing of it was kept.",
             "Wait until nothing writes to it, then ingest again.",
             {"file": name_of(source)},
+        )
+
+
+class PathFieldUnfit(UsageError):
+    """A file of a folder whose path does not say plainly what its fields are."""
+
+    def __init__(self, folder: Source, number: int, problem: str) -> None:
+        super().__init__(
+            f"The path of file {number} of {name_of(folder)!r} {problem}.",
+            "Rename its folders, then ingest again; nothing of this attempt was kept. Files are counted in byte order"
+            " of their paths.",
+            {"file": name_of(folder), "number": number},
         )
 
 

@@ -5,7 +5,7 @@ Nothing here imports a model.
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,9 @@ from tasks.planning.precision_parameters import PrecisionParameters
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters
 
 USUAL_TOKENS = 256
+
+CLEAR_VECTORS: Final = "vectors_clear_of_noise"
+"""Released figure: how many vectors are not shrunk to zero; at most one for each label."""
 
 
 class SteeringParameters(SentenceCompletionParameters, PrecisionParameters, PartParameters):

@@ -25,7 +25,7 @@ from tasks.inference.engine.shapes import Sizes
 from tasks.inference.prompts.render import PromptPieces, public_prompt, reference_tokens
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.planning.batches import with_labels
-from tasks.prompted_generation.steering.parameters import SteeringParameters
+from tasks.prompted_generation.steering.parameters import CLEAR_VECTORS, SteeringParameters
 from tasks.prompted_generation.steering.vectors import PublicOrigin, contributions, vectors_of
 from tasks.values.generated import Generated, GeneratedText
 from tasks.values.plan import Plan
@@ -118,7 +118,7 @@ class SteeringRun:
         released = self.released
         vectors = vectors_of(self.mean, released.sums, self.settings.references, released.spreads)
         texts = self._texts(vectors)
-        figures = {"vectors_clear_of_noise": str(int(vectors.any(1).sum())), **completion_figures(texts)}
+        figures = {CLEAR_VECTORS: str(int(vectors.any(1).sum())), **completion_figures(texts)}
         values = released.to_json() if self.settings.extends is None else None
         return Generated(with_labels(texts, self.settings.labels_of_texts), figures, values)
 

@@ -15,6 +15,7 @@ import pytest
 from flows.workspace.object_stores import open_source
 from models_db.home import ProjectHome
 from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.sources import TableLogUnread
 from tasks.object_storage.address import Address, AddressUnfit, SchemeUnknown
 from tasks.object_storage.hub_dataset import (
     CommitMissing,
@@ -114,6 +115,23 @@ def test_data_files_are_read_and_nothing_stays(
     assert not [asked for asked in hub if asked.endswith(("load.py", "README.md"))]
     assert all(COMMIT in asked for asked in hub)
     assert list(home.scratch.iterdir()) == []
+
+
+def test_a_file_whose_ending_is_in_capitals_is_no_less_a_part(
+    home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, "data/c.JSONL", b'{"text": "capitals"}\n')
+    assert texts(home, f"hf://datasets/team/notes@{COMMIT}/data") == ["one", "two", "capitals"]
+
+
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])
+@pytest.mark.parametrize("below", ["", "/data"])
+def test_a_table_with_a_log_is_refused_as_in_a_folder(
+    home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch, log: str, below: str
+) -> None:
+    monkeypatch.setitem(FILES, f"data/{log}", b"{}")
+    with pytest.raises(TableLogUnread):
+        texts(home, f"hf://datasets/team/notes@{COMMIT}{below}")
 
 
 def test_what_the_hub_does_not_show(home: ProjectHome, hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.record_batches import ColumnMissing
 from tasks.corpus.readers.sources import (
     FolderMixed,
+    PathFieldUnfit,
+    SourceChanged,
     SourceEmpty,
     SourceUnreadable,
     TableLogUnread,
@@ -106,6 +108,30 @@ def test_a_field_in_path_and_record_is_refused(tmp_path: Path) -> None:
     assert type(refusal(tmp_path / "p")) is ColumnMissing
 
 
+@pytest.mark.parametrize("inside", [f"who={PERSON}/who=2", "who=M%FCller", "who=%ED%A0%80"])
+def test_a_path_that_names_no_one_unit_is_refused(tmp_path: Path, inside: str) -> None:
+    """Müller and Möller, in Latin-1 behind percent signs, were one unit; of a field twice the last value was taken."""
+    lines(tmp_path / "notes" / "a.jsonl", {"who": 1, "text": "x"})
+    lines(tmp_path / "notes" / inside / f"{PERSON}.jsonl", {"text": "y"})
+    problem = refusal(tmp_path / "notes")
+    assert type(problem) is PathFieldUnfit
+    assert problem.message.startswith("The path of file 2 of 'notes' ")
+
+
+@pytest.mark.parametrize("name", ["b.jsonl", "b.txt"])
+def test_a_link_to_nothing_is_refused_and_one_to_a_folder_passed_over(tmp_path: Path, name: str) -> None:
+    """A snapshot of the hub is links; one whose file is missing must not be a smaller corpus."""
+    source = tmp_path / "notes"
+    lines(source / name.replace("b", "a"), {"text": "x"})
+    (source / "elsewhere").symlink_to(tmp_path)
+    (source / "README.md").symlink_to(tmp_path / "nothing")
+    assert len(list(read_documents(source, None))) == 1
+    (source / name).symlink_to(tmp_path / "nothing")
+    assert type(refusal(source, None)) is SourceUnreadable
+    with pytest.raises(SourceUnreadable):
+        source_state(source)
+
+
 def test_problems_name_the_number_of_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     lines(folder / "a.jsonl", {"who": 1, "text": "x"})
@@ -131,10 +157,21 @@ def test_damaged_and_empty_shards(tmp_path: Path) -> None:
     assert type(refusal(tmp_path)) is SourceUnreadable
     (tmp_path / "a.jsonl.gz").write_bytes(b'{"who": 1, "text": "x"}\n')
     assert type(refusal(tmp_path)) is SourceUnreadable
+    (tmp_path / "a.jsonl.gz").write_bytes(b"")  # an upload that was cut off
+    assert type(refusal(tmp_path)) is SourceUnreadable
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
     assert type(refusal(tmp_path)) is SourceEmpty
     (tmp_path / "a.jsonl.gz").rename(tmp_path / "a.arrow")
     assert type(refusal(tmp_path)) is SourceUnreadable
+
+
+@pytest.mark.parametrize(("first", "then"), [("a.txt", "a.jsonl"), ("a.jsonl", "a.txt")])
+def test_a_folder_that_changes_its_format_is_not_read_as_what_it_was(tmp_path: Path, first: str, then: str) -> None:
+    lines(tmp_path / first, {"text": "x"})
+    documents = read_documents(tmp_path, None)
+    (tmp_path / first).rename(tmp_path / then)
+    with pytest.raises(SourceChanged):
+        list(documents)
 
 
 def test_state_and_digest_see_every_shard(tmp_path: Path) -> None:
@@ -143,6 +180,7 @@ def test_state_and_digest_see_every_shard(tmp_path: Path) -> None:
     state, digest = source_state(tmp_path), source_digest(tmp_path)
     (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")
     assert source_digest(tmp_path) != digest
+    assert source_state(tmp_path) != state  # its path may say whose records they are
     (tmp_path / "c.jsonl").unlink()
     assert source_state(tmp_path) != state
     (tmp_path / "notes.md").write_text("no data")

@@ -342,6 +342,17 @@ def test_records_have_a_greatest_length(tmp_path: Path, monkeypatch: pytest.Monk
     assert type(refusal(path, None if name == "notes" else "who")) is RecordTooLong
 
 
+def test_a_csv_row_of_many_lines_has_the_same_greatest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row goes on while its cells hold line breaks, and a compressed file repeats them a thousand times."""
+    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 100)
+    rows = [f'p{number},"{"x" * 30}\n{"y" * 30}"' for number in range(9)]
+    path = tmp_path / "notes.csv"
+    path.write_text("who,text\n" + "\n".join(rows))
+    assert len(list(read_documents(path, "who"))) == 9
+    path.write_text(path.read_text() + '\np,"' + f"{SECRET[:20]}\n" * 6 + '"')
+    assert type(refusal(path, "who")) is RecordTooLong
+
+
 def test_a_long_cell_of_parquet_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 100)
     pq.write_table(pa.table({"who": ["p"], "text": [SECRET * 10]}), tmp_path / "a.parquet")

@@ -1,7 +1,14 @@
 """Texts of several fields."""
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 
+from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.record_batches import ColumnUnfit
 from tasks.corpus.readers.text_template import TextTemplate, TextTemplateInvalid
 
 
@@ -47,3 +54,17 @@ def test_a_value_is_never_read_as_a_template() -> None:
 def test_what_is_no_template_is_refused(written: str) -> None:
     with pytest.raises(TextTemplateInvalid):
         TextTemplate.parse(written)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("a.parquet", pq.write_table), ("a.feather", pyarrow.feather.write_feather)]
+)
+def test_a_column_that_is_no_text_is_refused_as_in_jsonl(tmp_path: Path, name: str, write: object) -> None:
+    """It would be missing in every text; a column without any value is no more than that."""
+    assert callable(write)
+    for body in (pa.array([4.5, 3.0]), pa.array([b"x", b"y"])):
+        write(pa.table({"title": ["one", "two"], "body": body}), tmp_path / name)
+        with pytest.raises(ColumnUnfit, match="'body'"):
+            list(read_documents(tmp_path / name, None, "{title} {body}"))
+    write(pa.table({"title": ["one", "two"], "body": pa.nulls(2)}), tmp_path / name)
+    assert [document.text for document in read_documents(tmp_path / name, None, "{title} {body}")] == ["one", "two"]
