@@ -91,10 +91,12 @@ class Fields:
         return SourceDocument(document_id, unit, text, position, offset, source, label)
 
     def _with_constants(self, record: Mapping[str, object], source: AnySource, position: int) -> Mapping[str, object]:
-        for name in self.constants:
+        """Return the record with the fields that are asked for and that its path fixes; a path may name persons."""
+        fixed = {name: self.constants[name] for name in (*self.required, self.document_id) if name in self.constants}
+        for name in fixed:
             if name in record:
                 raise FieldTwice(source, position, name)
-        return {**record, **self.constants}
+        return {**record, **fixed}
 
     def _unit(self, record: Mapping[str, object], source: AnySource, position: int) -> str | None:
         if self.unit is None:

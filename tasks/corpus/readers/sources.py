@@ -26,8 +26,8 @@ FORMATS: Final = (TEXT, ".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet", ".
 GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _TABLE_LOGS: Final = ("_delta_log", ".hoodie")
-_ICEBERG_SNAPSHOT: Final = ".metadata.json"
-LOG_FILES: Final = (*(f"{log}/*" for log in _TABLE_LOGS), _ICEBERG_SNAPSHOT)
+_ICEBERG_SNAPSHOTS: Final = (".metadata.json", ".metadata.json.gz")
+LOG_FILES: Final = (*(f"{log}/*" for log in _TABLE_LOGS), *_ICEBERG_SNAPSHOTS)
 """Ends of paths, as patterns, of the files that a table with a log is known by."""
 
 
@@ -103,7 +103,7 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     """Yield every data file below `folder` with its path inside it, in byte order of the whole path.
 
     All of them have one format. Of tables those are passed over whose file or folder begins with a dot or an
-    underscore, such as `_SUCCESS`; links to folders are not followed. A link to nothing is yielded as a file, so that
+    underscore, such as `_SUCCESS`, and is no field such as `_year=2020`; links to folders are not followed. A link to nothing is yielded as a file, so that
     whoever opens it learns that the source is not whole.
 
     Raises:
@@ -112,14 +112,19 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
     """
     found: str | None = None
     for inside, file in _files_below(folder):
-        if inside.name.endswith(_ICEBERG_SNAPSHOT) or not set(_TABLE_LOGS).isdisjoint(inside.parts):
+        if inside.name.endswith(_ICEBERG_SNAPSHOTS) or not set(_TABLE_LOGS).isdisjoint(inside.parts):
             raise TableLogUnread(folder)
         kind = format_of(inside)
-        if kind is None or (kind != TEXT and any(part.startswith((".", "_")) for part in inside.parts)):
+        if kind is None or (kind != TEXT and any(map(_is_hidden, inside.parts))):
             continue
         if (kind := kind.removesuffix(GZIP)) != (found := found or kind):
             raise FolderMixed(folder, found, kind)
         yield inside, file
+
+
+def _is_hidden(part: str) -> bool:
+    """Return whether a part of a path is a marker or hidden; `_year=2020` is a field."""
+    return part.startswith((".", "_")) and "=" not in part
 
 
 def shards_of(folder: Source) -> Iterator[Shard]:

@@ -83,6 +83,16 @@ def test_markers_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second", ["b.csv", "notes.txt", "deep/er/c.parquet"])
+def test_a_field_that_begins_with_an_underscore_is_a_field(tmp_path: Path) -> None:
+    parquet(tmp_path / "_year=2020" / "part-0.parquet", who=["p"], text=["kept"])
+    assert read(tmp_path, label="_year") == [("p", "kept", "2020")]
+
+
+def test_a_field_of_a_path_that_is_not_asked_for_is_not_named(tmp_path: Path) -> None:
+    lines(tmp_path / f"{PERSON}=1" / "a.jsonl", {"who": "p", "text": "kept", PERSON: 2})
+    assert read(tmp_path) == [("p", "kept", None)]
+
+
 def test_two_formats_are_refused(tmp_path: Path, second: str) -> None:
     lines(tmp_path / "a.jsonl", {"who": 1, "text": "x"})
     (tmp_path / second).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +103,9 @@ def test_two_formats_are_refused(tmp_path: Path, second: str) -> None:
             whole(tmp_path)
 
 
-@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])
+@pytest.mark.parametrize(
+    "log", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json", "metadata/v1.metadata.json.gz"]
+)
 def test_a_table_with_a_log_is_refused(tmp_path: Path, log: str) -> None:
     parquet(tmp_path / "data" / "part-0.parquet", who=["p"], text=["deleted long ago"])
     (tmp_path / log).parent.mkdir(parents=True)
