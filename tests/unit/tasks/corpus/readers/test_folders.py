@@ -82,7 +82,6 @@ def test_markers_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path) == [("p", "kept", None)]
 
 
-@pytest.mark.parametrize("second", ["b.csv", "notes.txt", "deep/er/c.parquet"])
 def test_a_field_that_begins_with_an_underscore_is_a_field(tmp_path: Path) -> None:
     parquet(tmp_path / "_year=2020" / "part-0.parquet", who=["p"], text=["kept"])
     assert read(tmp_path, label="_year") == [("p", "kept", "2020")]
@@ -93,6 +92,7 @@ def test_a_field_of_a_path_that_is_not_asked_for_is_not_named(tmp_path: Path) ->
     assert read(tmp_path) == [("p", "kept", None)]
 
 
+@pytest.mark.parametrize("second", ["b.csv", "notes.txt", "deep/er/c.parquet"])
 def test_two_formats_are_refused(tmp_path: Path, second: str) -> None:
     lines(tmp_path / "a.jsonl", {"who": 1, "text": "x"})
     (tmp_path / second).parent.mkdir(parents=True, exist_ok=True)
