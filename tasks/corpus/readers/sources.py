@@ -104,8 +104,7 @@ def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:
 
     All of them have one format. Of tables those are passed over whose file or folder begins with a dot or an
     underscore, such as `_SUCCESS`, and is no field such as `_year=2020`; links to folders are not followed. A link to
-    nothing is yielded as a file, so that
-    whoever opens it learns that the source is not whole.
+    nothing is yielded as a file, so that whoever opens it learns that the source is not whole.
 
     Raises:
         FolderMixed: two files have different formats.
