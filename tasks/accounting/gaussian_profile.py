@@ -40,6 +40,8 @@ from tasks.accounting.rounding import enclose, iv, lower, upper
 EPSILON_PLACES = 6
 LARGEST_EPSILON = 100
 """Above it no figure is computed: nothing is promised there in any case."""
+LEAST_DELTA = Fraction(1, 10**30)
+"""Below it no figure is computed: roundings leave H at 10^-40 or more at every epsilon, so none might ever pass."""
 BITS = 160
 ONE = 1 << BITS
 """Probabilities are integers in units of 2^-160, rounded up."""
@@ -82,13 +84,15 @@ def composed_epsilon(noises: Sequence[GaussianNoise], delta: Fraction) -> Decima
     """Return the smallest epsilon at `delta` of mechanisms with these noises, run on the same units; rounded up.
 
     Queries may depend on earlier outputs, the noises must not. None where the noise is too coarse or of too many scales
-    for a figure, and where the figure would be above `LARGEST_EPSILON`.
+    for a figure, where delta is below `LEAST_DELTA`, and where the figure would be above `LARGEST_EPSILON`.
 
     >>> composed_epsilon([GaussianNoise(Fraction(13, 10) * 2**20, square=2**40)], Fraction(1, 10**7))
     Decimal('3.992655')
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is above 0 and below 1, not {delta}")
+    if delta < LEAST_DELTA:
+        return None
     by_sigma = {noise.sigma: (0, 0) for noise in noises}
     for noise in noises:
         ones, square = by_sigma[noise.sigma]

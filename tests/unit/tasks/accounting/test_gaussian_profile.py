@@ -224,6 +224,14 @@ def test_a_delta_out_of_range_is_refused(delta: Fraction) -> None:
         composed_epsilon([ones(5)], delta)
 
 
+@pytest.mark.parametrize("noise", [ones(5, 3), GaussianNoise(Fraction(2**21), square=2**40)])
+def test_there_is_no_figure_at_a_delta_that_roundings_exceed(noise: GaussianNoise) -> None:
+    """H never falls to such a delta; a request or a forged bundle may state any."""
+    assert composed_epsilon([noise], gaussian_profile.LEAST_DELTA) is not None
+    for exponent in (31, 45, 400):
+        assert composed_epsilon([noise], Fraction(1, 10**exponent)) is None
+
+
 def test_no_probability_is_lost_where_laws_are_cut_split_and_composed() -> None:
     """What is cut off above is an infinite loss, and what is infinite in one law is so in the sum."""
     law = gaussian_profile._Law(Fraction(1, 3), Fraction(-1), (1, 2, 3, 4, 5), 7)
