@@ -56,6 +56,8 @@ GRID_SHARE = 64
 """A grid has at least this many points to a standard deviation of the loss."""
 _ERROR = Fraction(1, 10**40)
 """More than all roundings of 50 digits in one H."""
+_LEAST_TAIL = 1e-300
+"""Beside a larger tail e^epsilon is a finite double; the search in doubles takes a smaller one as 0."""
 Number: TypeAlias = Any  # mpmath ships no types
 _mp = MPContext()  # our own context: mpmath's global one is shared mutable state
 _mp.dps = 50
@@ -345,4 +347,4 @@ def _float_delta(epsilon: float, mu: float) -> float:
         return max(0.0, -math.expm1(min(epsilon, 0.0)))
     root = math.sqrt(2)
     tail = math.erfc((epsilon / mu + mu / 2) / root) / 2
-    return math.erfc((epsilon / mu - mu / 2) / root) / 2 - (math.exp(epsilon) * tail if tail else 0.0)
+    return math.erfc((epsilon / mu - mu / 2) / root) / 2 - (math.exp(epsilon) * tail if tail > _LEAST_TAIL else 0.0)

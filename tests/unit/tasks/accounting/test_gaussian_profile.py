@@ -196,6 +196,8 @@ def test_the_figure_is_below_that_of_the_same_rho(square: int, epsilon: str) -> 
         [GaussianNoise(Fraction(1, 2**20), ones=1)],
         [GaussianNoise(Fraction(3, 2), ones=10**5), GaussianNoise(Fraction(2**20), square=2**40)],
         [GaussianNoise(Fraction(scale, 8), ones=1) for scale in range(40, 57)],
+        # losses far below 0 beside a wide Gaussian: e^epsilon is no double where its factor still is one
+        [GaussianNoise(Fraction(1, 10), ones=1), GaussianNoise(Fraction(round(1.41446 * 2**20), 2**20), square=1)],
     ],
 )
 def test_there_is_no_figure_where_noise_is_too_coarse_or_epsilon_too_large(noises: list[GaussianNoise]) -> None:
