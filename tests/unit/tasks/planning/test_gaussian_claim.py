@@ -48,6 +48,7 @@ OTHERS: dict[str, PrivacyEvent] = {
     "Laplace noise": calibrate_set_histogram(RHO // 2, 100, 4, "laplace").event(),
     "pure selection": calibrate_selection(Amount(RHO // 2, FAILURE), 4).event(),
     "what a parent paid": PostProcessing(1, Amount(RHO // 2)).event(),
+    "private text without a guarantee": uncharged("non_private"),
     "a mechanism that is not known": replace(calibrate_count(RHO).event(), mechanism="noisy_counts"),
     "another relation": replace(calibrate_count(RHO).event(), relation="replace_one"),
 }
