@@ -248,7 +248,8 @@ def _profile(noises: Sequence[tuple[Fraction, int, int]]) -> _Profile | None:
 
 def _on_one_grid(laws: Sequence[_Law], mu_square: Fraction) -> _Law:
     """Return the composition of laws of different steps, on a grid for a loss of variance about `mu_square`."""
-    step = Fraction(2) ** math.floor(math.log2(math.sqrt(mu_square) / GRID_SHARE))
+    # frexp is exact, and so is the root's rounding: the grid, and with it the figure, is the same everywhere.
+    step = Fraction(2) ** (math.frexp(math.sqrt(mu_square) / GRID_SHARE)[1] - 1)
     first, *others = (law.split(step) for law in laws)
     for other in others:
         first = first.composed(other)

@@ -249,6 +249,13 @@ def test_no_probability_is_lost_where_laws_are_cut_split_and_composed() -> None:
         assert one.infinite > 0
 
 
+def test_the_grid_rests_on_no_logarithm_of_doubles() -> None:
+    """The double below 1 has the base-2 logarithm 0 in some libraries; the grid decides the last places of a figure."""
+    law = gaussian_profile._law_of_ones(Fraction(3), 1, gaussian_profile._half_width(Fraction(3), 1))
+    deviations = {Fraction(1): Fraction(1, 64), 1 - Fraction(1, 2**52): Fraction(1, 128), Fraction(3): Fraction(1, 64)}
+    assert {square: gaussian_profile._on_one_grid([law], square).step for square in deviations} == deviations
+
+
 @pytest.mark.parametrize("noises", [[ones(2, 3)], [ones(2), GaussianNoise(Fraction(10**6), square=10**12 // 2)]])
 def test_the_figure_is_the_first_multiple_that_passes_the_exact_check(noises: list[GaussianNoise]) -> None:
     profile = gaussian_profile._profile([(noise.sigma, noise.ones, noise.square) for noise in noises])
