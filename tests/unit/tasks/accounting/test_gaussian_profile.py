@@ -212,6 +212,13 @@ def test_the_order_and_the_grouping_of_noises_change_nothing() -> None:
     assert whole is not None
 
 
+def test_coordinates_and_vectors_of_one_scale_add_up() -> None:
+    """Where noise on coordinates counts as noise on vectors, a one is a vector of norm 1."""
+    sigma = Fraction(100)
+    parts = [ones(sigma, 300), GaussianNoise(sigma, square=500)]
+    assert composed_epsilon(parts, DELTA) == composed_epsilon([GaussianNoise(sigma, square=800)], DELTA) is not None
+
+
 @pytest.mark.parametrize(
     "arguments", [{"sigma": Fraction(0), "ones": 1}, {"sigma": Fraction(1)}, {"sigma": Fraction(1), "ones": -1}]
 )
