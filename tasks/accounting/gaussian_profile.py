@@ -40,6 +40,8 @@ from tasks.accounting.rounding import enclose, iv, lower, upper
 EPSILON_PLACES = 6
 LARGEST_EPSILON = 100
 """Above it no figure is computed: nothing is promised there in any case."""
+LEAST_DELTA = Fraction(1, 10**30)
+"""Below it no figure is computed: roundings leave H at 10^-40 or more at every epsilon, so none might ever pass."""
 BITS = 160
 ONE = 1 << BITS
 """Probabilities are integers in units of 2^-160, rounded up."""
@@ -54,6 +56,8 @@ GRID_SHARE = 64
 """A grid has at least this many points to a standard deviation of the loss."""
 _ERROR = Fraction(1, 10**40)
 """More than all roundings of 50 digits in one H."""
+_LEAST_TAIL = 1e-300
+"""Beside a larger tail e^epsilon is a finite double; the search in doubles takes a smaller one as 0."""
 Number: TypeAlias = Any  # mpmath ships no types
 _mp = MPContext()  # our own context: mpmath's global one is shared mutable state
 _mp.dps = 50
@@ -82,13 +86,15 @@ def composed_epsilon(noises: Sequence[GaussianNoise], delta: Fraction) -> Decima
     """Return the smallest epsilon at `delta` of mechanisms with these noises, run on the same units; rounded up.
 
     Queries may depend on earlier outputs, the noises must not. None where the noise is too coarse or of too many scales
-    for a figure, and where the figure would be above `LARGEST_EPSILON`.
+    for a figure, where delta is below `LEAST_DELTA`, and where the figure would be above `LARGEST_EPSILON`.
 
     >>> composed_epsilon([GaussianNoise(Fraction(13, 10) * 2**20, square=2**40)], Fraction(1, 10**7))
     Decimal('3.992655')
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is above 0 and below 1, not {delta}")
+    if delta < LEAST_DELTA:
+        return None
     by_sigma = {noise.sigma: (0, 0) for noise in noises}
     for noise in noises:
         ones, square = by_sigma[noise.sigma]
@@ -242,7 +248,8 @@ def _profile(noises: Sequence[tuple[Fraction, int, int]]) -> _Profile | None:
 
 def _on_one_grid(laws: Sequence[_Law], mu_square: Fraction) -> _Law:
     """Return the composition of laws of different steps, on a grid for a loss of variance about `mu_square`."""
-    step = Fraction(2) ** math.floor(math.log2(math.sqrt(mu_square) / GRID_SHARE))
+    # frexp is exact, and so is the root's rounding: the grid, and with it the figure, is the same everywhere.
+    step = Fraction(2) ** (math.frexp(math.sqrt(mu_square) / GRID_SHARE)[1] - 1)
     first, *others = (law.split(step) for law in laws)
     for other in others:
         first = first.composed(other)
@@ -341,4 +348,4 @@ def _float_delta(epsilon: float, mu: float) -> float:
         return max(0.0, -math.expm1(min(epsilon, 0.0)))
     root = math.sqrt(2)
     tail = math.erfc((epsilon / mu + mu / 2) / root) / 2
-    return math.erfc((epsilon / mu - mu / 2) / root) / 2 - (math.exp(epsilon) * tail if tail else 0.0)
+    return math.erfc((epsilon / mu - mu / 2) / root) / 2 - (math.exp(epsilon) * tail if tail > _LEAST_TAIL else 0.0)

@@ -30,7 +30,7 @@ def gaussian_noises(events: Sequence[PrivacyEvent]) -> tuple[GaussianNoise, ...]
     """
     found: list[GaussianNoise] = []
     for event in events:
-        if event.mechanism in uncharged.NAMES:
+        if event.mechanism == uncharged.PUBLIC_ONLY:
             continue
         if event.mechanism not in _NOISES or event.relation != "add_or_remove_one":
             return None

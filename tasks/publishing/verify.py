@@ -78,7 +78,7 @@ class VerificationReport:
         epsilon, delta: the claim.
         rho, recomputed_epsilon: from the mechanisms' parameters alone; None if they could not be recomputed.
         gaussian: the smaller epsilon of Gaussian noise alone, beside `epsilon`; None if the record states none, or
-            it does not follow from the events.
+            it does not follow from the events of the approved request.
         secret_assignment: the claim while the assignment is secret, beside `epsilon`; None if the record states none,
             it does not follow from the events, or the assignment got out.
         exposed: whether a revocation list that was read says that the assignment got out.
@@ -210,7 +210,7 @@ def _report(
     loss = _if_readable(lambda: bundle.vouched)
     lists = [one for one in (bundle, later) if one is not None]
     exposed = any(_if_readable(partial(checks.is_exposed, bundle, one)) for one in lists)
-    claim_holds = all(check.ok for check in results if check.name in ("record", "plan", "claim"))
+    claim_holds = all(check.ok for check in results if check.name in ("record", "request", "plan", "events", "claim"))
     implied = _if_readable(lambda: implied_epsilon(loss, exact(claim.delta))) if loss and claim else None
     return VerificationReport(
         checks=results,

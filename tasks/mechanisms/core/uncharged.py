@@ -4,6 +4,8 @@ They are recorded like any other, so that the ledger shows every run; their loss
 unprotected ones only because they are refused on governed data (PRIVACY §4.3).
 """
 
+from typing import Final
+
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.dp_events import MODULE
@@ -11,7 +13,9 @@ from tasks.accounting.dp_events import MODULE
 UNPROTECTED = frozenset({"non_private", "adapmixed", "simple_clio"})
 """Mechanisms that read the data without a guarantee: a release that used one has no claim."""
 
-NAMES = ("public_only", *sorted(UNPROTECTED))
+PUBLIC_ONLY: Final = "public_only"
+"""The one that reads no private text."""
+NAMES = (PUBLIC_ONLY, *sorted(UNPROTECTED))
 
 
 def uncharged(name: str) -> PrivacyEvent:

@@ -196,6 +196,8 @@ def test_the_figure_is_below_that_of_the_same_rho(square: int, epsilon: str) -> 
         [GaussianNoise(Fraction(1, 2**20), ones=1)],
         [GaussianNoise(Fraction(3, 2), ones=10**5), GaussianNoise(Fraction(2**20), square=2**40)],
         [GaussianNoise(Fraction(scale, 8), ones=1) for scale in range(40, 57)],
+        # losses far below 0 beside a wide Gaussian: e^epsilon is no double where its factor still is one
+        [GaussianNoise(Fraction(1, 10), ones=1), GaussianNoise(Fraction(round(1.41446 * 2**20), 2**20), square=1)],
     ],
 )
 def test_there_is_no_figure_where_noise_is_too_coarse_or_epsilon_too_large(noises: list[GaussianNoise]) -> None:
@@ -208,6 +210,13 @@ def test_the_order_and_the_grouping_of_noises_change_nothing() -> None:
     whole = composed_epsilon(parts, DELTA)
     assert whole == composed_epsilon([parts[3], parts[1], ones(3, 3)], DELTA)
     assert whole is not None
+
+
+def test_coordinates_and_vectors_of_one_scale_add_up() -> None:
+    """Where noise on coordinates counts as noise on vectors, a one is a vector of norm 1."""
+    sigma = Fraction(100)
+    parts = [ones(sigma, 300), GaussianNoise(sigma, square=500)]
+    assert composed_epsilon(parts, DELTA) == composed_epsilon([GaussianNoise(sigma, square=800)], DELTA) is not None
 
 
 @pytest.mark.parametrize(
@@ -224,6 +233,14 @@ def test_a_delta_out_of_range_is_refused(delta: Fraction) -> None:
         composed_epsilon([ones(5)], delta)
 
 
+@pytest.mark.parametrize("noise", [ones(5, 3), GaussianNoise(Fraction(2**21), square=2**40)])
+def test_there_is_no_figure_at_a_delta_that_roundings_exceed(noise: GaussianNoise) -> None:
+    """H never falls to such a delta; a request or a forged bundle may state any."""
+    assert composed_epsilon([noise], gaussian_profile.LEAST_DELTA) is not None
+    for exponent in (31, 45, 400):
+        assert composed_epsilon([noise], Fraction(1, 10**exponent)) is None
+
+
 def test_no_probability_is_lost_where_laws_are_cut_split_and_composed() -> None:
     """What is cut off above is an infinite loss, and what is infinite in one law is so in the sum."""
     law = gaussian_profile._Law(Fraction(1, 3), Fraction(-1), (1, 2, 3, 4, 5), 7)
@@ -237,6 +254,93 @@ def test_no_probability_is_lost_where_laws_are_cut_split_and_composed() -> None:
     for one in (whole, whole.split(Fraction(1, 64)), whole.composed(whole)):
         assert ONE <= sum(one.weights) + one.infinite < ONE * (1 + Fraction(1, 2**100))
         assert one.infinite > 0
+
+
+@pytest.mark.parametrize("sigma", [Fraction(1), Fraction(5, 2)])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_every_probability_is_rounded_up(sigma: Fraction, count: int) -> None:
+    """The laws of noise summed with 80 digits, over all integers that matter, beside ours; in units of 2^-160."""
+    law = gaussian_profile._law_of_ones(sigma, count, gaussian_profile._half_width(sigma, count))
+    with mp.workdps(80):
+        reach = 60
+        one = [mp.exp(-mpf(x * x * sigma.denominator**2) / (2 * sigma.numerator**2)) for x in range(-reach, reach + 1)]
+        one = [weight / mp.fsum(one) for weight in one]
+        exact = [mpf(1)]
+        for _ in range(count):
+            starts = range(len(exact) + len(one) - 1)
+            exact = [
+                mp.fsum(exact[i] * one[n - i] for i in starts[: len(exact)] if 0 <= n - i < len(one)) for n in starts
+            ]
+        middle, ours = len(exact) // 2, len(law.weights) // 2
+        for distance in range(10):
+            surplus = law.weights[ours + distance] - exact[middle + distance] * ONE
+            assert 0 <= surplus < 2**20
+        assert law.start == (1 * count - 2 * ours) / (2 * sigma**2)
+    assert gaussian_profile._convolved((1, 0), (1, 1)) == (1, 1, 0), "the least product is a unit"
+
+
+def test_what_is_cut_keeps_its_probability_in_either_tail() -> None:
+    """Both tails of one coordinate: the lower one at the lowest loss, the upper one infinite."""
+    sigma = Fraction(4)
+    law = gaussian_profile._law_of_one(sigma, 20)
+    with mp.workdps(60):
+        weights = [mp.exp(-mpf(x * x) / 32) for x in range(-80, 81)]
+        tail = mp.fsum(weights[:60]) / mp.fsum(weights) * ONE  # below -20, and above 20
+        assert law.infinite >= tail
+        assert law.weights[0] - law.weights[-1] >= tail
+
+
+def test_splitting_keeps_the_probability_without_the_unit_and_rounds_both_up() -> None:
+    law = gaussian_profile._Law(Fraction(2, 7), Fraction(1, 5), (ONE // 3, 5, ONE // 7), 0)
+    split = law.split(Fraction(1, 2))
+    with mp.workdps(60):
+        before, after = (
+            mp.fsum(weight * mp.exp(-mpf(loss.numerator) / loss.denominator) for loss, weight in one.atoms())
+            for one in (law, split)
+        )
+        assert abs(after - before) < 10
+    assert sum(law.weights) < sum(split.weights) <= sum(law.weights) + 2 * len(law.weights)
+
+
+@pytest.mark.parametrize(("sigma", "square"), [(Fraction(3), 1), (Fraction(5, 2), 2**8), (Fraction(2**20), 2**42)])
+def test_smoothing_pays_for_its_gap(sigma: Fraction, square: int) -> None:
+    """mu, factor and shift of point 2 of the proof, with 120 digits; ours have 90."""
+    smoothed = gaussian_profile._smoothed(sigma, square)
+    assert smoothed is not None
+    mu_square, factor, shift = smoothed
+    r_square = sigma**2 - square / mu_square
+    assert 2 <= r_square == int(r_square)
+    with mp.workdps(120):
+        q = mp.exp(-2 * mp.pi**2 * int(r_square))
+        t = 2 * q / (1 - q)
+        assert square * t < 2**-30
+        least = (1 + t) ** square, square * mp.log((1 + t) / (1 - t))
+        for number, exact in zip((factor, shift), least, strict=True):
+            assert exact <= mpf(number.numerator) / number.denominator < exact + mpf(10) ** -12
+
+
+def test_the_profile_is_rounded_up_and_counts_factor_shift_and_infinite_losses() -> None:
+    """At mu 1: factor (G(epsilon - shift) + what is infinite), and 10^-40 for the digits."""
+    law = gaussian_profile._Law(Fraction(1), Fraction(0), (ONE,), ONE // 1024)
+    profile = gaussian_profile._Profile(law, Fraction(1), Fraction(5, 4), Fraction(1, 2))
+    with mp.workdps(40):
+        half = mpf(1) / 2
+        gaussian = mp.ncdf(half - half) - mp.exp(half) * mp.ncdf(-half - half)
+        stated = profile.delta(Fraction(1))
+        assert (
+            abs(mpf(stated.numerator) / stated.denominator - mpf(5) / 4 * (gaussian + mpf(1) / 1024)) < mpf(10) ** -35
+        )
+    least = gaussian_profile._Law(Fraction(1), Fraction(1), (1,), 0)
+    discrete = gaussian_profile._Profile(least, Fraction(0), Fraction(1), Fraction(0))
+    assert discrete.delta(Fraction(0)) == Fraction(1, ONE) + Fraction(1, 10**40), "a part of a unit counts as one"
+    assert discrete.delta(Fraction(3)) == Fraction(1, 10**40)
+
+
+def test_the_grid_rests_on_no_logarithm_of_doubles() -> None:
+    """The double below 1 has the base-2 logarithm 0 in some libraries; the grid decides the last places of a figure."""
+    law = gaussian_profile._law_of_ones(Fraction(3), 1, gaussian_profile._half_width(Fraction(3), 1))
+    deviations = {Fraction(1): Fraction(1, 64), 1 - Fraction(1, 2**52): Fraction(1, 128), Fraction(3): Fraction(1, 64)}
+    assert {square: gaussian_profile._on_one_grid([law], square).step for square in deviations} == deviations
 
 
 @pytest.mark.parametrize("noises", [[ones(2, 3)], [ones(2), GaussianNoise(Fraction(10**6), square=10**12 // 2)]])

@@ -26,7 +26,7 @@ from tasks.mechanisms.tokens.exponential_mechanism import calibrate
 from tasks.mechanisms.tokens.sparse_vector import calibrate_tests
 from tasks.mechanisms.vectors.kde_sketch import calibrate_kde
 from tasks.mechanisms.vectors.kmeans_rounds import calibrate_rounds
-from tasks.mechanisms.vectors.noisy_mean import calibrate_mean
+from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.planning.gaussian_claim import METHOD, by_gaussian_noise, state_gaussian_claim
 
 DELTA = Fraction(1, 10**7)
@@ -48,6 +48,7 @@ OTHERS: dict[str, PrivacyEvent] = {
     "Laplace noise": calibrate_set_histogram(RHO // 2, 100, 4, "laplace").event(),
     "pure selection": calibrate_selection(Amount(RHO // 2, FAILURE), 4).event(),
     "what a parent paid": PostProcessing(1, Amount(RHO // 2)).event(),
+    "private text without a guarantee": uncharged("non_private"),
     "a mechanism that is not known": replace(calibrate_count(RHO).event(), mechanism="noisy_counts"),
     "another relation": replace(calibrate_count(RHO).event(), relation="replace_one"),
 }
@@ -95,6 +96,23 @@ def test_nothing_charged_has_no_figure_and_public_parts_change_none() -> None:
     assert state_gaussian_claim([uncharged("public_only")], DELTA) is None
     event = GAUSSIAN["noisy_count"](RHO)
     assert state_gaussian_claim([event, uncharged("public_only")], DELTA) == state_gaussian_claim([event], DELTA)
+
+
+def test_a_figure_above_what_rho_implies_is_not_stated() -> None:
+    """Noise barely wider than the smoothing: the bound on vectors holds, and says less than rho."""
+    event = NoisyMean(1, Fraction(3, 2), 0).event()
+    bound = composed_epsilon([GaussianNoise(Fraction(3, 2), square=1)], DELTA)
+    assert bound is not None
+    assert bound > rho_implies([event])
+    assert state_gaussian_claim([event], DELTA) is None
+
+
+def test_repeated_events_count_as_often_as_they_say() -> None:
+    """An event of 3n invocations is three events of n: its count goes with rounds and positions."""
+    for name, make in GAUSSIAN.items():
+        event = make(RHO // 8)
+        again = replace(event, count=3 * event.count, loss=event.loss * 3)
+        assert state_gaussian_claim([again], DELTA) == state_gaussian_claim([event] * 3, DELTA) is not None, name
 
 
 def test_the_figure_is_that_of_the_stored_events() -> None:
