@@ -1,4 +1,4 @@
-"""Form of a request's prompt: which systems, models and metrics can use it."""
+"""Form and wording of a request's prompt: which kinds, systems, models and metrics can use it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +9,20 @@ from tasks.evaluation.registry import Metric
 from tasks.inference.catalogue.model_check import ModelCheck
 from tasks.inference.loading.check_model import require_conversation
 from tasks.values.plan import Generator
+from tasks.values.release_kinds import ReleaseKind
+
+
+def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
+    """Return the prompt with the default wording of its kind of release where the request names none.
+
+    Raises:
+        WordingUnused: the prompt has a wording, and the kind of release uses none.
+    """
+    if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
+        raise WordingUnused(kind)
+    if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
+        return prompt.model_copy(update={"preset": "summary"})
+    return prompt
 
 
 def require_form(
@@ -67,4 +81,15 @@ class MetricNeedsConversation(UsageError):
             f"The metric {metric!r} asks the model {model!r} in a conversation, and it has no usable chat template.",
             "Leave the metric out of `evaluation`, or name an instruction-tuned model.",
             {"metric": metric, "model": model},
+        )
+
+
+class WordingUnused(UsageError):
+    """Wording of prompts in a request whose kind of release has its own."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
+            "Leave `preset` and the templates out of `prompt`.",
+            {"kind": kind},
         )

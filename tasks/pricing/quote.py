@@ -16,7 +16,7 @@ from models_db.errors import UsageError
 from models_db.services.lifecycle.ledger import BudgetExceeded
 from models_db.values.amounts import Amount, Envelope, total_amount
 from models_db.values.canonical_json import Json
-from models_db.values.requests import Prompt, PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
+from models_db.values.requests import PublicMetadata, ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.accounting import zcdp
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.accounting.rounding import exact
@@ -51,7 +51,7 @@ from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.influence import Influence, influence_of_request
 from tasks.pricing.memory import memory_warning
-from tasks.pricing.prompt_form import require_form
+from tasks.pricing.prompt_form import prompt_for_kind, require_form
 from tasks.pricing.registry import system_for
 from tasks.values.plan import Generator, Plan, PlanInputs
 from tasks.values.release_kinds import ReleaseKind
@@ -544,19 +544,6 @@ def written_request(body: Mapping[str, Any]) -> ReleaseRequest:
     return ReleaseRequest.model_validate(fields)
 
 
-def prompt_for_kind(kind: str, prompt: Prompt) -> Prompt:
-    """Return the prompt with the default wording of its kind of release where the request names none.
-
-    Raises:
-        WordingUnused: the prompt has a wording, and the kind of release uses none.
-    """
-    if kind == ReleaseKind.INSIGHTS and prompt != Prompt(description=prompt.description):
-        raise WordingUnused(kind)
-    if kind == ReleaseKind.SUMMARIES and prompt.preset is None and prompt.form is None:
-        return prompt.model_copy(update={"preset": "summary"})
-    return prompt
-
-
 def plan_json(plan: Plan) -> Json:
     """Return the charged part of a plan for the request: every event and every instalment."""
     return {
@@ -589,15 +576,4 @@ class ClaimMissing(UsageError):
             f"{mechanism!r} needs an epsilon and a delta in the request.",
             "Add both, for example `epsilon: 4.0` and `delta: 1.0e-7`.",
             {"mechanism": mechanism},
-        )
-
-
-class WordingUnused(UsageError):
-    """Wording of prompts in a request whose kind of release has its own."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"A release of {kind} words its prompts itself; only `prompt.description` is used.",
-            "Leave `preset` and the templates out of `prompt`.",
-            {"kind": kind},
         )
