@@ -18,7 +18,7 @@ from tasks.mechanisms.gaussian_noise import gaussian_noises
 
 METHOD: Final = "loss distributions of discrete Gaussian noise, composed: docs/proofs/gaussian-composition.md"
 """How the figure follows from the events, as the record states it."""
-BASIS: Final = "by the losses of its Gaussian noise themselves"
+BASIS: Final = "by the exact losses of its Gaussian noise"
 
 
 class GaussianClaim(Strict):
