@@ -18,13 +18,14 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flows import Flow
+from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
 from flows.observability.prefect_report import TAG
 from flows.orchestration.release_flow import release, send_notices
 from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable, has_server_setting
+from flows.schedules.prefect_deployments import UNREACHABLE_ERRORS, PrefectUnreachable
 from flows.workspace.yaml_files import FileUnwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
@@ -114,7 +115,7 @@ def require_server() -> None:
     Raises:
         PrefectNotConfigured.
     """
-    if not has_server_setting():
+    if not PREFECT_API_URL.value():
         raise PrefectNotConfigured
 
 

@@ -90,13 +90,6 @@ def prefect_schedule(timing: Timing) -> "Schedule":
     return RRule(RRuleSchedule(rrule=rule).rrule, timezone=timing.zone)
 
 
-def has_server_setting() -> bool:
-    """Return whether Prefect's settings name a server."""
-    from prefect.settings import PREFECT_API_URL
-
-    return bool(PREFECT_API_URL.value())
-
-
 @contextmanager
 def start_prefect_runner(home: ProjectHome, settings: PollerSettings) -> Iterator[None]:
     """Run Prefect's runner in a thread for the duration of the block.

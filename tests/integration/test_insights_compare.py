@@ -158,7 +158,5 @@ def test_a_keyword_set_follows_the_cohorts(almoner: Almoner) -> None:
 
 def paid(almoner: Almoner, cohort: int) -> int:
     """What the one block of a cohort has spent."""
-    query = "SELECT rho_spent FROM account WHERE kind = 'block' ORDER BY block"
-    return (
-        int(str(fetch(almoner.database, query)[cohort - 1][0])) if cohort <= len(fetch(almoner.database, query)) else 0
-    )
+    blocks = fetch(almoner.database, "SELECT rho_spent FROM account WHERE kind = 'block' ORDER BY block")
+    return int(str(blocks[cohort - 1][0]))

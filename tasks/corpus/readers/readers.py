@@ -92,15 +92,15 @@ def read_documents(
     labels = fields_of(label_field)
     if len(set(labels)) < len(labels):
         raise LabelFieldRepeated(labels)
-    if is_folder and _holds_tables(path):
-        return _guarded(_read_shards, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
-    if is_folder:
+    holds_tables = is_folder and _holds_tables(path)
+    if is_folder and not holds_tables:
         if unit_field not in (None, *FOLDER_UNITS):
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
         return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"))
-    if (read := _READERS.get(format_of(path) or "")) is None:
+    read = _read_shards if holds_tables else _READERS.get(format_of(path) or "")
+    if read is None:
         raise UnknownFileType(path)
     return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
 
