@@ -61,7 +61,7 @@ def check_model_command(
 ) -> CommandResult:
     """Check that a model can be used on this machine: architecture, chat template, precisions, memory. Exit code 1: no.
 
-    Of a Hugging Face model that is not here, only its settings are fetched, not its weights.
+    A model need not be here: of a Hugging Face model only its settings are fetched, not its weights.
 
     Example: almoner models check smollm2-135m-instruct
     """
@@ -106,7 +106,7 @@ def _shape_facts(check: ModelCheck, shape: NetworkShape, needs: "Requirements") 
         "chat template": check.template_problem or "yes",
         "row isolation": "every module acts on each row by itself; the device is measured before each run",
         "precision": ", ".join(usable),
-        "download": f"{size_text(needs.download)}; {size_text(needs.free_disk)} of disk free",
+        "files": f"{size_text(needs.download)}; {size_text(needs.free_disk)} of disk free",
         "weights": ", ".join(f"{size_text(needs.weights[each])} in {each}" for each in usable),
         "keys and values": (
             f"{size_text(needs.generation[usable[0]])} for each text at once ({needs.sizes}); "

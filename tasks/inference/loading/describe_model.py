@@ -1,5 +1,6 @@
 """Description of a model from its settings: the shape of its network, its chat template, this machine's precisions."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,19 @@ WORDS = 4
 """Tokens of the words of `SHORTEST`, and one for what an end of a word may merge with."""
 
 
-def describe_model(name: str, folder: Path) -> ModelCheck:
+@dataclass(frozen=True)
+class ChatTemplate:
+    """Chat template of a model: the least tokens that it adds, or why it cannot be used."""
+
+    problem: str = ""
+    tokens: int = 0
+
+
+def describe_model(name: str, folder: Path, template: ChatTemplate | None = None) -> ModelCheck:
     """Return the check of the model whose settings are in `folder`; no weights are needed and none are read.
+
+    Args:
+        template: where it is known already; then no tokenizer is read.
 
     Raises:
         UnreadableModel: there is no configuration that transformers understands.
@@ -31,28 +43,27 @@ def describe_model(name: str, folder: Path) -> ModelCheck:
         network = require_supported(name, folder)
     except UnsupportedModel as refusal:
         return ModelCheck(name=name, problem=refusal.reason, missing=missing)
-    try:
-        tokenizer = read_tokenizer(folder)
-    except Exception as error:  # noqa: BLE001 - transformers and tokenizers each raise their own; nothing is private
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        return ModelCheck(name=name, problem=f"its tokenizer cannot be read ({reason})", missing=missing)
-    template_problem, tokens = _template(tokenizer)
+    if template is None:
+        try:
+            template = _template(read_tokenizer(folder))
+        except Exception as error:  # noqa: BLE001 - transformers and tokenizers each raise their own; nothing is private
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            return ModelCheck(name=name, problem=f"its tokenizer cannot be read ({reason})", missing=missing)
     return ModelCheck(
         name=name,
-        template_problem=template_problem,
-        conversation_tokens=tokens,
+        template_problem=template.problem,
+        conversation_tokens=template.tokens,
         missing=missing,
         shape=shape_of(network),
         machine=machine_of(choose_device()),
     )
 
 
-def _template(tokenizer: Any) -> tuple[str, int]:
-    """Return why there is no conversation with the model, or nothing, and the least tokens of its chat template."""
+def _template(tokenizer: Any) -> ChatTemplate:
     try:
         pairs = (public_prompt(tokenizer, SHORTEST), private_prompt(tokenizer, SHORTEST))
     except NoChatTemplate as refusal:
-        return refusal.reason, 0
+        return ChatTemplate(refusal.reason)
     except Exception as error:  # noqa: BLE001 - as above
-        return f"its chat template cannot be rendered ({type(error).__name__})", 0
-    return "", max(0, min(len(pieces.tokens) for pieces in pairs) - WORDS)
+        return ChatTemplate(f"its chat template cannot be rendered ({type(error).__name__})")
+    return ChatTemplate(tokens=max(0, min(len(pieces.tokens) for pieces in pairs) - WORDS))

@@ -281,12 +281,13 @@ def _is_here(model: HubModel, file: str) -> bool:
 
 
 def check_named(name: str) -> ModelCheck:
-    """Return the check of a model that is here, or of a hub model of which only the settings are fetched.
+    """Return the check of a model that is here, or of one whose settings are known or fetched without its weights.
 
-    A hub model may have a branch in the place of a commit, as for `pull`.
+    A hub model may have a branch in the place of a commit, as for `pull`. The result about a model of the registry is
+    not stored, since it was not made of the files that a request will use.
 
     Raises:
-        ModelNotPulled: a model of the registry whose wheel is not here.
+        ModelNotPulled: a model from a folder that is not there.
         UnknownModel, NoRevision, ModelKindMismatch, UnreadableModel, DownloadFailed, RepositoryGated.
     """
     name = with_commit(name)
@@ -294,6 +295,10 @@ def check_named(name: str) -> ModelCheck:
         return check_model(name)
     except ModelNotPulled:
         model = find(name)
+        if isinstance(model, ModelSpec):
+            from tasks.inference.loading.describe_model import ChatTemplate, describe_model
+
+            return describe_model(name, model.settings, ChatTemplate(model.template_problem, model.template_tokens))
         if not isinstance(model, HubModel):
             raise
     return check_folder(name, fetch_settings(model))

@@ -22,12 +22,19 @@ from tasks.inference.catalogue.disk_space import ModelDiskFull
 from tasks.inference.catalogue.model_check import ContextTooLong, ModelCheck
 from tasks.inference.catalogue.model_store import ModelChanged
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.catalogue.registry import ModelKindMismatch, ModelNotPulled, UnsupportedModel, list_models
+from tasks.inference.catalogue.registry import (
+    REGISTRY,
+    ModelKindMismatch,
+    ModelNotPulled,
+    ModelSpec,
+    UnsupportedModel,
+    list_models,
+)
 from tasks.inference.loading import check_model, describe_model, loading
 from tasks.inference.loading.add_model import add_model
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.loading.check_model import require_usable
-from tasks.inference.loading.download import DownloadFailed, RepositoryGated, pull
+from tasks.inference.loading.download import DownloadFailed, RepositoryGated, check_named, pull
 from tasks.inference.loading.loading import UnreadableModel
 from tasks.inference.loading.network_shape import shape_of
 from tasks.inference.network.capabilities import CPU, can_pack, keeps_bfloat16, missing_everywhere
@@ -344,11 +351,6 @@ def test_an_unknown_architecture_is_named_with_what_works(typed: Any, snapshot: 
         model_facts(NAME)
 
 
-def test_a_model_of_the_registry_is_pulled_first(typed: Any) -> None:
-    done = typed("check", "smollm2-135m-instruct", "--json")
-    assert json.loads(done.stdout)["error"] == "ModelNotPulled"
-
-
 def test_doctor_names_a_model_that_cannot_be_used(snapshot: Path) -> None:
     findings = {each.check: each for each in health._check_models(NO_WORKSPACE)}
     assert findings[f"model {NAME}"].ok
@@ -410,3 +412,19 @@ def test_an_embedder_from_the_hub_is_no_fault_of_the_home(snapshot: Path) -> Non
     assert all(finding.ok for finding in health._check_models(NO_WORKSPACE))
     with pytest.raises(ModelKindMismatch):
         check_model.check_model(NAME)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.kind == "causal_lm"], ids=lambda spec: spec.name)
+def test_a_model_of_the_registry_is_checked_before_its_wheels_are_here(
+    spec: ModelSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pulled = None
+    if spec.name in {each.name for each in list_models() if each.installed}:
+        pulled = check_model.check_model(spec.name)
+    monkeypatch.setenv("ALMONER_MODELS", str(tmp_path))
+    before = check_named(spec.name)
+    assert before.usable
+    assert pulled in (None, before)  # the settings that come with almoner are those in the wheels
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ModelNotPulled):
+        require_usable(spec.name)
