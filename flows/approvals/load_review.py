@@ -35,7 +35,7 @@ from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
 from tasks.inference.loading.check_model import stored_check
-from tasks.pricing.memory import memory_warning
+from tasks.pricing.memory_warning import memory_warning
 from tasks.release.record import Person
 
 REQUESTS_COMPARED = 100

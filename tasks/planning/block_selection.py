@@ -120,13 +120,13 @@ def require_governed(reading: Reading, dataset: str, *, governed: bool) -> None:
     """Check that a rotating request is for a governed dataset: rotation spares a budget.
 
     Raises:
-        NothingToRotate: the dataset has no budget.
+        RotationOfPublicData: the dataset has no budget.
     """
     if reading.turn is not None and not governed:
-        raise NothingToRotate(dataset)
+        raise RotationOfPublicData(dataset)
 
 
-class NothingToRotate(UsageError):
+class RotationOfPublicData(UsageError):
     """Rotation over blocks of data that is marked public."""
 
     def __init__(self, dataset: str) -> None:

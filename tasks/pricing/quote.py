@@ -50,7 +50,7 @@ from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.choices import ChoiceInputs, PublicFacts, choose_parameters
 from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
 from tasks.pricing.influence import Influence, influence_of_request
-from tasks.pricing.memory import memory_warning
+from tasks.pricing.memory_warning import memory_warning
 from tasks.pricing.prompt_form import prompt_for_kind, require_form
 from tasks.pricing.registry import system_for
 from tasks.values.plan import Generator, Plan, PlanInputs

@@ -120,7 +120,7 @@ def test_a_plan_for_other_blocks_than_the_turns_is_not_run(almoner: Almoner, mon
 
 @pytest.mark.parametrize(
     ("options", "groups", "error"),
-    [("--blocks 4", 3, "RotationUnfit"), ("", 2, "RotationUnfit"), ("--blocks 4 --public", 2, "NothingToRotate")],
+    [("--blocks 4", 3, "RotationUnfit"), ("", 2, "RotationUnfit"), ("--blocks 4 --public", 2, "RotationOfPublicData")],
 )
 def test_what_cannot_rotate(almoner: Almoner, options: str, groups: int, error: str) -> None:
     almoner.ingested(options)

@@ -20,10 +20,10 @@ def check_with_opendp(measurement: Measurement, sensitivity: int | float, loss: 
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `loss` under zCDP.
 
     Raises:
-        SamplerDisagrees: it does not, say because another version means something else by an argument.
+        OpenDPChargesMore: it does not, say because another version means something else by an argument.
     """
     if measurement.map(sensitivity) * RHO_UNIT > loss.rho * (1 + ULPS):
-        raise SamplerDisagrees
+        raise OpenDPChargesMore
     return measurement
 
 
@@ -31,14 +31,14 @@ def check_pure_with_opendp(measurement: Measurement, sensitivity: int | float, e
     """`measurement`, if OpenDP agrees that `sensitivity` costs at most `epsilon` in pure differential privacy.
 
     Raises:
-        SamplerDisagrees: it does not.
+        OpenDPChargesMore: it does not.
     """
     if measurement.map(sensitivity) > epsilon * (1 + ULPS):
-        raise SamplerDisagrees
+        raise OpenDPChargesMore
     return measurement
 
 
-class SamplerDisagrees(EnvironmentProblem):
+class OpenDPChargesMore(EnvironmentProblem):
     """The installed OpenDP charges more for a mechanism than we do."""
 
     def __init__(self) -> None:

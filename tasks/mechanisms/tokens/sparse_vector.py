@@ -46,7 +46,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions, dp_events
 from tasks.accounting.rounding import exact, float_above
-from tasks.mechanisms.core.opendp_check import ULPS, Measurement, SamplerDisagrees
+from tasks.mechanisms.core.opendp_check import ULPS, Measurement, OpenDPChargesMore
 from tasks.mechanisms.core.opendp_library import dp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.discrete_laplace import rounded_laplace
@@ -200,11 +200,11 @@ def _confirmed_samplers(tests: SparseVector) -> _Samplers:
     """Return the two discrete Laplace measurements of a run, after OpenDP confirms the loss of the proof's two shifts.
 
     Raises:
-        SamplerDisagrees: it charges more.
+        OpenDPChargesMore: it charges more.
     """
     samplers = _Samplers(_discrete_laplace(tests.threshold_scale), _discrete_laplace(tests.test_scale))
     if samplers.threshold.map(NORM) + samplers.test.map(2 * NORM) > tests.epsilon * (1 + ULPS):
-        raise SamplerDisagrees
+        raise OpenDPChargesMore
     return samplers
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_rotation
 from tasks.planning.block_rotation import Rotation, RotationUnfit
-from tasks.planning.block_selection import NothingToRotate, Reading, reading_of_request, require_governed
+from tasks.planning.block_selection import Reading, RotationOfPublicData, reading_of_request, require_governed
 from tasks.values.plan import Plan, PlanInputs
 
 
@@ -78,7 +78,7 @@ def test_groups_are_of_one_size_among_all_that_is_read() -> None:
 
 def test_public_data_takes_no_turns() -> None:
     require_governed(Reading(4), "library", governed=False)
-    with pytest.raises(NothingToRotate):
+    with pytest.raises(RotationOfPublicData):
         require_governed(Reading(4, turn=Rotation(2, 0, 4)), "library", governed=False)
 
 

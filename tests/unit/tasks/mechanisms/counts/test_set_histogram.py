@@ -12,7 +12,7 @@ from mpmath import mp, mpf, tanh
 
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.mechanisms.core.opendp_check import SamplerDisagrees
+from tasks.mechanisms.core.opendp_check import OpenDPChargesMore
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts import set_histogram
 from tasks.mechanisms.counts.discrete_laplace import laplace_variance
@@ -119,7 +119,7 @@ def test_the_shipped_sampler_is_the_confirmed_one(noise, monkeypatch):
     make = {"gaussian": "make_gaussian", "laplace": "make_laplace"}[noise]
     real = getattr(dp.m, make)
     monkeypatch.setattr(dp.m, make, lambda *space, scale: real(*space, scale=scale * 0.999999))
-    with pytest.raises(SamplerDisagrees):
+    with pytest.raises(OpenDPChargesMore):
         SetHistogram(3, 5, noise, Fraction(123_459, SIGMA_GRID)).draw([0] * 3, OS_RANDOM)
     monkeypatch.setattr(dp.m, make, real)
     assert len(SetHistogram(3, 5, noise, Fraction(123_461, SIGMA_GRID)).draw([0] * 3, OS_RANDOM)) == 3

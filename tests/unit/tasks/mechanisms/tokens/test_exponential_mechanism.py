@@ -13,7 +13,7 @@ from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import bounded_range
 from tasks.accounting.rounding import InexactNumber
 from tasks.accounting.zcdp import rho_of
-from tasks.mechanisms.core.opendp_check import SamplerDisagrees, check_with_opendp
+from tasks.mechanisms.core.opendp_check import OpenDPChargesMore, check_with_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.tokens import exponential_mechanism
 from tasks.mechanisms.tokens.exponential_mechanism import (
@@ -126,7 +126,7 @@ def test_an_opendp_that_charges_more_is_not_drawn_with():
     draw = ExponentialMechanism(2**19, 4, Fraction(1))
     honest = noisy_max(draw, monotonic=False)
     assert check_with_opendp(honest, draw.clip_steps, draw.loss()) is honest
-    with pytest.raises(SamplerDisagrees) as refusal:
+    with pytest.raises(OpenDPChargesMore) as refusal:
         check_with_opendp(honest, draw.clip_steps, Amount(draw.loss().rho * 999 // 1000))
     assert refusal.value.exit_code == 3
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from models_db.values.amounts import RHO_UNIT
 from tasks.accounting.conversions import pure_dp
-from tasks.mechanisms.core.opendp_check import SamplerDisagrees
+from tasks.mechanisms.core.opendp_check import OpenDPChargesMore
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sparse_vector
@@ -131,7 +131,7 @@ def test_noise_that_opendp_does_not_confirm_is_not_drawn(
     tests = SparseVector(Fraction(33), 7)
     monkeypatch.setattr(SparseVector, scale, property(lambda self: self.noise * NORM / 2))
     sparse_vector._confirmed_samplers.cache_clear()
-    with pytest.raises(SamplerDisagrees):
+    with pytest.raises(OpenDPChargesMore):
         tests.begin(Fraction(1, 2), OS_RANDOM) if kind == "begin" else tests.below(0, 0, OS_RANDOM)
     sparse_vector._confirmed_samplers.cache_clear()
 
