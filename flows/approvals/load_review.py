@@ -34,6 +34,7 @@ from models_db.values.request_state import UNRUN_STATES, RequestState
 from models_db.values.requests import model_to_json
 from tasks.accounting.budget_facts import BudgetFacts
 from tasks.common.code_version import code_digest
+from tasks.common.extensions import extensions
 from tasks.inference.loading.check_model import stored_check
 from tasks.pricing.memory_warning import memory_warning
 from tasks.release.record import Person
@@ -74,7 +75,12 @@ def load_request_review(session: Session, request_id: int, gate: Gate) -> Reques
             "rehearsals": recorded_rehearsals(session, body),
             "secrecy_end": assignment_exposures.find_secrecy_end(session, request_id),
             "notices": (
-                (*_drift_warnings(session, dataset, body), *_repetitions(session, request, body), *_memory_notice(body))
+                (
+                    *_drift_warnings(session, dataset, body),
+                    *_repetitions(session, request, body),
+                    *_memory_notice(body),
+                    *_extension_notices(),
+                )
                 if subject.state in UNRUN_STATES
                 else ()
             ),
@@ -178,6 +184,12 @@ def _repetitions(session: Session, request: Request, body: dict[str, Any]) -> It
 def _content(body: dict[str, Any]) -> dict[str, Any]:
     """Return a request without the fields that change when the same file is submitted again."""
     return {name: value for name, value in body.items() if name not in ("nonce", "code")}
+
+
+def _extension_notices() -> Iterator[str]:
+    """Yield a sentence for each extension: its code takes part in whatever is approved here."""
+    for extension in extensions():
+        yield f"This almoner is extended by {extension}: its code is part of what you approve."
 
 
 def _drift_warnings(session: Session, dataset: Dataset, body: dict[str, Any]) -> list[str]:

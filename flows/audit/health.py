@@ -15,6 +15,7 @@ from models_db.services.catalogue import database_access, datasets, policies
 from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
+from tasks.common.extensions import GROUPS, extensions, load
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of
 
@@ -44,6 +45,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_permissions,
         stored_versions,
         _check_package_names,
+        _check_extensions,
         _check_models,
     ):
         try:
@@ -115,6 +117,14 @@ def _check_package_names(_: Workspace) -> Iterator[Finding]:
         ok=not foreign,
         detail=f"uninstall {', '.join(foreign)}: almoner needs an environment of its own" if foreign else "",
     )
+
+
+def _check_extensions(_: Workspace) -> Iterator[Finding]:
+    """Name every extension, each with a finding of its own, and load all of them."""
+    for extension in extensions():
+        yield Finding(f"extension {extension}", ok=True, detail="")
+    for group in GROUPS:
+        load(group)
 
 
 def _check_models(_: Workspace) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from models_db.home import ProjectHome
 from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
-from tasks.corpus.readers.sources import FORMATS, LOG_FILES, Source
+from tasks.corpus.readers.sources import LOG_FILES, Source, formats
 from tasks.object_storage.address import Address, Place
 from tasks.object_storage.bucket import open_store
 from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
@@ -53,7 +53,7 @@ def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source
     """
     if isinstance(place, HubDataset):
         with TemporaryDirectory(prefix="hub-", dir=home.scratch) as scratch:
-            yield fetch_dataset(place, FORMATS, LOG_FILES, Path(scratch))
+            yield fetch_dataset(place, formats(), LOG_FILES, Path(scratch))
         return
     if not isinstance(place, Address):
         yield place

@@ -26,7 +26,7 @@ from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.canonical_json import Json
 
 RequestKind = Literal["synthetic_corpus", "summaries", "insights", "demonstrations", "records"]
-MechanismName = Literal[
+_OwnMechanism = Literal[
     "invisible_ink",
     "private_prediction",
     "private_icl",
@@ -42,6 +42,9 @@ MechanismName = Literal[
     "private_evolution",
     "steering_vector",
 ]
+ExtensionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$", max_length=80)]
+"""Name that an installed extension gives to a system: with a dot, as no name of almoner's own has one."""
+MechanismName = _OwnMechanism | ExtensionName
 
 
 def _exact_decimal(value: object) -> object:

@@ -1,12 +1,13 @@
-"""Registry of metrics by the name requests use, and which of them a request may name."""
+"""Registry of metrics by the name requests use, those of extensions included, and which a request may name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
 from models_db.errors import Refused, UsageError
+from tasks.common import extensions
 from tasks.common.retry import retry
 from tasks.evaluation.charged import coverage, labels
 from tasks.evaluation.charged import length as dp_length
@@ -72,6 +73,14 @@ _CONVERSATION: frozenset[Need] = frozenset({"model", "conversation"})
 _TAGGER: frozenset[Need] = frozenset({"tagger"})
 _EMBEDDER: frozenset[Need] = frozenset({"embedder"})
 
+
+def _of_extensions() -> Iterator[Metric]:
+    for name, metric in extensions.load(extensions.METRICS).items():
+        if not isinstance(metric, Metric) or metric.name != name:
+            raise extensions.unfit(extensions.METRICS, name, "it is not a metric of that name")
+        yield metric
+
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -100,6 +109,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("bert_score", "internal", bert_score, _EMBEDDER),
         Metric("topics", "internal", topics, _EMBEDDER),
         Metric("train_on_synthetic", "internal", train_on_synthetic, _EMBEDDER),
+        *_of_extensions(),
     )
 }
 

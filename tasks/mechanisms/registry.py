@@ -2,20 +2,34 @@
 
 `almoner verify-release` trusts no stored figure: it rebuilds each event from its parameters with the code
 that once charged it, and compares. A name is never removed from here and never changes its meaning
-(`models_db.values.events`); an unknown one is refused, not guessed.
+(`models_db.values.events`); an unknown one is refused, not guessed. An extension's mechanism is recomputed where the
+extension is installed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
+from tasks.common import extensions
 from tasks.mechanisms.core import post_processing, uncharged
 from tasks.mechanisms.counts import gaussian_selection, noisy_count, noisy_histogram, partition_selection, set_histogram
 from tasks.mechanisms.tokens import exponential_mechanism, integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
 
-MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
+_Rebuild: TypeAlias = Callable[[PrivacyEvent], PrivacyEvent]
+"""Function that makes an event anew from the parameters of a stored one."""
+
+
+def _of_extensions() -> Iterator[tuple[str, _Rebuild]]:
+    for name, rebuild in extensions.load(extensions.MECHANISMS).items():
+        if not callable(rebuild):
+            raise extensions.unfit(extensions.MECHANISMS, name, "it is not a function")
+        yield name, rebuild
+
+
+MECHANISMS: Mapping[str, _Rebuild] = {
     exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.ExponentialMechanism.from_event(event).event(
         event.count
     ),
@@ -35,6 +49,7 @@ MECHANISMS: Mapping[str, Callable[[PrivacyEvent], PrivacyEvent]] = {
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
     post_processing.MECHANISM: lambda event: post_processing.PostProcessing.from_event(event).event(),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
+    **dict(_of_extensions()),
 }
 
 
@@ -54,7 +69,8 @@ def recompute(event: PrivacyEvent) -> Amount:
     except (KeyError, TypeError, ValueError, AlmonerError):
         raise EventInconsistent(event.mechanism) from None
     same = (
-        rebuilt.count == event.count
+        rebuilt.mechanism == event.mechanism
+        and rebuilt.count == event.count
         and dict(rebuilt.parameters) == dict(event.parameters)
         and rebuilt.dp_event == event.dp_event
         and rebuilt.relation == event.relation
@@ -70,7 +86,8 @@ class UnknownMechanism(Refused):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"This version of almoner knows no mechanism {name!r}.",
-            "Read the record with the version that wrote it, or a later one.",
+            "Read the record with the version that wrote it, or a later one; where the name has a dot, install the "
+            "extension that it belongs to.",
             {"mechanism": name},
         )
 

@@ -1,5 +1,9 @@
-"""Registry of generators by the name requests use."""
+"""Registry of generators by the name requests use, those of extensions included."""
 
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from tasks.common import extensions
 from tasks.generation.decoding.run_context import RunContext
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
 from tasks.generation.private_decoding.baselines import NonPrivate, PublicOnly
@@ -32,7 +36,32 @@ _ALL: tuple[Generator[RunContext], ...] = (
     PrivateEvolution(),
     SteeringVector(),
 )
-SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in _ALL}
+
+
+def _of_extensions() -> Iterator[Generator[RunContext]]:
+    for name, system in extensions.load(extensions.SYSTEMS).items():
+        if not _is_generator(system, name):
+            raise extensions.unfit(extensions.SYSTEMS, name, "it is not a generator of that name")
+        yield system
+
+
+def _is_generator(system: object, name: str) -> TypeGuard[Generator[RunContext]]:
+    return getattr(system, "name", None) == name and all(hasattr(system, part) for part in _PARTS)
+
+
+_PARTS = (
+    "kinds",
+    "parameters",
+    "charges",
+    "renders_prompt",
+    "resolve_names",
+    "failure_delta_share",
+    "seconds_per_unit",
+    "plan",
+    "generate",
+)
+
+SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in (*_ALL, *_of_extensions())}
 
 
 def system_for(mechanism: str, kind: str) -> Generator[RunContext]:

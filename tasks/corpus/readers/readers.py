@@ -2,19 +2,21 @@
 
 A source is read front to back in bounded memory, and every problem ends in a named error with the file and
 the place. Errors name the fields that were asked for, never those that were found: a CSV file without a
-header has a person's record in its first line.
+header has a person's record in its first line. So nothing that a reader of an extension says in an error is shown.
 """
 
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
 from models_db.values.bounded_json import InvalidJson, parse_json
+from tasks.common import extensions
 from tasks.corpus.identity.labels import FIELD_SEPARATOR, LabelFields, fields_of
 from tasks.corpus.readers.documents import (
     MAX_RECORD_BYTES,
@@ -38,6 +40,7 @@ from tasks.corpus.readers.sources import (
     SourceUnreadable,
     data_files,
     format_of,
+    formats,
     name_of,
     named_problems,
     open_bytes,
@@ -99,7 +102,7 @@ def read_documents(
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
         return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"))
-    read = _read_shards if holds_tables else _READERS.get(format_of(path) or "")
+    read = _read_shards if holds_tables else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
     return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
@@ -208,7 +211,7 @@ def _next_row(rows: Iterator[list[str]], lines: _Lines) -> list[str] | None:
 def _read_shards(folder: Source, fields: Fields) -> Documents:
     before = 0
     for shard in shards_of(folder):
-        if (read := _READERS.get(format_of(shard) or "")) is None:  # texts have come in the place of tables
+        if (read := _reader_of(shard)) is None:  # texts have come in the place of tables
             raise SourceChanged(folder)
         with named_problems(shard), closing(read(shard, replace(fields, constants=shard.constants))) as documents:
             for document in documents:
@@ -246,12 +249,52 @@ _READERS: dict[str, _Reader] = {
 }
 
 
+RecordReader: TypeAlias = Callable[[BinaryIO], Iterator[Mapping[str, object]]]
+"""Reader of an extension: from a file, opened in binary, to its records front to back, as fields and values.
+
+It holds no more than one record at a time, and raises an exception where the file is not of its format.
+"""
+
+
+def _reader_of(source: AnySource) -> _Reader | None:
+    """Return the reader of a file; None for a file that no reader is made for, and for a text."""
+    kind = format_of(source)
+    if kind is None or kind == TEXT:
+        return None
+    return _READERS.get(kind) or partial(_read_by_extension, _extension_reader(kind))
+
+
+def _extension_reader(kind: str) -> RecordReader:
+    reader = extensions.load(extensions.READERS)[kind]
+    if not callable(reader):
+        raise extensions.unfit(extensions.READERS, kind, "it is not a function")
+    return reader
+
+
+def _read_by_extension(read_records: RecordReader, source: AnySource, fields: Fields) -> Documents:
+    with open_bytes(source) as file:
+        for position, record in enumerate(_records_of(read_records, file, source), 1):
+            if not isinstance(record, Mapping):
+                raise NotAnObject(source, position)
+            if sum(len(value) for value in record.values() if isinstance(value, str)) > MAX_RECORD_BYTES:
+                raise RecordTooLong(source, position)
+            yield fields.document(record, source, position, file.tell())
+
+
+def _records_of(read_records: RecordReader, file: BinaryIO, source: AnySource) -> Iterator[object]:
+    try:
+        yield from read_records(file)
+    except Exception as error:  # noqa: BLE001 - of any kind, and its text may quote a record
+        raise SourceUnreadable(source, f"its reader failed ({type(error).__name__})") from None
+
+
 class UnknownFileType(UsageError):
     """A file that no reader is made for."""
 
     def __init__(self, source: Source) -> None:
+        tables = ", ".join(kind for kind in formats() if kind != TEXT)
         super().__init__(
-            f"{name_of(source)!r} is neither {', '.join(_READERS)} nor a folder of such files or of .txt files.",
+            f"{name_of(source)!r} is neither {tables} nor a folder of such files or of .txt files.",
             "Convert it, or rename it if only the ending is wrong.",
             {"file": name_of(source)},
         )

@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import unquote
 
 from models_db.errors import EnvironmentProblem, UsageError
+from tasks.common.extensions import READERS, extensions, unfit
 from tasks.corpus.identity.keys import length_prefixed
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.object_storage.errors import ObjectChanged
@@ -22,7 +24,7 @@ Source: TypeAlias = Path | StoredSource
 
 TEXT: Final = ".txt"
 FORMATS: Final = (TEXT, ".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet", ".arrow", ".feather")
-"""The formats of files, by the ends of their names."""
+"""The formats of files that almoner reads itself, by the ends of their names."""
 GZIP: Final = ".gz"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _TABLE_LOGS: Final = ("_delta_log", ".hoodie")
@@ -96,7 +98,21 @@ def source_digest(path: Source) -> bytes:
 def format_of(path: AnySource | PurePath) -> str | None:
     """Return the format of a file by its name; None for files that are no data."""
     name = (path.file if isinstance(path, Shard) else path).name.lower()
-    return next((each for each in FORMATS if name.endswith(each)), None)
+    return next((each for each in formats() if name.endswith(each)), None)
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """Return the formats of files, by the ends of their names; those of extensions come last.
+
+    Raises:
+        ExtensionUnfit: an extension reads what almoner reads itself, or cannot be used.
+    """
+    names = [name for extension in extensions() for group, name in extension.entries if group == READERS]
+    for name in names:
+        if name in FORMATS:
+            raise unfit(READERS, name, "almoner reads such files itself")
+    return FORMATS + tuple(names)
 
 
 def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from torch import nn
 
+from tasks.common import extensions
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.network.rotary_tables import EXCHANGED, original_length, rotary_settings
 from tasks.inference.network.row_wise_experts import has_row_wise_form
@@ -89,6 +90,18 @@ def _listed() -> Iterator[str]:
     yield "tasks.inference.network.row_wise_experts.RowWiseExperts"
     for family, (prefix, names) in _FAMILIES.items():
         yield from (f"transformers.models.{family}.modeling_{family}.{prefix}{name}" for name in names.split())
+    yield from _of_extensions()
+
+
+def _of_extensions() -> Iterator[str]:
+    """Yield the full names of an extension's classes; its function may make them known to transformers, too."""
+    for name, family in extensions.load(extensions.MODEL_FAMILIES).items():
+        classes = family() if callable(family) else None
+        if not isinstance(classes, tuple) or not all(isinstance(each, str) for each in classes):
+            raise extensions.unfit(
+                extensions.MODEL_FAMILIES, name, "it is not a function that returns the full names of classes"
+            )
+        yield from classes
 
 
 ROWWISE: Final = frozenset(_listed())
