@@ -163,6 +163,12 @@ COMMANDS = (
     ),
     Entry("insights", "Read", "cli.commands.release.insights", "Compare releases of insights."),
     Entry(
+        "docs",
+        "Read",
+        "cli.commands.operations.docs",
+        "Read the documentation of the installed version: the list of pages, or one page in a pager.",
+    ),
+    Entry(
         "init",
         "Operate",
         "cli.commands.operations.home",

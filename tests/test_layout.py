@@ -34,9 +34,10 @@ def test_a_room_is_ours_alone(room: str) -> None:
     assert Path(found.origin).parent == ROOT / room
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else() -> None:
+def test_the_wheel_holds_the_rooms_and_their_documentation() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert sorted(built["packages"]) == sorted(ROOMS)
+    assert sorted(built["only-include"]) == sorted([*ROOMS, "docs"])
+    assert built["sources"] == {"docs": "almoner/docs"}
     for room in ROOMS:
         assert (ROOT / room / "py.typed").exists()
 
