@@ -40,7 +40,7 @@ from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
-from tasks.planning.labels_and_groups import PartParameters, labels_of
+from tasks.planning.labels_and_groups import PartParameters, labelled_corpus, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.pricing.registry import SYSTEMS
@@ -284,7 +284,8 @@ def _split(
     split = folder.read_split(texts, code_digest())
     if split is None:
         folder.clear()
-        units = units_of(open_corpus(workspace.home, rehearsed.facts.version_uid), labels_of(whole.parameters))
+        corpus = labelled_corpus(open_corpus(workspace.home, rehearsed.facts.version_uid), whole.parameters)
+        units = units_of(corpus, labels_of(whole.parameters))
         split = split_people(units, rehearsed.size, rehearsed.facts.name, OS_RANDOM)
         folder.write_split(split, texts, code_digest())
     if texts > len(split.people):
