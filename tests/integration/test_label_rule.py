@@ -48,7 +48,8 @@ def published(almoner: Almoner) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def approved(almoner: Almoner, **changes: Any) -> dict[str, Any]:
     almoner.ingested()
     price: dict[str, Any] = almoner.ask(f"release request {almoner.request_file(**BY_RULE | changes)}")["price"]
-    almoner.type('approve 1 --gate spend --reason "a first look"')
+    screen = almoner.type('approve 1 --gate spend --reason "a first look"')
+    assert "heart sounds" in " ".join((screen.out + screen.err).split()), "a steward sees the keywords"
     return price
 
 
@@ -95,6 +96,10 @@ def test_a_vector_for_each_label_of_a_rule(almoner: Almoner) -> None:
     record, rows = published(almoner)
     assert [row["label"] for row in rows] == [LABELS[0], *LABELS]
     assert len(record["events"]) == 1
+    almoner.type("release extend 1 --samples 6")
+    assert almoner.ask("release show 2")["canonical"]["parameters"]["labels"] == LABELS
+    almoner.type('approve 2 --gate spend --reason "more of them"')
+    assert almoner.ask("run 2")["texts"] == 6
 
 
 @pytest.mark.slow

@@ -215,7 +215,7 @@ def _wording(record: ReleaseRecord) -> list[str]:
 
 def _label_rule(record: ReleaseRecord) -> list[str]:
     """Return the rule that gave documents their labels, where there is one."""
-    section = label_text.rule_section(record, code)
+    section = label_text.rule_section(record.request["parameters"], code)
     return [] if section is None else [section[0], table(("label", "keywords"), section[1])]
 
 

@@ -1,7 +1,7 @@
 """Section on the labels of a release: the public set, the rule that gave them, and how texts were allocated to it."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from models_db.errors import AlmonerError
 from tasks.planning.keyword_rule import LabelRule
@@ -43,16 +43,19 @@ def allocation_rows(record: ReleaseRecord, code: Callable[[object], str]) -> lis
     ]
 
 
-def rule_section(record: ReleaseRecord, code: Callable[[object], str]) -> tuple[str, list[tuple[str, str]]] | None:
+def rule_section(
+    parameters: Mapping[str, Any], code: Callable[[object], str]
+) -> tuple[str, list[tuple[str, str]]] | None:
     """Return how documents got their labels, and each label with its keywords; None without a rule.
 
     A record that a stranger made may have no such rule: verification names what is wrong.
 
     Args:
+        parameters: of the stored request.
         code: escapes a label or a keyword.
     """
     try:
-        rule = LabelRule.model_validate(record.request["parameters"]["label_rule"])
+        rule = LabelRule.model_validate(parameters["label_rule"])
     except (AlmonerError, KeyError, TypeError, ValueError):
         return None
     rows = [(code(answer.name), ", ".join(map(code, answer.keywords))) for answer in rule.answers]
