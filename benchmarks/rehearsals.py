@@ -1,10 +1,13 @@
-"""Library of learnt curves: rehearsals on public corpora at several clip norms, for what `almoner plan` expects of one.
+"""Library of learnt curves: rehearsals on public corpora at several settings, for what `almoner plan` expects of one.
 
     python -m benchmarks.rehearsals DATA tasks/pricing/rehearsed_shares.jsonl
+    python -m benchmarks.rehearsals DATA docs/figures/rehearsed_vectors.jsonl --mechanism steering_vector --texts 48
 
 DATA is a folder with `yelp.jsonl` and `mts_dialog.jsonl` (a line has `text`). Only figures are written, one line for
-each corpus and clip norm; a line that is there already is kept, so an interrupted run goes on. References are made once
-for each corpus: they depend on neither the claim nor the clip norm.
+each corpus and setting: a clip norm of `invisible_ink`, or an epsilon of `steering_vector`, whose noise on each entry
+follows from it. The latter are no part of the library (docs/planning.md says why). A line that is there already is
+kept, so an interrupted run goes on. References are made once for each corpus and mechanism: they depend on neither the
+claim nor the setting.
 """
 
 import argparse
@@ -25,20 +28,25 @@ from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.accounting import zcdp
 from tasks.common.code_version import code_digest
+from tasks.prompted_generation.steering.planner import noise_of
 from tasks.rehearsal.result import configuration_digest
 
 MODEL = "smollm2-135m-instruct"
 CORPORA = {"yelp": "A review of a business.", "mts_dialog": "A dialogue between a doctor and a patient."}
 REFERENCES, TOKENS, REFERENCE_TOKENS, PEOPLE, DELTA = 7, 24, 96, 400, "1e-6"
+INK, VECTOR = "invisible_ink", "steering_vector"
+SETTINGS = {INK: (0.1, 0.3, 1.0, 2.5), VECTOR: (1.0, 4.0, 16.0)}
+"""Clip norms, and epsilons."""
 SHARED = ("split.json", "texts-public_only.json", "texts-non_private.json")
 
 
 def main() -> None:
-    """Rehearse every clip norm on every corpus."""
+    """Rehearse every setting on every corpus."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--norms", type=float, nargs="+", default=[0.1, 0.3, 1.0, 2.5])
+    parser.add_argument("--mechanism", default=INK, choices=SETTINGS)
+    parser.add_argument("--settings", type=float, nargs="+", help="clip norms, or epsilons of vectors")
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), choices=CORPORA)
     parser.add_argument("--texts", type=int, default=24)
     parser.add_argument("--device", default="cpu")
@@ -46,10 +54,10 @@ def main() -> None:
     tools = RehearsalTools.load(MODEL, given.device)
     with TemporaryDirectory() as folder:
         home = _home(Path(folder), given.data, given.corpora)
-        for norm in given.norms:
+        for setting in given.settings or SETTINGS[given.mechanism]:
             for corpus in given.corpora:
-                if (corpus, norm) not in set(_measured(given.out)):
-                    _append(given.out, _rehearse(home, corpus, norm, given.texts, tools))
+                if (corpus, given.mechanism, setting) not in set(_measured(given.out)):
+                    _append(given.out, _rehearse(home, corpus, given.mechanism, setting, given.texts, tools))
 
 
 def _home(folder: Path, data: Path, corpora: list[str]) -> ProjectHome:
@@ -73,31 +81,38 @@ def _type(home: Path, *words: str) -> None:
     subprocess.run([sys.executable, "-c", program, *words, "--home", str(home)], check=True, capture_output=True)
 
 
-def _request(corpus: str, norm: float, texts: int) -> dict[str, object]:
-    """Return a request whose clip norm is about `norm`: C = B sqrt(2 rho / T) at temperature 1."""
-    rho = (norm / REFERENCES) ** 2 * TOKENS / 2
-    epsilon = zcdp.epsilon_of(round(rho * 10**12), DELTA)
-    parameters = {
-        "samples": texts, "references": REFERENCES, "max_new_tokens": TOKENS, "temperature": 1,
-        "max_reference_tokens": REFERENCE_TOKENS,
-    }  # fmt: skip
+def _request(corpus: str, mechanism: str, setting: float, texts: int) -> dict[str, object]:
+    """Return a request whose clip norm is about `setting`: C = B sqrt(2 rho / T) at temperature 1; or its epsilon."""
+    parameters: dict[str, object] = {"samples": texts, "max_new_tokens": TOKENS, "temperature": 1}
+    if mechanism == INK:
+        rho = (setting / REFERENCES) ** 2 * TOKENS / 2
+        epsilon = f"{zcdp.epsilon_of(round(rho * 10**12), DELTA):.4f}"
+        parameters |= {"references": REFERENCES, "max_reference_tokens": REFERENCE_TOKENS}
+    else:
+        epsilon = f"{setting:.4f}"
+        parameters |= {"references": PEOPLE}
     return {
-        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": "invisible_ink", "epsilon": f"{epsilon:.4f}",
+        "dataset": corpus, "kind": "synthetic_corpus", "mechanism": mechanism, "epsilon": epsilon,
         "delta": DELTA, "model": MODEL, "parameters": parameters, "prompt": {"description": CORPORA[corpus]},
     }  # fmt: skip
 
 
-def _rehearse(home: ProjectHome, corpus: str, norm: float, texts: int, tools: RehearsalTools) -> dict[str, Any]:
+def _rehearse(
+    home: ProjectHome, corpus: str, mechanism: str, setting: float, texts: int, tools: RehearsalTools
+) -> dict[str, Any]:
     begun, processor = time.time(), time.process_time()
-    request = _request(corpus, norm, texts)
+    request = _request(corpus, mechanism, setting, texts)
     priced = price_request(open_workspace(home), parse_model(ReleaseRequest, request, "The request"))
     _share_references(home, configuration_digest(priced.body), priced.dataset.version_uid)
     result = rehearse_request(home.root, RehearsalOptions(request, corpus, texts), tools=tools).result
     spent = {"seconds": round(time.time() - begun), "processor_seconds": round(time.process_time() - processor)}
-    print(corpus, norm, result.sentence, spent, flush=True)
+    print(corpus, setting, result.sentence, spent, flush=True)
+    facts, noise = priced.plan.facts, noise_of(priced.plan.facts)
+    bought = {"clip_norm": facts["clip norm C"]} if noise is None else {"noise": str(noise)}
+    references = REFERENCES if noise is None else PEOPLE
     return {
-        "corpus": corpus, "model": MODEL, "mechanism": "invisible_ink", "wanted": norm,
-        "clip_norm": priced.plan.facts["clip norm C"], "references": REFERENCES, "tokens": TOKENS, "texts": texts,
+        "corpus": corpus, "model": MODEL, "mechanism": mechanism, "wanted": setting, **bought,
+        "references": references, "tokens": TOKENS, "texts": texts,
         "people": result.people, "held_out": result.held_out, "code": code_digest()[:12], **spent,
         "metrics": [one.model_dump(mode="json", exclude_none=True) for one in result.metrics],
     }  # fmt: skip
@@ -112,10 +127,10 @@ def _share_references(home: ProjectHome, configuration: str, uid: str) -> None:
             folder.write(name, json.loads((earlier[0] / name).read_bytes()))
 
 
-def _measured(out: Path) -> Iterator[tuple[str, float]]:
+def _measured(out: Path) -> Iterator[tuple[str, str, float]]:
     lines = out.read_text().splitlines() if out.exists() else []
     for line in map(json.loads, lines):
-        yield line["corpus"], line["wanted"]
+        yield line["corpus"], line["mechanism"], line["wanted"]
 
 
 def _append(out: Path, line: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ def units_of(corpus: Corpus, labels: Sequence[str]) -> list[CorpusDocument]:
     scheme, split = PartitionScheme(secrets.token_bytes(32), 1), BatchSplit(BatchSplit.new_key(), "attack")
     positions = [(0, number, 0) for number in range(max(1, len(labels)))]
     rows = corpus.batches(scheme, split, 1, positions, labels)
-    label_by_text = dict(corpus.labelled()) if not labels and corpus.label_fields() else {}
+    label_by_text = dict(corpus.labelled()) if not labels and corpus.has_labels else {}
     return [
         CorpusDocument(row.unit, row.text, labels[number] if labels else label_by_text.get(row.text))
         for (_, number, _), members in sorted(rows.items())

@@ -97,7 +97,7 @@ def evaluate_texts(
         return corpus.texts() if corpus else ()
 
     needs = frozenset[str]().union(*(metric.needs for metric in metrics))
-    has_labels = corpus is not None and bool(corpus.label_fields())
+    has_labels = corpus is not None and corpus.has_labels
     subject = EvaluationInput(
         texts,
         scorer(model) if model else None,

@@ -1,7 +1,8 @@
 """Sections of the review of a request: warnings, summary, cost, budget, content, change, policy, details."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_FLOOR, Decimal
+from typing import Any
 
 from flows.approvals.request_diff import request_differences
 from flows.approvals.request_review import RequestReviewInput, ReviewInput
@@ -23,6 +24,7 @@ from tasks.release.approved_request import ApprovedRequest
 from tasks.release.claim import Claim
 from tasks.release.promise_strength import describe_guesses, describe_replace_one, release_weaknesses
 from tasks.release.record import Person, ReleaseRecord
+from tasks.release.wording.label_text import rule_section
 from tasks.release.wording.selection_text import selection_sentence
 from tasks.values.metric_result import MetricResult
 from tasks.values.plan import WARNING
@@ -292,6 +294,7 @@ def _content_section(inputs: RequestReviewInput) -> tuple[ReviewSection, ...]:
         FieldList("Content of the release", rows),
         *_choice_sections(request),
         *_group_sections(inputs),
+        *_label_rule_sections(request.parameters),
         *_rehearsal_sections(inputs),
         _difference_section(inputs),
     )
@@ -322,6 +325,12 @@ def _detail_sections(inputs: RequestReviewInput) -> Iterator[ReviewSection]:
     )
     yield mechanism_rows(inputs.events)
     yield FieldList("Content of the release, in detail", rows, detail=True)
+
+
+def _label_rule_sections(parameters: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the keywords of a rule that labels documents; they will be on the card."""
+    if (section := rule_section(parameters, str)) is not None:
+        yield Table("Keywords of the rule that labels documents", ("label", "keywords"), tuple(section[1]))
 
 
 def _group_sections(inputs: RequestReviewInput) -> Iterator[Table]:

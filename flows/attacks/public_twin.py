@@ -36,7 +36,7 @@ from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labels_of
+from tasks.planning.labels_and_groups import labelled_corpus, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.values.release_kinds import ReleaseKind
@@ -158,7 +158,8 @@ def _clear_outdated(folder: AttackFolder, attack: TwinAttackRequest) -> None:
 def _twin_split(workspace: Workspace, folder: AttackFolder, priced: Quote, attack: TwinAttackRequest) -> TwinSplit:
     if (split := folder.read_split()) is not None:
         return split
-    units = units_of(open_corpus(workspace.home, priced.dataset.version_uid), labels_of(priced.parameters))
+    corpus = labelled_corpus(open_corpus(workspace.home, priced.dataset.version_uid), priced.parameters)
+    units = units_of(corpus, labels_of(priced.parameters))
     held = priced.plan.samples * int(getattr(priced.parameters, "references", 1))
     stage = split_twin(
         units,
@@ -181,7 +182,8 @@ def _make_releases(
     quotes = {REQUEST: _quote_request(workspace, priced.request, facts)}
     if priced.system.name != NON_PRIVATE:
         # One text for each unit and label: the reference reads one document for each text, and must read all documents.
-        parameters = {**priced.request.parameters, "samples": size * max(1, len(labels))}
+        whole = {"samples": size * max(1, len(labels)), "label_allocation": None}
+        parameters = {**priced.request.parameters, **whole}
         unprotected = priced.request.model_copy(
             update={"mechanism": NON_PRIVATE, "epsilon": None, "delta": None, "parameters": parameters}
         )

@@ -40,9 +40,11 @@ from tasks.pricing.alternatives import (
     notes_of,
     plan_alternatives,
     topics_alternative,
+    vector_alternative,
 )
 from tasks.pricing.quote import Quote
 from tasks.release.claim import guessing_bounds
+from tasks.values.release_kinds import TEXT_KINDS
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_MINUTES = Decimal(480)
@@ -187,8 +189,9 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         terms, texts, reasons["epsilon"] = _share_of_the_rest(workspace, terms, hidden=hidden)
     else:
         texts = plan_alternatives(terms)
+    vector = vector_alternative(terms, texts) if terms.kind in TEXT_KINDS else None
     topics = topics_alternative(terms) if terms.kind == "synthetic_corpus" else None
-    alternatives = texts if topics is None else (*texts, topics)
+    alternatives = (*texts, *(offer for offer in (vector, topics) if offer is not None))
     if options.description is None:
         reasons["description"] = _description_reason(public)
     device = [NO_GPU_MEASURED] if options.device == "cuda" else []

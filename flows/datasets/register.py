@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -158,10 +157,12 @@ def check_fields(source: Source, registration: Registration) -> None:
     """Read the first records of a source with the fields of a registration; nothing of them is kept.
 
     Raises:
-        UsageError: the source cannot be read, or one of these records lacks a field.
+        UsageError: the source cannot be read, one of these records lacks a field, or all of them lack one of a
+            template.
     """
-    with closing(read_documents(source, registration.unit_field, registration.text_field)) as documents:
-        for _ in islice(documents, RECORDS_CHECKED):
+    unit, text = registration.unit_field, registration.text_field
+    with closing(read_documents(source, unit, text, most=RECORDS_CHECKED)) as documents:
+        for _ in documents:
             pass
 
 

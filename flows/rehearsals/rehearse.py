@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from flows.rehearsals.refusals import (
     AllocationNotRehearsed,
+    ExtensionNotRehearsed,
     ExternalModelNotRehearsed,
     NotRehearsed,
     RehearsalDiffers,
@@ -26,7 +27,7 @@ from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import datasets, rehearsals, requests
 from models_db.values.canonical_json import encode_canonical
-from models_db.values.requests import ReleaseRequest, parse_model
+from models_db.values.requests import ReleaseRequest, model_to_json, parse_model
 from tasks.attack import copied, release, units_of
 from tasks.common.code_version import code_digest
 from tasks.common.network import is_external
@@ -35,15 +36,17 @@ from tasks.evaluate import scorer
 from tasks.evaluation.core.subject import Scorer
 from tasks.generation.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.generation.private_decoding.base import PrivateDecodingSystem
+from tasks.generation.private_decoding.baselines import BaselineParameters
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.batches import layout_of
-from tasks.planning.labels_and_groups import PartParameters, labels_of
+from tasks.planning.labels_and_groups import PartParameters, labelled_corpus, labels_of
 from tasks.planning.precision_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.pricing.registry import SYSTEMS
+from tasks.prompted_generation.steering.planner import SteeringVector
 from tasks.rehearsal.result import RehearsalResult, Twin, configuration_digest
 from tasks.rehearsal.shares import NON_PRIVATE, PUBLIC_ONLY, RELEASES, REQUEST
 from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_batches, split_people
@@ -53,10 +56,14 @@ from tasks.text.interfaces import Embedder
 DEFAULT_TEXTS = 24
 FEWEST_TEXTS = 5
 """Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
-MECHANISMS = tuple(
-    name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges
+VECTOR = SteeringVector.name
+"""The mechanism whose texts are all written with one released vector, of all people: it has no batches."""
+MECHANISMS = (
+    *(name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges),
+    VECTOR,
 )
-"""Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own."""
+"""Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own, or the
+number of texts has no part in the noise."""
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
 """Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
@@ -118,10 +125,16 @@ class _Rehearsed:
         return population
 
     @property
+    def has_vector(self) -> bool:
+        """Whether one vector of all people is behind its texts, and no batches."""
+        return self.request.mechanism == VECTOR
+
+    @property
     def size(self) -> int:
-        """People of the twin: the declared population, or as many as the batches of the request are made for."""
+        """People of the twin: the declared population, or as many as the request is made for."""
         parameters = self.body["parameters"]
-        return self.declared or int(parameters["samples"]) * int(parameters["references"])
+        parts = max(1, len(parameters.get("labels", ()))) if self.has_vector else int(parameters["samples"])
+        return self.declared or parts * int(parameters["references"])
 
 
 @dataclass(frozen=True)
@@ -158,6 +171,7 @@ def rehearse_request(
     Raises:
         RehearsalOnGovernedData: the dataset is not marked public.
         NotRehearsed: the mechanism or the kind has no rehearsal; ExternalModelNotRehearsed: nor has the model.
+        AllocationNotRehearsed, ExtensionNotRehearsed: the request allocates texts by a histogram, or extends a release.
         TextsOutOfRange: fewer texts than say anything, or more than the request or the twin has.
         RehearsalTwinTooSmall: the twin has too few people.
         RehearsalDiffers: this version of almoner gives the request another noise.
@@ -221,11 +235,14 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         raise NotRehearsed(request.kind, request.mechanism, MECHANISMS)
     if request.parameters.get("label_allocation") is not None:
         raise AllocationNotRehearsed
+    if (extended := body["parameters"].get("extends")) is not None:
+        raise ExtensionNotRehearsed(int(extended["release"]))
     if is_external(request.model):
         raise ExternalModelNotRehearsed(request.model)
     ignored = {name: ReleaseRequest.model_fields[name].default for name in IGNORED_FIELDS}
     on_twin = request.model_copy(update={**ignored, "dataset": facts.name})
-    shape = {"population": body["population"], "blocks": len(body["plan"]["blocks"]), "reading": None}
+    blocks = 1 if request.mechanism == VECTOR else len(body["plan"]["blocks"])  # a vector is of all blocks together
+    shape = {"population": body["population"], "blocks": blocks, "reading": None}
     return _Rehearsed(body, on_twin, replace(facts, **shape), number)
 
 
@@ -284,7 +301,8 @@ def _split(
     split = folder.read_split(texts, code_digest())
     if split is None:
         folder.clear()
-        units = units_of(open_corpus(workspace.home, rehearsed.facts.version_uid), labels_of(whole.parameters))
+        corpus = labelled_corpus(open_corpus(workspace.home, rehearsed.facts.version_uid), whole.parameters)
+        units = units_of(corpus, labels_of(whole.parameters))
         split = split_people(units, rehearsed.size, rehearsed.facts.name, OS_RANDOM)
         folder.write_split(split, texts, code_digest())
     if texts > len(split.people):
@@ -295,8 +313,13 @@ def _split(
 
 
 def _batches(rehearsed: _Rehearsed, whole: Quote, texts: int, people: int) -> RehearsedBatches:
-    """Return the batches of the rehearsal, as full as the request's where the twin has the people."""
+    """Return the batches of the rehearsal, as full as the request's where the twin has the people.
+
+    Behind a vector are all people of its label.
+    """
     cells = rehearsed.facts.blocks * max(1, len(labels_of(whole.parameters)))
+    if rehearsed.has_vector:
+        return rehearsed_batches(1, cells, cells, people, rehearsed.size)
     planned, samples = whole.plan.facts["batches per block"], whole.plan.samples
     # Where the number comes from a noisy count, it is expected to be made for batches of `references`.
     per_cell = int(planned) if planned.isdecimal() else -(-samples // cells)
@@ -307,17 +330,34 @@ def _quotes(
     workspace: Workspace, rehearsed: _Rehearsed, whole: Quote, texts: int, batches: RehearsedBatches
 ) -> dict[str, Quote]:
     """Return the three releases as priced requests on the twin, by their names."""
-    counted = not whole.plan.facts["batches per block"].isdecimal()
-    made = {"samples": texts} if counted else {"samples": texts, "batches": batches.per_cell}
-    quoted = _quote_on_twin(workspace, rehearsed, made)
+    if rehearsed.has_vector:
+        made, shared = _of_one_vector(whole, texts, batches)
+    else:
+        counted = not whole.plan.facts["batches per block"].isdecimal()
+        made, shared = {} if counted else {"batches": batches.per_cell}, {}
+    quoted = _quote_on_twin(workspace, rehearsed, {"samples": texts, **made})
     _require_same_noise(rehearsed, quoted)
+    own = {"samples": texts, **shared}
     references = {
-        name: _quote_on_twin(
-            workspace, rehearsed, {"samples": texts}, mechanism=name, epsilon=None, delta=None, evaluation=()
-        )
+        name: _quote_on_twin(workspace, rehearsed, own, mechanism=name, epsilon=None, delta=None, evaluation=())
         for name in (PUBLIC_ONLY, NON_PRIVATE)
     }
     return {REQUEST: quoted, **references}
+
+
+def _of_one_vector(whole: Quote, texts: int, batches: RehearsedBatches) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the parameters of a rehearsed vector that differ from the request's, and those of both references.
+
+    A vector is a noisy sum, divided by the expected number of people. Where the twin has fewer of them it is divided by
+    as many fewer: else it would be too short. Its noise is larger then in relation to it, so that such a rehearsal is
+    pessimistic. References are given all defaults of the mechanism, and `non_private` reads whole documents: that
+    units are cut to the length of public draws has to do with the vector alone.
+    """
+    stored = cast("Mapping[str, object]", model_to_json(whole.parameters))
+    people = batches.units_per_text / batches.asked
+    references = max(1, round(int(str(stored["references"])) * people))
+    cut = BaselineParameters.model_fields["max_reference_tokens"].default
+    return {"references": references}, {**stored, "samples": texts, "max_reference_tokens": cut}
 
 
 def _make_releases(
@@ -337,8 +377,9 @@ def _make_releases(
                 quoted = quotes[name]
                 model = model_in(precision_of(quoted.parameters))
                 with Journal(folder.path / f"draws-{name}", number or 0) as journal:
-                    earlier = _interrupted_draws(journal, split.key) if name == REQUEST else None
-                    record = journal if name == REQUEST else None
+                    drawn = name == REQUEST and quoted.system.name != VECTOR  # one vector is drawn anew
+                    earlier = _interrupted_draws(journal, split.key) if drawn else None
+                    record = journal if drawn else None
                     texts = release(quoted, corpus, model, split.key, name, record, earlier)
                     folder.write_texts(name, texts)
                     journal.discard()

@@ -25,6 +25,7 @@ from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.inference.embeddings.encoder import EMBEDDER
 from tasks.inference.loading.loading import load
 from tasks.inference.network.language_model import LanguageModel
+from tasks.planning.labels_and_groups import labelled_corpus
 from tasks.release.text_rows import read_labelled
 from tasks.values.metric_result import MetricResult
 from tasks.workers.backend_settings import HERE, WorkerBackend, open_runner
@@ -95,14 +96,15 @@ def evaluate_internally(
         erasures.require_not_erased(session, request.version_id)
         uid = session.get_one(DatasetVersion, request.version_id).uid
         model = requests.model_of(request)
-        embedder = embedder or _embedder_of(request_body(request))
+        body = request_body(request)
+        embedder = embedder or _embedder_of(body)
     folder = workspace.home.path_inside("quarantine", artifact.folder)
     texts = [StoredText(text, label=label) for text, label in read_labelled(folder)]
     internal = [metric for metric in METRICS.values() if metric.exposure == "internal"]
     require_tools(internal, embedder)
     by_another = is_external(model)
     scoring = load_scorer("auto") if by_another else load(model, "auto")
-    corpus = open_corpus(workspace.home, uid)
+    corpus = labelled_corpus(open_corpus(workspace.home, uid), body["parameters"])
     with tracing.stage("evaluate"), open_runner(backend, workers, workspace.home.scratch) as runner:
         results = evaluate_texts(
             internal,

@@ -5,13 +5,13 @@ into internal metrics after the publish decision (PRIVACY §7) - never into a lo
 """
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from models_db.errors import EnvironmentProblem, Refused
 from models_db.home import ProjectHome
@@ -46,16 +46,21 @@ CREATE TABLE labelling (field TEXT NOT NULL);  -- a row for each field that labe
 PRAGMA user_version = {FORMAT};
 """
 
+_LABELLED = """
+    CREATE TEMP VIEW documents AS
+    SELECT number, unit, document_id, text, label_of(text) AS label FROM main.documents
+"""
+"""Hides the table of that name from every query of the connection."""
 _CARRIED = """
     SELECT units.number, units.unit, units.cohort, found.label
-    FROM (SELECT DISTINCT unit, label FROM documents WHERE label IS NOT NULL ORDER BY unit) AS found
+    FROM (SELECT DISTINCT unit, label FROM documents ORDER BY unit) AS found
     JOIN units ON units.number = found.unit ORDER BY found.unit
 """
 _EVERY = "SELECT number, unit, cohort, NULL FROM units"
 _OF_SHARD = "SELECT number, unit, cohort, NULL FROM units WHERE substr(mark, 1, 1) = ? ORDER BY number"
 _CARRIED_OF_SHARD = """
     SELECT DISTINCT units.number, units.unit, units.cohort, documents.label
-    FROM units CROSS JOIN documents ON documents.unit = units.number AND documents.label IS NOT NULL
+    FROM units CROSS JOIN documents ON documents.unit = units.number
     WHERE substr(units.mark, 1, 1) = ? ORDER BY units.number
 """
 _TEXTS_OF_SHARD = """
@@ -64,6 +69,9 @@ _TEXTS_OF_SHARD = """
 """
 _SEPARATOR = "\n\n"
 _LOCK_WAIT_S = 5.0
+
+Labelling: TypeAlias = Callable[[str], str | None]
+"""Label of a document by its text alone; never raises."""
 
 Place: TypeAlias = tuple[int, int, int]
 """(block, number of the label, batch within the block); without labels the number is 0."""
@@ -106,14 +114,36 @@ class PlacedUnit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One dataset version, open for reading; holds no connection, so it may be shared by threads."""
+    """One dataset version, open for reading; holds no connection, so it may be shared by threads.
+
+    Attributes:
+        label_of: a public rule for the labels of documents, in place of those that were kept at ingest. The label of a
+            document then is a function of its own text, and all that is said of labels below holds of these.
+    """
 
     uid: str
     database: Path
+    label_of: Labelling | None = field(default=None, kw_only=True, repr=False)
+
+    def labelled_by(self, rule: Labelling) -> Self:
+        """Return the same documents with the labels that a rule gives them."""
+        return replace(self, label_of=rule)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether documents may have labels, by a rule or from fields; public.
+
+        Raises:
+            StoreBusy, StoreUnreadable.
+        """
+        return self.label_of is not None or bool(self.label_fields())
+
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _reading(self.database, self.label_of)
 
     def unit_count(self) -> int:
         """Return how many units there are. Private: for mechanisms and internal metrics, never a denominator."""
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             (count,) = connection.execute("SELECT count(*) FROM units").fetchone()
             return int(count)
 
@@ -128,7 +158,7 @@ class Corpus:
         """
         if label is not None:
             self.require_labels()
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             every = "SELECT text FROM documents ORDER BY number"
             some = "SELECT text FROM documents WHERE label = ? ORDER BY number"
             for (text,) in connection.execute(every) if label is None else connection.execute(some, (label,)):
@@ -141,7 +171,7 @@ class Corpus:
             LabelsNotKept: the version was ingested without.
         """
         self.require_labels()
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             yield from connection.execute("SELECT text, label FROM documents WHERE label IS NOT NULL ORDER BY number")
 
     def label_fields(self) -> tuple[str, ...]:
@@ -152,7 +182,7 @@ class Corpus:
         Raises:
             StoreBusy, StoreUnreadable.
         """
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             rows = connection.execute("SELECT field FROM labelling ORDER BY rowid")
             return tuple(str(name) for (name,) in rows)
 
@@ -162,7 +192,7 @@ class Corpus:
         Raises:
             LabelsNotKept, StoreBusy, StoreUnreadable.
         """
-        if not self.label_fields():
+        if not self.has_labels:
             raise LabelsNotKept
 
     def batches(
@@ -203,7 +233,7 @@ class Corpus:
         _require_inside(rows, scheme.blocks, sizes)
         number_of = {label: number for number, label in enumerate(labels)}
         blocks = {block for block, _, _ in rows}
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if (block := scheme.block_of(unit, cohort)) not in blocks:
                     continue
@@ -220,7 +250,7 @@ class Corpus:
         """Return how many units `batches` reads under each label. PRIVATE: for a mechanism alone.
 
         A unit counts once, under the one of its labels that `BatchSplit.labels_of` chooses, or not at all: one more or
-        one fewer moves one count by 1. No text is read.
+        one fewer moves one count by 1.
 
         Args:
             labels: the public label set, normalised.
@@ -231,7 +261,7 @@ class Corpus:
         """
         self.require_labels()
         counts = dict.fromkeys(labels, 0)
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             for _, unit, cohort, carried in _units(connection, counts):
                 if scheme.reads(unit, cohort):
                     (label,) = split.labels_of(unit, carried)
@@ -254,7 +284,7 @@ class Corpus:
         if labels:
             self.require_labels()
         number_of = {label: number for number, label in enumerate(labels)}
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             for number, unit, cohort, carried in _units(connection, number_of):
                 if not scheme.reads(unit, cohort):
                     continue
@@ -283,7 +313,7 @@ class Corpus:
         _require_inside([(block, 0, 0) for block in blocks], scheme.blocks, [1])
         number_of = {label: number for number, label in enumerate(labels)}
         place_of = {block: place for place, block in enumerate(blocks)}
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             for shard in range(SHARDS):
                 placed = []
                 for number, unit, cohort, carried in _units(connection, number_of, shard):
@@ -300,7 +330,7 @@ class Corpus:
         Raises:
             StoreBusy, StoreUnreadable.
         """
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             return [text for (text,) in connection.execute(_TEXTS_OF_SHARD, (bytes([shard]),))]
 
 
@@ -317,11 +347,11 @@ class PartOfCorpus(Corpus):
     @classmethod
     def of(cls, corpus: Corpus, part: SomeBlocks) -> "PartOfCorpus":
         """Return the part of a version that lies in some blocks."""
-        return cls(corpus.uid, corpus.database, part)
+        return cls(corpus.uid, corpus.database, part, label_of=corpus.label_of)
 
     def unit_count(self) -> int:
         """Return how many units those blocks have. Private, as `Corpus.unit_count`."""
-        with _reading(self.database) as connection:
+        with self._reading() as connection:
             return sum(self.part.reads(unit, cohort) for _, unit, cohort, _ in _units(connection, ()))
 
     def texts(self, label: str | None = None) -> Iterator[str]:
@@ -465,15 +495,39 @@ def _require_inside(places: Collection[Place], blocks: int, batches: Sequence[in
 
 
 @contextmanager
-def _reading(database: Path) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection with named errors; SQLite's own errors may quote the text."""
+def _reading(database: Path, label_of: Labelling | None = None) -> Iterator[sqlite3.Connection]:
+    """Open a read-only connection with named errors; SQLite's own errors may quote the text.
+
+    Args:
+        label_of: gives documents their labels, in place of those that are stored.
+    """
+    stopped: list[KeyboardInterrupt] = []
     try:
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:
+            if label_of is not None:
+                function = _stoppable(label_of, stopped)
+                connection.create_function("label_of", 1, function, deterministic=True)
+                connection.execute(_LABELLED)
             yield connection
     except sqlite3.Error as error:
+        if stopped:
+            raise stopped[0] from None
         code = getattr(error, "sqlite_errorcode", None)
         raise (StoreBusy if code == sqlite3.SQLITE_BUSY else StoreUnreadable) from None
+
+
+def _stoppable(label_of: Labelling, stopped: list[KeyboardInterrupt]) -> Labelling:
+    """Return the function that remembers Ctrl-C, which SQLite reports as an error of its own."""
+
+    def label(text: str) -> str | None:
+        try:
+            return label_of(text)
+        except KeyboardInterrupt as problem:
+            stopped.append(problem)
+            raise
+
+    return label
 
 
 class StoreBusy(EnvironmentProblem):
@@ -504,5 +558,5 @@ class LabelsNotKept(Refused):
     def __init__(self) -> None:
         super().__init__(
             "The request declares labels or groups, but the dataset's version was ingested without any.",
-            "Ingest it again with --label-field FIELD, or ask without them.",
+            "Ingest it again with --label-field FIELD, label texts by a public `label_rule`, or ask without them.",
         )

@@ -35,7 +35,7 @@ class AllocatedLabels:
 
 
 def is_proportional(record: ReleaseRecord) -> bool:
-    """Return whether the release bought a histogram to allocate its texts; baselines accept the field and buy none."""
+    """Return whether the release bought a histogram to allocate its texts."""
     allocation = allocation_of_request(record.request["parameters"])
     first = [event.mechanism for event in record.events[:1]]
     return allocation is not None and first == [noisy_histogram.MECHANISM]

@@ -46,6 +46,19 @@ def test_a_template_that_names_no_field_registers_nothing(almoner: Almoner) -> N
     assert json.loads(almoner.type("dataset list --json").out) == []
 
 
+def test_a_field_of_a_template_that_no_record_has_is_refused_by_check_and_ingest(almoner: Almoner) -> None:
+    """Before, it was silently empty in every text, and the template of a dataset never changes."""
+    almoner.type("init")
+    source = almoner.write("notes.jsonl", '{"who": "p1", "title": "Fine"}\n{"who": "p2", "title": "Awful"}\n')
+    register = f"dataset register reviews --unit who --text '{{title}} {{bodi}}' {REGISTER}"
+    refused = almoner.ask(f"{register} --check {source}", expected=2)
+    assert (refused["error"], refused["facts"]["field"]) == ("TemplateFieldMissing", "bodi")
+    assert almoner.ask("dataset list") == []
+    almoner.type(register)
+    assert almoner.ask(f"dataset ingest reviews {source}", expected=2)["error"] == "TemplateFieldMissing"
+    assert almoner.ask("dataset show reviews")["history"] == []
+
+
 def test_a_mock_has_the_declared_fields_and_reads_nothing(almoner: Almoner) -> None:
     almoner.registered()
     almoner.type(f"dataset ingest clinic {almoner.notes_file()}")

@@ -264,3 +264,18 @@ def test_a_plan_shows_what_rehearsals_measured(clinic: Almoner, monkeypatch: pyt
     said = " ".join(clinic.type(PLAN).out.split())
     assert "MAUVE: rehearsed on 1 public corpus (yelp) with tiny, 24 texts each" in said
     assert f"about {shares[0]} %" in said
+
+
+def test_many_wanted_texts_are_planned_with_one_vector(almoner: Almoner) -> None:
+    almoner.ingested("--population 2000")
+    path = almoner.folder / "planned.yaml"
+    alternatives = table_of(almoner, f"{PLAN} --samples 600")
+    (number,) = [one["number"] for one in alternatives if one["name"] == "one vector"]
+    vector = alternatives[number - 1]
+    assert (vector["texts"], vector["references"], vector["clip_norm"]) == (600, 2000, None)
+    said = almoner.type(f"{PLAN} --samples 600 --choice {number} --write {path}").out
+    assert "2000 in all" in " ".join(said.split())
+    assert "All texts are written with one vector" in " ".join(said.split())
+    assert yaml.safe_load(path.read_text())["mechanism"] == "steering_vector"
+    assert almoner.ask(f"release request {path} --dry-run")["price"] == vector["price"]
+    assert "one vector" not in almoner.type(f"{PLAN} --samples 60").out

@@ -111,6 +111,7 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
     quote, budget = one.quote, one.quote.dataset.budget
     secret = quote.secret_assignment
     influence, texts = quote.influence, one.references is not None
+    vector = quote.request.mechanism == "steering_vector"
     parameters = one.request["parameters"]
     fields = parameters if isinstance(parameters, dict) else {}
     entries = {
@@ -119,7 +120,7 @@ def _entries(planned: "ReleasePlan", place: int) -> dict[str, str]:
         "epsilon while secret": "-" if secret is None else shown_epsilon(secret),
         "a guess is right": format_guesses(best_guess(one)),
         "texts": str(one.samples) if texts else f"topics, {one.samples} at most",
-        "references B": str(one.references) if texts else "-",
+        "references B": ("-" if one.references is None else str(one.references)) + (" in all" if vector else ""),
         "tokens T": str(fields.get("max_new_tokens", "-")),
         "temperature": str(fields.get("temperature", "-")),
         "candidates k": str(fields.get("top_k", "-")),

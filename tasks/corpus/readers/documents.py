@@ -57,6 +57,7 @@ class Fields:
 
     Attributes:
         constants: the fields that the path of the file fixes for all of its records.
+        unseen: the fields of a text template that no record of the source has had; those that are read take theirs off.
     """
 
     unit: str | None
@@ -64,6 +65,7 @@ class Fields:
     document_id: str
     labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
+    unseen: set[str] = field(default_factory=set, compare=False)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -79,6 +81,7 @@ class Fields:
         """
         if self.constants:
             record = self._with_constants(record, source, position)
+        self.unseen.difference_update(record)
         text = self.text.text_of(record)
         if text is None:
             raise NoText(source, position, str(self.text))

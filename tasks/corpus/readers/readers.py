@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import BinaryIO, TypeAlias
 
 from models_db.errors import UsageError
@@ -62,6 +63,7 @@ def read_documents(
     text_field: str = "text",
     id_field: str = "id",
     label_field: LabelFields = None,
+    most: int | None = None,
 ) -> Documents:
     """Return an iterator over the documents, in order. A caller that stops early closes it, and with it the file.
 
@@ -79,6 +81,7 @@ def read_documents(
         id_field: the field with the document's id, which may be absent (a text folder has none).
         label_field: the field with the document's label, several whose values together are the label, or None if no
             labels are kept. A record that lacks one of them is a document without a label.
+        most: how many records are read; all by default.
 
     Raises:
         SourceMissing, UnknownFileType, UnknownFolderUnit, FolderWithoutLabels, LabelFieldRepeated,
@@ -86,7 +89,7 @@ def read_documents(
         FolderMixed, TableLogUnread: at once or while reading.
         PathFieldUnfit: while reading.
         SourceUnreadable, ColumnMissing, ColumnUnfit, SourceEmpty, BadRecord (see `records`): while reading.
-        LabelFieldEmpty: at the end, if not one record has a label.
+        LabelFieldEmpty, TemplateFieldMissing: at the end, if not one record has a label, or a field of the template.
     """
     with named_problems(path):
         exists, is_folder = path.exists() or path.is_symlink(), path.is_dir()
@@ -101,11 +104,13 @@ def read_documents(
             raise UnknownFolderUnit(path, unit_field or "")
         if labels:
             raise FolderWithoutLabels(path, FIELD_SEPARATOR.join(labels))
-        return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"))
+        return _guarded(_read_folder, path, Fields(unit_field, TextTemplate.parse("text"), document_id="id"), most)
     read = _read_shards if holds_tables else _reader_of(path)
     if read is None:
         raise UnknownFileType(path)
-    return _guarded(read, path, Fields(unit_field, TextTemplate.parse(text_field), id_field, labels))
+    template = TextTemplate.parse(text_field)
+    unseen = set(template.fields) if template.composed else set()
+    return _guarded(read, path, Fields(unit_field, template, id_field, labels, unseen=unseen), most)
 
 
 def _holds_tables(folder: Source) -> bool:
@@ -115,16 +120,18 @@ def _holds_tables(folder: Source) -> bool:
     return first is not None and format_of(first[0]) != TEXT
 
 
-def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields) -> Documents:
+def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields, most: int | None) -> Documents:
     empty, labelled = True, False
     with named_problems(path), closing(read(path, fields)) as documents:
-        for document in documents:
+        for document in islice(documents, most):
             empty, labelled = False, labelled or document.label is not None
             yield document
     if empty:
         raise SourceEmpty(path)
     if fields.labels and not labelled:
         raise LabelFieldEmpty(path, FIELD_SEPARATOR.join(fields.labels))
+    if fields.unseen:
+        raise TemplateFieldMissing(path, min(fields.unseen), str(fields.text))
 
 
 class _Lines:
@@ -341,4 +348,17 @@ class LabelFieldEmpty(UsageError):
             f"No record of {name_of(source)!r} has a label in {label_field!r}.",
             "Name the right field, then ingest again; nothing of this attempt was kept.",
             {"file": name_of(source), "label": label_field},
+        )
+
+
+class TemplateFieldMissing(UsageError):
+    """A field of a text template that no record has: most likely a typing error."""
+
+    def __init__(self, source: Source, field_name: str, template: str) -> None:
+        super().__init__(
+            f"No record of {name_of(source)!r} that was read has the field {field_name!r} of the text {template!r}.",
+            "Nothing was kept. The text was fixed by `--text` when the dataset was registered: register a dataset with"
+            " the right fields; `almoner dataset forget` removes an empty one from lists. If the field is to be empty"
+            " everywhere, write it as an empty text in one record.",
+            {"file": name_of(source), "field": field_name},
         )

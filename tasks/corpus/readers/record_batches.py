@@ -70,6 +70,8 @@ def read_arrow(source: AnySource, fields: Fields) -> Generator[SourceDocument, N
 def require_columns(header: Sequence[str], fields: Fields, source: AnySource) -> list[str]:
     """Return the columns to read: text, unit, label and any document id; each exactly once in `header`.
 
+    So a table has all fields of a text template, with or without values in them.
+
     Raises:
         ColumnMissing: one is not there exactly once, in the header or in the path of the file.
     """
@@ -78,6 +80,7 @@ def require_columns(header: Sequence[str], fields: Fields, source: AnySource) ->
     for name in required:
         if header.count(name) + (name in fields.constants) != 1:
             raise ColumnMissing(source, name)
+    fields.unseen.clear()
     return sorted(name for name in required if name not in fields.constants)
 
 

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from models_db.errors import EnvironmentProblem, Refused
 from tasks.common.files import sync_folder
 from tasks.corpus.identity.keys import KEY_BYTES
 
-FORMAT: Final = "almoner-journal/2"
+FORMAT: Final = "almoner-journal/3"
 FILE: Final = "journal"
 _DIGEST = 64
 
@@ -66,6 +67,7 @@ class Contents:
         since: attempts that went on after it and have not written down a step.
         begun: the mechanisms of one release that began to draw, by name.
         results: what they have released.
+        unicode: version of Unicode of the Python that began it.
     """
 
     request: str
@@ -79,6 +81,7 @@ class Contents:
     kept: dict[int, tuple[float, ...]] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     results: dict[str, Any] = field(default_factory=dict)
+    unicode: str = unicodedata.unidata_version
 
     @classmethod
     def of(cls, lines: Sequence[Any]) -> "Contents":
@@ -94,7 +97,12 @@ class Contents:
         if len(split_key) != KEY_BYTES:
             raise ValueError("the key of the split has another length")
         contents = cls(
-            str(head["request"]), [int(head["attempt"])], split_key, int(head["first"]), dict(head["released"])
+            str(head["request"]),
+            [int(head["attempt"])],
+            split_key,
+            int(head["first"]),
+            dict(head["released"]),
+            unicode=str(head["unicode"]),
         )
         for line in lines[1:]:
             contents._add(line)
@@ -162,7 +170,8 @@ class Journal(RunJournal):
 
         Raises:
             JournalInUse: another process has it open.
-            JournalUnfit: it is damaged.
+            JournalUnfit: it is damaged; or a public rule might give a document another label in this Python than in
+                the one that began it, and a unit would be read in a second batch.
             JournalUnwritable: the disk does not let go of a line that was torn.
         """
         try:
@@ -180,9 +189,13 @@ class Journal(RunJournal):
                 os.ftruncate(self._file, len(data) - len(torn))
                 os.fsync(self._file)
         try:
-            return Contents.of([self._checked(line) for line in whole.split(b"\n")])
+            contents = Contents.of([self._checked(line) for line in whole.split(b"\n")])
         except (KeyError, TypeError, ValueError):
             raise JournalUnfit(self._request_id, "it is damaged") from None
+        if contents.unicode != unicodedata.unidata_version:
+            own = f"it was begun with Unicode {contents.unicode}, and this Python has {unicodedata.unidata_version}"
+            raise JournalUnfit(self._request_id, f"{own}, in which words may be others")
+        return contents
 
     def begin(self, first: int, released: Mapping[str, str]) -> None:
         """Make the journal of the assigned attempt, before its first draw; it is on disk when this returns.
@@ -201,7 +214,7 @@ class Journal(RunJournal):
             self._lock()
             self._last = ""
             head = {"format": FORMAT, "request": self._request, "attempt": self._attempt}
-            head["split_key"] = self._split_key.hex()
+            head |= {"split_key": self._split_key.hex(), "unicode": unicodedata.unidata_version}
             self._write({**head, "first": first, "released": dict(released)})
             os.rename(new, self._folder / FILE)
             sync_folder(self._folder)

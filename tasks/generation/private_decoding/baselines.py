@@ -18,7 +18,7 @@ from tasks.inference.structured_output.schema_parameters import RecordParameters
 from tasks.mechanisms.core.uncharged import uncharged
 from tasks.mechanisms.tokens import sampler as samplers
 from tasks.planning.batches import layout_of, with_labels
-from tasks.planning.label_allocation import LabelAllocationParameters
+from tasks.planning.label_allocation import AllocationNeedsClaim, LabelAllocationParameters
 from tasks.planning.labels_and_groups import part_facts
 from tasks.planning.precision_parameters import PrecisionParameters, precision_facts
 from tasks.planning.sentence_completion_parameters import SentenceCompletionParameters, completion_facts
@@ -65,6 +65,9 @@ class BaselineParameters(
     centre: Literal["public", "none"] | None = None
     adapter: str | None = None
     shots: Annotated[int, Field(ge=1)] | None = None
+    depth: ExactDecimal | None = None
+    strength: ExactDecimal | None = None
+    public_draws: Annotated[int, Field(ge=1)] | None = None
 
 
 class _Baseline(GeneratorDefaults):
@@ -82,7 +85,11 @@ class PublicOnly(_Baseline):
     name = "public_only"
 
     def plan(self, ask: PlanInputs) -> Plan:
-        """Return a plan that charges nothing."""
+        """Return a plan that charges nothing.
+
+        Raises:
+            AllocationNeedsClaim: texts are to be allocated by a histogram.
+        """
         return _plan(ask, uncharged(self.name))
 
     def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
@@ -109,6 +116,7 @@ class NonPrivate(_Baseline):
 
         Raises:
             NotForGovernedData: the dataset is not marked public.
+            AllocationNeedsClaim: texts are to be allocated by a histogram.
         """
         if ask.governed:
             raise NotForGovernedData(self.name)
@@ -196,6 +204,8 @@ def _typed_parameters(parameters: BaseModel) -> BaselineParameters:
 
 def _plan(ask: PlanInputs, event: PrivacyEvent) -> Plan:
     settings = _typed_parameters(ask.parameters)
+    if settings.label_allocation is not None:
+        raise AllocationNeedsClaim(event.mechanism)
     steps = settings.max_new_tokens + settings.completion_tokens
     layout_of(settings, settings.samples, ask.blocks)  # refuses fewer samples than blocks or labels
     return Plan(

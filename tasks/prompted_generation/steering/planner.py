@@ -16,7 +16,9 @@ shrunk by what its noise adds to it; it is added behind one layer, without priva
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -33,6 +35,9 @@ from tasks.prompted_generation.steering.parameters import SteeringParameters
 from tasks.values.generated import Generated
 from tasks.values.plan import GeneratorDefaults, Plan, PlanInputs, invoked_once
 from tasks.values.release_kinds import ReleaseKind
+
+NOISE: Final = "noise on each entry of a vector"
+"""Fact of a plan: the standard deviation, in multiples of the spread of public draws."""
 
 
 class SteeringVector(GeneratorDefaults):
@@ -88,6 +93,11 @@ class SteeringVector(GeneratorDefaults):
         return SteeringRun.of(settings, mean, plan, bench).generated()
 
 
+def noise_of(facts: Mapping[str, str]) -> Decimal | None:
+    """Return the noise on each entry of a vector among the facts of a plan; None if it has no vector."""
+    return Decimal(facts[NOISE].partition(",")[0]) if NOISE in facts else None
+
+
 def _calibrated(settings: SteeringParameters, amount: Amount | None) -> NoisyMean:
     return calibrate_mean((amount or Amount()).rho, 1, settings.clip_norm)
 
@@ -110,7 +120,7 @@ def _facts(settings: SteeringParameters, mean: NoisyMean) -> Mapping[str, str]:
         "depth": f"behind {format_decimal(100 * settings.depth)} % of the model's layers",
         "origin": f"the mean of {settings.public_draws} texts of the public model for each label",
         "clip norm of a unit": f"{format_decimal(settings.clip_norm)}, in multiples of the spread of those texts",
-        "noise on each entry of a vector": f"{format_decimal(noise)}, in the same unit",
+        NOISE: f"{format_decimal(noise)}, in the same unit",
         "strength": format_decimal(settings.strength),
         "tokens per text": str(settings.max_new_tokens),
         "temperature": format_decimal(settings.temperature),

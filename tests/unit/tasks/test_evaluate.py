@@ -40,7 +40,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
 
 
 def run(*names: str, documents: tuple[str, ...] = ("b", "c"), **options: Any) -> Any:
-    corpus = SimpleNamespace(texts=lambda: iter(documents), label_fields=lambda: ())
+    corpus = SimpleNamespace(texts=lambda: iter(documents), has_labels=False)
     model: Any = SimpleNamespace(device="cpu")
     given: Any = corpus
     return evaluate_texts([METRICS[name] for name in names], texts("a", "b"), model, given, **options)

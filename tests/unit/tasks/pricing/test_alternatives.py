@@ -1,9 +1,11 @@
 """Plans: whatever is proposed is a priced request, fits the population and the time, and says truly what to expect."""
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.planning.labels_and_groups import LabelsNeeded
 from tasks.pricing.alternatives import (
     LEAST_REFERENCES,
+    VECTOR_MEASURED,
     Alternative,
     InvalidPlan,
     MechanismsForbidden,
@@ -25,12 +28,15 @@ from tasks.pricing.alternatives import (
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
+    vector_alternative,
 )
 from tasks.pricing.influence import clip_norm_of
 from tasks.pricing.quote import Quote, quote
 from tests.unit.tasks.pricing.test_quote import MODEL, facts
 
 pytestmark = pytest.mark.dear
+
+DOCS = Path(__file__).resolve().parents[4] / "docs"
 
 
 def pricing(**dataset: Any) -> Callable[[ReleaseRequest], Quote]:
@@ -102,6 +108,58 @@ def test_a_wanted_number_that_takes_too_long_is_left_out() -> None:
 
 def test_a_wanted_number_that_fits_is_that_number() -> None:
     assert {one.samples for one in plan_alternatives(terms(samples=17))} == {17}
+
+
+def vector(**changes: Any) -> Alternative | None:
+    wanted = terms(**changes)
+    return vector_alternative(wanted, plan_alternatives(wanted))
+
+
+def test_many_wanted_texts_have_one_vector() -> None:
+    one = vector(samples=5000)
+    assert one is not None
+    assert (one.name, one.samples, one.references, one.tokens) == ("one vector", 5000, 2000, 5000 * 64)
+    assert one.quote.request.mechanism == "steering_vector"
+    assert one.quote.plan.loss.rho // 10**6 == plan_alternatives(terms())[0].quote.plan.loss.rho // 10**6
+    assert "mean of about 2000 people, with noise of 0.000" in one.judgement
+    assert one.request["parameters"] == {
+        "samples": 5000, "references": 2000, "max_new_tokens": 64, "temperature": "1", "top_k": 100,
+    }  # fmt: skip
+    again = pricing(population=2000, blocks=1)(parse_model(ReleaseRequest, one.request, "it"))
+    assert again.plan == one.quote.plan
+
+
+def test_what_is_said_of_a_vector_was_measured() -> None:
+    lines = map(json.loads, (DOCS / "figures" / "steering.jsonl").read_text().splitlines())
+    gains = {
+        (one["data"], one["epsilon"]): one["mauve_less_public"] for one in lines if one["name"] == "steering_vector"
+    }
+    for corpus in ("mts_dialog", "yelp"):
+        low, high = (
+            f"{gain:.2f} [{least:.2f}, {most:.2f}]" for gain, least, most in (gains[corpus, "4"], gains[corpus, "8"])
+        )
+        assert f"{low} and {high} on {'Yelp' if corpus == 'yelp' else corpus}" in VECTOR_MEASURED
+
+
+def test_labels_share_the_people_of_a_vector() -> None:
+    one = vector(samples=5000, labels=("a", "b"), kind="demonstrations", max_new_tokens=32)
+    assert one is not None
+    assert (one.references, one.tokens) == (1000, 5000 * 32)
+    assert one.request["parameters"]["labels"] == ["a", "b"]  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},  # no number is wanted
+        {"samples": 400},  # the clip norm moves so many clearly
+        {"samples": 5000, "mechanisms": ("invisible_ink",)},
+        {"samples": 5000, "population": 60, "epsilon": "1"},  # the noise is large
+        {"samples": 100_000, "seconds": 3000},
+    ],
+)
+def test_where_a_vector_does_not_fit_there_is_none(changes: dict[str, Any]) -> None:
+    assert vector(**changes) is None
 
 
 def test_labels_and_blocks_have_as_many_texts_each() -> None:

@@ -1,5 +1,6 @@
 """Texts of several fields."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.corpus.readers.readers import read_documents
+from tasks.corpus.readers.readers import TemplateFieldMissing, read_documents
 from tasks.corpus.readers.record_batches import ColumnUnfit
 from tasks.corpus.readers.text_template import TextTemplate, TextTemplateInvalid
 
@@ -68,3 +69,40 @@ def test_a_column_that_is_no_text_is_refused_as_in_jsonl(tmp_path: Path, name: s
             list(read_documents(tmp_path / name, None, "{title} {body}"))
     write(pa.table({"title": ["one", "two"], "body": pa.nulls(2)}), tmp_path / name)
     assert [document.text for document in read_documents(tmp_path / name, None, "{title} {body}")] == ["one", "two"]
+
+
+def written(path: Path, records: list[dict[str, object]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_a_field_that_no_record_has_is_refused_at_the_end(tmp_path: Path) -> None:
+    source = written(tmp_path / "a.jsonl", [{"title": f"secret {n}"} for n in range(3)])
+    documents = read_documents(source, None, "{title} {bodi}")
+    assert len([next(documents) for _ in range(3)]) == 3
+    with pytest.raises(TemplateFieldMissing, match="'bodi'") as refused:
+        next(documents)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["", "x", 7, None])
+def test_a_field_that_one_record_has_is_no_mistake(tmp_path: Path, value: object) -> None:
+    source = written(tmp_path / "a.jsonl", [{"title": "one"}, {"title": "two", "body": value}])
+    assert len(list(read_documents(source, None, "{title} {body}"))) == 2
+
+
+def test_fields_are_looked_for_in_all_files_of_a_folder_and_in_their_paths(tmp_path: Path) -> None:
+    for number, record in enumerate([{"title": "one"}, {"title": "two", "body": "x"}]):
+        written(tmp_path / "stars=5" / f"{number}.jsonl", [record])
+    assert len(list(read_documents(tmp_path, None, "{title} {body} {stars}"))) == 2
+    with pytest.raises(TemplateFieldMissing, match="'pages'"):
+        list(read_documents(tmp_path, None, "{title} {pages}"))
+
+
+def test_of_the_first_records_one_has_to_have_it(tmp_path: Path) -> None:
+    source = written(tmp_path / "a.jsonl", [{"title": "one"}, {"title": "two"}, {"title": "three", "body": "x"}])
+    assert len(list(read_documents(source, None, "{title} {body}", most=3))) == 3
+    with pytest.raises(TemplateFieldMissing, match="that was read"):
+        list(read_documents(source, None, "{title} {body}", most=2))
+    assert len(list(read_documents(source, None, "title", most=2))) == 2

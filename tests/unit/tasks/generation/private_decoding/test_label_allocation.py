@@ -11,7 +11,7 @@ from tasks.corpus.store import Corpus
 from tasks.generation.decoding.journal import RunJournal
 from tasks.generation.decoding.release_steps import ReleaseSteps, StepLost
 from tasks.generation.private_decoding.adapmixed import AdaPMixed
-from tasks.generation.private_decoding.baselines import BaselineParameters, PublicOnly
+from tasks.generation.private_decoding.baselines import BaselineParameters, NonPrivate, PublicOnly
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk
 from tasks.generation.private_decoding.private_icl import PrivateIcl
 from tasks.generation.private_decoding.private_prediction import PrivatePrediction
@@ -26,7 +26,7 @@ from tasks.planning.label_allocation import (
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask, ink
 from tests.unit.tasks.generation.private_decoding.test_labels import BASELINE, asking_for
-from tests.unit.tasks.generation.workshop import NOTES, NoCorpus, Workshop, refusing, store
+from tests.unit.tasks.generation.workshop import NOTES, Workshop, refusing, store
 
 SECTIONS = [name for name, _ in Counter(note["section"] for note in NOTES).most_common()]
 NOBODY = "astrology"
@@ -112,16 +112,19 @@ def test_other_systems_with_batches_allocate_alike(system: Any) -> None:
     assert system.plan(ask(settings)).invocations[0].event.mechanism == "noisy_histogram"
 
 
-def test_a_system_that_charges_nothing_refuses_it_and_a_baseline_allocates_equally() -> None:
+@pytest.mark.parametrize("system", [PublicOnly(), NonPrivate()], ids=lambda system: str(system.name))
+def test_a_baseline_refuses_it(system: PublicOnly | NonPrivate) -> None:
+    """It has no histogram, and equal numbers of texts are not what was asked for."""
+    baseline = BaselineParameters.model_validate(BASELINE | {"labels": LABELS, "label_allocation": PROPORTIONAL})
+    with pytest.raises(AllocationNeedsClaim, match=system.name):
+        system.plan(ask(baseline, governed=False))
+
+
+def test_a_system_that_charges_nothing_refuses_it() -> None:
     given = {"samples": 8, "references": 2, "max_new_tokens": 4, "temperature": 1, "batches": 3}
     settings = AdaPMixed().parameters.model_validate({**given, "labels": LABELS, "label_allocation": PROPORTIONAL})
     with pytest.raises(AllocationNeedsClaim):
         AdaPMixed().plan(ask(settings, None, governed=False))
-    baseline = BaselineParameters.model_validate(BASELINE | {"labels": LABELS, "label_allocation": PROPORTIONAL})
-    workshop = Workshop(NoCorpus())
-    made = PublicOnly().generate(PublicOnly().plan(ask(baseline)), baseline, asking_for(LABELS, workshop))
-    assert Counter(text.label for text in made.texts) == dict.fromkeys(LABELS, 2)
-    assert "label_counts" not in made.released
 
 
 def test_a_share_that_buys_nothing_is_refused() -> None:

@@ -1,0 +1,139 @@
+"""Closed answers with public keywords: those of a question, and those that label documents; all of it is public.
+
+    answers:
+      - {name: money, keywords: [invoice, refund, pay back]}
+      - {name: delivery, keywords: [parcel, courier]}
+
+AnswersInvalid (UsageError)
+├── AnswersMissing          none
+├── TooManyAnswers
+├── AnswerRepeated          two answers of one name, or one called like the bin of those without an answer
+└── AnswerWithoutKeywords   an answer that no text can have
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from models_db.errors import UsageError
+from models_db.values.requests import RequestModel, TextLine
+from tasks.text.words import words
+
+NO_ANSWER = "no answer"
+"""The last bin of every question: units that no answer fits, or that have no text."""
+NONE_OF_THESE = "none of these"
+"""How a model is offered `NO_ANSWER`."""
+
+MOST_ANSWERS = 50
+"""Answers without `NO_ANSWER`."""
+LONGEST_ANSWER = 60
+"""Characters of the name of an answer."""
+
+TieBreak: TypeAlias = Literal["most", "first"]
+
+
+class Answer(RequestModel):
+    """One answer.
+
+    Attributes:
+        name: its name, on the card and in the explorer; a model is shown it.
+        keywords: words or phrases, any of which speaks for it.
+    """
+
+    name: Annotated[TextLine, Field(max_length=LONGEST_ANSWER)]
+    keywords: Annotated[tuple[Annotated[TextLine, Field(max_length=100)], ...], Field(max_length=1000)] = ()
+
+
+class ClosedAnswers(RequestModel):
+    """A closed list of answers, of which a text has one at most.
+
+    Attributes:
+        answers: in the order that decides between equals.
+        match: the answer with the `most` matches of its keywords, or that of the `first` match in the text.
+    """
+
+    answers: tuple[Answer, ...] = ()
+    match: TieBreak = "most"
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if not self.answers:
+            raise AnswersMissing(self.described)
+        if len(self.answers) > MOST_ANSWERS:
+            raise TooManyAnswers(self.described, len(self.answers))
+        require_distinct_names(self.described, [answer.name for answer in self.answers])
+        for answer in self.answers if self.by_keywords else ():
+            if not (answer.keywords and all(words(word) for word in answer.keywords)):
+                raise AnswerWithoutKeywords(self.described, answer.name)
+        return self
+
+    @property
+    def described(self) -> str:
+        """What the answers are of, as errors name it."""
+        return "`answers`"
+
+    @property
+    def by_keywords(self) -> bool:
+        """Whether keywords decide, so that each answer needs some."""
+        return True
+
+
+def require_distinct_names(described: str, names: Sequence[str]) -> None:
+    """Check that no two names differ in case and spaces alone, and that none is the program's own.
+
+    Raises:
+        AnswerRepeated: they do, or it is.
+    """
+    taken = {NO_ANSWER, NONE_OF_THESE}
+    for name in names:
+        if (spelling := comparable(name)) in taken:
+            raise AnswerRepeated(described, name)
+        taken.add(spelling)
+
+
+def comparable(text: str) -> str:
+    """Return what two wordings have in common that differ in case and spaces alone."""
+    return " ".join(text.casefold().split())
+
+
+class AnswersInvalid(UsageError):
+    """Answers that no text can be given.
+
+    Args:
+        described: what they are of.
+    """
+
+    def __init__(self, described: str, problem: str, advice: str) -> None:
+        super().__init__(f"{described} {problem}.", f"{advice} docs/insights.md has an example.", {"of": described})
+
+
+class AnswersMissing(AnswersInvalid):
+    """No answers."""
+
+    def __init__(self, described: str) -> None:
+        super().__init__(described, "has no answers", "Name the answers that are counted, under `answers`.")
+
+
+class TooManyAnswers(AnswersInvalid):
+    """Too many answers."""
+
+    def __init__(self, described: str, count: int) -> None:
+        problem = f"has {count} answers, and {MOST_ANSWERS} are possible"
+        super().__init__(described, problem, "Merge some of them.")
+
+
+class AnswerRepeated(AnswersInvalid):
+    """An answer that is there already."""
+
+    def __init__(self, described: str, answer: str) -> None:
+        advice = f"Name each answer once; {NO_ANSWER!r} and {NONE_OF_THESE!r} are the program's own."
+        super().__init__(described, f"has the answer {answer!r} twice", advice)
+
+
+class AnswerWithoutKeywords(AnswersInvalid):
+    """An answer that no text can have."""
+
+    def __init__(self, described: str, answer: str) -> None:
+        advice = "Give each answer `keywords` with a letter or sign."
+        super().__init__(described, f"has an answer {answer!r} without keywords", advice)
