@@ -9,6 +9,7 @@ import functools
 import gc
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,10 +185,16 @@ def _print_result(answer: CommandResult, as_json: bool) -> None:
     print_renderables(console, answer.renderables)
 
 
+_PAGE = re.compile(r"\bdocs/([a-z0-9/-]+)\.md\b")
+"""A page of the documentation, as errors name it."""
+
+
 def print_problem(problem: AlmonerError, *, as_json: bool) -> None:
     """Print an error: to stderr for people, to stdout as JSON for programs."""
     if as_json:
         body = {"error": problem.name, "message": problem.message, "advice": problem.advice, "facts": problem.facts}
         sys.stdout.write(json_text(body, indent=2, default=str) + "\n")
         return
-    print_renderables(make_console(stderr=True), [f"{problem.name}: {problem.diagnostics()}"])
+    said = f"{problem.name}: {problem.diagnostics()}"
+    pages = dict.fromkeys(_PAGE.findall(said))
+    print_renderables(make_console(stderr=True), [said, *(f"Read it: `almoner docs {page}`" for page in pages)])

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from cli.app import app
 from cli.commands.operations import docs
+from cli.framework.command import print_problem
+from models_db.errors import UsageError
 
 
 def typed(*words: str) -> tuple[int, str]:
@@ -58,3 +60,13 @@ def test_an_installation_prefers_its_own_copy_and_says_where_it_has_none(
         (tmp_path / place).mkdir()
         (tmp_path / place / "index.md").write_text(f"# {place}\n")
         assert f"{place}" in typed("index")[1]
+
+
+def test_an_error_that_names_a_page_says_how_to_read_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_problem(UsageError("It is wrong.", "See docs/requests.md or docs/guides/stewards.md."), as_json=False)
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "Read it: `almoner docs requests`",
+        "Read it: `almoner docs guides/stewards`",
+    ]
+    print_problem(UsageError("It is wrong.", "Write another."), as_json=False)
+    assert "almoner docs" not in capsys.readouterr().err
