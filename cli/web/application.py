@@ -43,6 +43,8 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         "/releases/{number}": views.release,
         "/releases/{number}/report": views.report,
         "/releases/{number}/report.json": views.report,
+        "/releases/{number}/budget": views.budget,
+        "/releases/{number}/budget.json": views.budget,
         "/releases/{number}/texts": views.texts,
         "/releases/{number}/texts.json": views.texts,
         "/releases/{number}/card": views.card,

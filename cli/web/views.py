@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from cli.web.chain_status import ChainWatch
 from cli.web.charts import budget_bar, burn_chart, burn_rows, visible_series
-from cli.web.responses import error_response, html_response, json_response, load_templates, wants_json
+from cli.web.responses import dataset_path, error_response, html_response, json_response, load_templates, wants_json
 from flows.dashboard.audit_page import audit_page
 from flows.dashboard.dataset_page import dataset_page
 from flows.dashboard.documents import load_card, load_report
@@ -25,7 +26,8 @@ from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import read_chain_head
-from models_db.services.catalogue import datasets
+from models_db.services.catalogue import datasets, requests
+from models_db.tables import Dataset
 from models_db.values.digits import parse_digits
 from tasks.reporting.audience_filter import Version
 from tasks.reporting.html_report import page
@@ -106,6 +108,15 @@ class DashboardViews:
         """Show one request."""
         number = _release_number(request)
         return self._render_view(request, "release", lambda view: release_page(view, number))
+
+    def budget(self, request: Request) -> Response:
+        """Lead to the budget of a request's dataset, whose name a link from elsewhere does not have."""
+        number = _release_number(request)
+        with self._viewer().open_view() as view:
+            dataset_id = requests.find_request(view.session, number).dataset_id
+            name = view.session.get_one(Dataset, dataset_id).name
+        where = f"/datasets.json?name={quote(name, safe='')}" if wants_json(request) else f"{dataset_path(name)}#budget"
+        return RedirectResponse(where, 303)
 
     def report(self, request: Request) -> Response:
         """Show a report of a release on a sandboxed page without scripts."""

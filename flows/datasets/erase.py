@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from flows.datasets import erasure_places
 from flows.datasets.erasure_places import ErasedThings
+from flows.observability import tracing
 from flows.releases.sweep import remove_orphans
 from flows.workspace.stored_content import StoreDiffers, differs_from_ledger, mark_of_store
 from flows.workspace.workspace import Workspace, overlap_key_path
@@ -104,8 +105,11 @@ def list_erasure(workspace: Workspace, name: str, target: ErasureTarget, reason:
     return _listed(workspace, name, target, reason)[-1]
 
 
+@tracing.traced("erase", live=False)
 def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -> ErasureListing:
     """Erase the target; a second call with the same arguments finishes an interrupted erasure.
+
+    A Prefect server learns that an erasure has ended, and not whose, of what dataset, or of how much.
 
     Raises:
         DatasetUnknown, DatasetVersionUnknown: there is no such dataset or version.
@@ -117,10 +121,12 @@ def erase(workspace: Workspace, name: str, target: ErasureTarget, reason: str) -
         StoreDiffers: the content of a version differs from the ledger.
         VersionMissing: a version of the dataset is in another home.
     """
-    dataset, recorded, listing = _listed(workspace, name, target, reason)
-    remove_orphans(workspace)
-    erasure = recorded or _record_erasure(workspace, dataset, target, reason)
-    documents = _complete_erasure(workspace, erasure.id, target)
+    with tracing.stage("record"):
+        dataset, recorded, listing = _listed(workspace, name, target, reason)
+        remove_orphans(workspace)
+        erasure = recorded or _record_erasure(workspace, dataset, target, reason)
+    with tracing.stage("remove"):
+        documents = _complete_erasure(workspace, erasure.id, target)
     return replace(listing, number=erasure.id, documents=documents)
 
 

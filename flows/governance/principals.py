@@ -5,11 +5,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, principals, requests
+from models_db.services.catalogue import principals, requests
 from models_db.services.catalogue.principals import Mandate, PrincipalUnknown
 from models_db.services.lifecycle import gates
 from models_db.sessions.database import Database
@@ -75,20 +74,6 @@ def _key_fingerprint(person: Principal) -> str | None:
         return fingerprint(person.public_key)
     except ValueError:
         return None  # a key that is none verifies nothing
-
-
-def delegate(workspace: Workspace, mandate: Mandate) -> int:
-    """Sign and record a delegation of this home's owner; return its number.
-
-    Raises:
-        PrincipalNotFound, DatasetUnknown: there is no such principal or dataset.
-        SelfDelegation: the owner cannot delegate to themselves.
-        RoleDenied: the owner does not hold the role of steward themselves.
-    """
-    signature = workspace.key.sign(mandate.statement(workspace.actor.name))
-    with workspace.database.write() as session:
-        dataset = datasets.find_dataset(session, mandate.dataset)
-        return principals.delegate(session, workspace.actor, dataset.id, mandate, signature).id
 
 
 def is_signed(session: Session, delegation: Delegation) -> bool:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from flows.observability.request_links import dashboard_address, describe_links
 from tasks.common.files import write_over
 from tasks.common.progress import tell
 from tasks.inference.backends.silence_http_log import silence_log
@@ -55,14 +56,6 @@ INSTALMENT_GROUPS: Final = 10
 RUNNING_FILE: Final = "flow-runs"
 RUN_ID: Final = re.compile(r"[0-9a-f-]{36}")
 MOST_EARLIER_RUNS: Final = 20
-WHERE_TO_LOOK: Final = """| of request {number} | command |
-| --- | --- |
-| price, state and decisions | `almoner release show {number}` |
-| budget of the dataset that it names | `almoner budget show DATASET` |
-| report | `almoner report {number}` |
-| links of the audit log | `almoner audit log --release {number}` |
-"""
-"""Page attached to a flow run: commands that show more of the ledger, for people who may read it."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +130,16 @@ class FlowReport:
 
     def name_request(self, number: int) -> None:
         """Say which request the flow is about."""
+        self._name_run(f"{self.flow}-request-{number}", {"request": number})
+
+    def name_proposal(self, kind: str, number: int, request: int | None) -> None:
+        """Say which proposal the flow is about, and the release of which request it would retract."""
+        of_request = {} if request is None else {"request": request}
+        self._name_run(f"{self.flow}-{kind}-{number}", {"proposal": number, **of_request})
+
+    def _name_run(self, name: str, subjects: Mapping[str, int]) -> None:
         if self.around is None:
-            self._add(lambda server, run: server.name_run(run, self.flow, number))
+            self._add(lambda server, run: server.name_run(run, name, subjects))
 
     def begin_stage(self, name: str) -> None:
         """Say that a stage begins."""
@@ -280,12 +281,13 @@ class _Server:
         self._set_state("flow_runs", run, {"type": "RUNNING"})
         return run
 
-    def name_run(self, run: str, flow: str, request: int) -> None:
-        """Name a flow run after its request, and attach the page that says where to look further."""
-        names = {"name": f"{flow}-request-{request}", "tags": [TAG, f"request:{request}"]}
-        self._request("PATCH", f"/flow_runs/{run}", names)
-        page = {"key": f"request-{request}", "type": "markdown", "data": WHERE_TO_LOOK.format(number=request)}
-        self._post("/artifacts/", {**page, "flow_run_id": run})
+    def name_run(self, run: str, name: str, subjects: Mapping[str, int]) -> None:
+        """Name a flow run after what it is about, and attach the page that says where to look further on a request."""
+        tags = [TAG, *(f"{kind}:{number}" for kind, number in subjects.items())]
+        self._request("PATCH", f"/flow_runs/{run}", {"name": name, "tags": tags})
+        if (request := subjects.get("request")) is not None:
+            page = {"key": f"request-{request}", "type": "markdown", "data": describe_links(request)}
+            self._post("/artifacts/", {**page, "flow_run_id": run})
 
     def begin_stage(self, run: str, name: str) -> None:
         """Create the task run of a stage."""
@@ -338,9 +340,14 @@ _FLOW_RUN_AROUND: ContextVar[str | None] = ContextVar("flow run around", default
 
 
 def open_report(flow: str, steps: Sequence[float]) -> FlowReport | None:
-    """Begin to report a flow's run; None without a Prefect API, or inside a Prefect flow run, which shows itself."""
+    """Begin to report a flow's run; None without a Prefect API, or inside a Prefect flow run, which shows itself.
+
+    Raises:
+        InvalidDashboardAddress: the report could not link to the dashboard.
+    """
     if is_in_flow_run() or (api := PrefectApi.configured()) is None:
         return None
+    dashboard_address()
     return FlowReport(api, flow, steps, _FLOW_RUN_AROUND.get())
 
 

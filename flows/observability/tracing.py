@@ -39,7 +39,20 @@ LONGEST_STEP: Final = 86400
 SECONDS_PER_HOUR: Final = 3600
 SECONDS_TO_SEND: Final = 5.0
 
-FLOWS: Final = ("ingest", "propose", "execute", "evaluate", "report", "publish")
+FLOWS: Final = (
+    "ingest",
+    "propose",
+    "execute",
+    "evaluate",
+    "report",
+    "publish",
+    "approve",
+    "reject",
+    "withdraw-approval",
+    "delegate",
+    "undelegate",
+    "erase",
+)
 STAGES: Final = (
     "read",
     "partition",
@@ -54,11 +67,13 @@ STAGES: Final = (
     "record",
     "report",
     "deliver",
+    "remove",
 )
 ALLOWED_ATTRIBUTES: Final[Mapping[str, re.Pattern[str]]] = {
     "almoner.flow": re.compile("|".join(FLOWS)),
     "almoner.stage": re.compile("|".join(STAGES)),
     "almoner.request": re.compile(r"[0-9]{1,18}"),
+    "almoner.proposal": re.compile(r"[0-9]{1,18}"),
     "almoner.instalments": re.compile(r"[0-9]{1,18}"),
     "almoner.outcome": re.compile(r"done|[A-Z][A-Za-z]{0,59}"),
     "almoner.at_most_seconds": re.compile("|".join(map(str, (*DURATION_STEPS, LONGEST_STEP)))),
@@ -79,6 +94,7 @@ class FlowTrace:
     flow: str
     started: float
     request: int | None = None
+    proposal: int | None = None
     outcome: str = "done"
     stages: dict[str, tuple[float, str]] = field(default_factory=dict)
     instalments: int = 0
@@ -100,33 +116,42 @@ _current_trace: ContextVar[FlowTrace | None] = ContextVar("_current_trace", defa
 
 
 def traced(flow: str, *, live: bool = True) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Trace each call of a function if a collector is configured, and report it if a Prefect API is.
+    """Trace each call of a function, as `trace_flow` does."""
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            with trace_flow(flow, live=live):
+                result = function(*args, **kwargs)
+                set_request(getattr(result, "request_id", None))
+                return result
+
+        return call
+
+    return decorate
+
+
+@contextmanager
+def trace_flow(flow: str, *, live: bool = True) -> Iterator[None]:
+    """Trace the block as a flow if a collector is configured, and report it if a Prefect API is.
 
     Args:
         live: whether a Prefect server may receive the flow before its end, so that it learns the duration.
 
     Raises:
         UnencryptedCollector, TelemetryMissing: the traces could not be sent; raised before the flow begins.
+        InvalidDashboardAddress: the report could not link to the dashboard; raised before the flow begins, too.
     """
-
-    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        @functools.wraps(function)
-        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            address = os.environ.get(COLLECTOR_VARIABLE, "")
-            if address:
-                require_sendable(address)
-            report = open_report(flow, DURATION_STEPS if live else ())
-            if not address and report is None:
-                return function(*args, **kwargs)
-            trace = FlowTrace(flow, time.time(), report=report)
-            with _send_when_done(trace, address), _trace_context(trace), waiting_with(_report_retries):
-                result = function(*args, **kwargs)
-                set_request(getattr(result, "request_id", trace.request))
-                return result
-
-        return call
-
-    return decorate
+    address = os.environ.get(COLLECTOR_VARIABLE, "")
+    if address:
+        require_sendable(address)
+    report = open_report(flow, DURATION_STEPS if live else ())
+    if not address and report is None:
+        yield
+        return
+    trace = FlowTrace(flow, time.time(), report=report)
+    with _send_when_done(trace, address), _trace_context(trace), waiting_with(_report_retries):
+        yield
 
 
 @contextmanager
@@ -201,6 +226,20 @@ def set_request(number: int | None) -> None:
             trace.report.name_request(number)
 
 
+def set_proposal(kind: str, number: int, request: int | None = None) -> None:
+    """Set the proposal of the current flow.
+
+    Args:
+        kind: `cap`, `standing` or `retraction`.
+        request: the request whose release would be retracted.
+    """
+    trace = _current_trace.get()
+    if trace is not None:
+        trace.proposal, trace.request = number, request
+        if trace.report is not None:
+            trace.report.name_proposal(kind, number, request)
+
+
 def count_instalment(total: int, before: int = 0) -> None:
     """Count one spent instalment of the current flow.
 
@@ -242,7 +281,8 @@ def allowed_attributes(attributes: Mapping[str, Value | None]) -> dict[str, Valu
 
 def trace_spans(trace: FlowTrace, seconds: float) -> list[Span]:
     """Return the exported spans: the flow first, then its stages in order."""
-    whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.outcome": trace.outcome,
+    whole = {"almoner.flow": trace.flow, "almoner.request": trace.request, "almoner.proposal": trace.proposal,
+             "almoner.outcome": trace.outcome,
              "almoner.instalments": trace.instalments if trace.flow == "execute" else None}  # fmt: skip
     spans = [_build_span(trace.flow, seconds, whole, trace.outcome)]
     for name, (took, outcome) in trace.stages.items():

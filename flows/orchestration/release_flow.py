@@ -18,7 +18,8 @@ from prefect.flow_runs import suspend_flow_run
 from prefect.runtime import flow_run
 
 from flows.notifications.notify import deliver_notices
-from flows.observability.prefect_report import WHERE_TO_LOOK, call_outside_engine
+from flows.observability.prefect_report import call_outside_engine
+from flows.observability.request_links import describe_links
 from flows.orchestration.worker_settings import WorkerSettings
 from flows.releases.attempt import RunInterrupted
 from flows.releases.next_step import ReleaseStep, next_step
@@ -189,7 +190,7 @@ def _suspend(request: int, step: ReleaseStep) -> None:
 
     The key is new each time, because Prefect lets a run that was resumed pass a suspension of the same key.
     """
-    page = f"{NEXT_COMMAND[step].format(number=request)}\n\n{WHERE_TO_LOOK.format(number=request)}"
+    page = f"{NEXT_COMMAND[step].format(number=request)}\n\n{describe_links(request)}"
     create_markdown_artifact(page, key=f"request-{request}")
     suspend_flow_run(key=str(uuid4()))
 

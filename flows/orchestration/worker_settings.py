@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from flows.observability.request_links import dashboard_address
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from tasks.object_storage.address import Place, parse_place
@@ -37,10 +38,12 @@ class WorkerSettings:
         Raises:
             DestinationMissing: it names no destination.
             HomePathUnreadable: its home is no path.
+            InvalidDashboardAddress: its dashboard has no address to link to.
         """
         destination = os.environ.get(DESTINATION_VARIABLE)
         if not destination:
             raise DestinationMissing
+        dashboard_address()
         return cls(ProjectHome.locate(), destination, os.environ.get(DEVICE_VARIABLE, "auto"))
 
     @property

@@ -15,6 +15,7 @@ import typer.testing
 
 import cli.command_table
 import flows.audit.health
+import flows.observability.prefect_report
 import flows.observability.tracing
 import flows.workspace.yaml_files
 import migrations.runner
@@ -25,6 +26,7 @@ from tasks.accounting.dp_accounting_check import plan_report
 from tests import tiny_embedder, tiny_model
 from tests.collector import Collector
 from tests.conftest import SCHEMAS_ONCE, PostgreSQL
+from tests.integration.prefect_rows import Rows, prefect_rows
 from tests.integration.receiver import Receiver, receiving
 from tests.integration.story import Almoner, Served
 from tests.support import PATIENCE
@@ -214,3 +216,28 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             prefect_test_harness(server_startup_timeout=int(PATIENCE)),
         ):
             yield home
+
+
+@pytest.fixture
+def new_rows(prefect_home: Path) -> Callable[[], Rows]:
+    """Reads the rows of Prefect's database that were not there before the test: other tests left runs of theirs."""
+    earlier = {table: {row["id"] for row in rows if "id" in row} for table, rows in prefect_rows(prefect_home).items()}
+
+    def read() -> Rows:
+        found = prefect_rows(prefect_home)
+        return {table: [row for row in rows if row.get("id") not in earlier[table]] for table, rows in found.items()}
+
+    return read
+
+
+@pytest.fixture
+def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment names the server, as a user's does."""
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    assert url is not None
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    for patience in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):  # a busy machine's server answers late
+        monkeypatch.setattr(flows.observability.prefect_report, patience, PATIENCE)
+    return prefect_home

@@ -25,6 +25,7 @@ from cli.app import app
 from cli.web import application as put_together
 from cli.web.access import AccessOptions, AccessPolicy, access_policy
 from cli.web.sessions import MOST_WRONG_TOKENS
+from models_db.home import ProjectHome
 from tests.dashboard_homes import TOKEN, Home
 from tests.support import PATIENCE
 
@@ -214,7 +215,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(home: Home, asked: AccessOptions, monkeypatch: pytest.MonkeyPatch) -> Iterator[AccessPolicy]:
+def serving(home: ProjectHome, asked: AccessOptions, monkeypatch: pytest.MonkeyPatch) -> Iterator[AccessPolicy]:
     """The server as the command runs it, in a thread of this process."""
     servers: list[uvicorn.Server] = []
 
@@ -225,7 +226,7 @@ def serving(home: Home, asked: AccessOptions, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(uvicorn, "Server", Known)
     made = access_policy(asked)
-    thread = threading.Thread(target=put_together.serve_dashboard, args=(home.home, made))
+    thread = threading.Thread(target=put_together.serve_dashboard, args=(home, made))
     thread.start()
     try:
         yield made
@@ -241,7 +242,7 @@ def test_the_server_speaks_tls_and_tells_nothing_of_itself(
     cert, key = certificate(tmp_path)
     asked = AccessOptions(port=free_port(), token_file=written(tmp_path), certificate=cert, key=key)
     trusting = ssl.create_default_context(cafile=str(cert))
-    with serving(home, asked, monkeypatch) as made:
+    with serving(home.home, asked, monkeypatch) as made:
         transport = httpx.HTTPTransport(verify=trusting, retries=8)
         with httpx.Client(base_url=f"https://127.0.0.1:{made.port}", transport=transport) as client:
             assert client.get("/healthz").json() == {"ok": True}

@@ -16,7 +16,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import flows.releases.execute
-from flows.observability import prefect_report
+from flows.observability import prefect_report, tracing
 from models_db.values.amounts import Amount, total_amount
 from tests import tiny_model
 from tests.integration import platform_day as day
@@ -30,6 +30,10 @@ from tests.support import PATIENCE, fetch
 
 CONCERNS = ("flows/orchestration", "flows/schedules", "flows/observability", "flows/dashboard", "flows/notifications")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "day.md"
+STEPS = (*tracing.FLOWS, "release")
+"""With what the names of flow runs begin."""
+DECISION = re.compile(r"approve-|propose-retraction-|delegate$|erase$")
+NIGHT_STEPS = ("propose", "execute", "approve", "publish")
 NIGHT_RELEASES = len(NIGHTLY) - 1 + 1
 """The nightly insights without those of `LOW`, and the weekly corpus."""
 
@@ -133,12 +137,12 @@ def suspensions(run: UUID) -> int:
 
 
 def flow_runs() -> dict[str, list[str]]:
-    """The states of the flow runs on Prefect's page that name a request, by name."""
+    """The states of the flow runs on Prefect's page, by name; not those that its automations begin."""
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.START_TIME_ASC, limit=200)
     found: dict[str, list[str]] = {}
     for run in runs:
-        if "-request-" in run.name:
+        if run.name.startswith(STEPS):
             found.setdefault(run.name, []).append(str(run.state_name))
     return found
 
@@ -231,14 +235,29 @@ def the_erased_unit_is_gone(platform: Platform) -> None:
 
 
 def prefect_shows_it(seen: Seen) -> None:
+    """Releases with each decision on them, the retraction, the delegations, the erasure, the budget that ran out."""
     done = "Completed"
+    retraction = len(NIGHTLY) + 1 + 1
     night = [item["number"] for item in seen.waiting if item["number"] != seen.ad_hoc]
     assert seen.suspensions == 2
     assert flow_runs() == {
         f"release-request-{seen.ad_hoc}": [done],
         f"propose-request-{seen.ad_hoc}": [done],
-        **{f"{step}-request-{number}": [done] for step in ("propose", "execute", "publish") for number in night},
+        f"approve-request-{seen.ad_hoc}": [done, done],
+        **{f"{step}-request-{number}": [done] for step in NIGHT_STEPS for number in night},
+        "propose": [done, "Failed"],
+        "delegate": [done] * len(day.TEAMS["library"]),
+        **{f"{step}-retraction-{retraction}": [done] for step in ("propose", "approve")},
+        "erase": [done],
     }
+    assert failures() == ["BudgetExceeded"]
+
+
+def failures() -> list[str]:
+    """The errors with which flow runs on Prefect's page ended."""
+    with get_client(sync_client=True) as client:
+        states = [run.state for run in client.read_flow_runs(sort=FlowRunSort.START_TIME_ASC, limit=200)]
+    return [str(state.message) for state in states if state is not None and state.is_failed()]
 
 
 def the_dashboard_shows_it(platform: Platform, seen: Seen) -> None:
@@ -260,7 +279,7 @@ def numbers(platform: Platform, seen: Seen) -> dict[str, int]:
     """What docs/day.md counts."""
     links = day.links_since(platform, seen.first_link)
     typed = day.typed_by(platform)
-    runs = flow_runs()
+    runs = [name for name, states in flow_runs().items() for _ in states]
     return {
         "datasets": len(DATASETS),
         "people and service accounts": len(typed),
@@ -273,7 +292,9 @@ def numbers(platform: Platform, seen: Seen) -> dict[str, int]:
         "waits at the publish gate": len(seen.waiting),
         "waits of proposals": links["proposal.proposed"],
         "times that Prefect suspended a run at a gate": seen.suspensions,
-        "flow runs on Prefect's page that name a request": sum(map(len, runs.values())),
+        "flow runs on Prefect's page, without those that send notices": len(runs),
+        "those that name a request": sum("-request-" in name for name in runs),
+        "those of decisions, delegations and the erasure": sum(bool(DECISION.match(name)) for name in runs),
         "releases published": links["release.published"],
         "releases retracted": links["proposal.carried"],
         "erasures": links["dataset.erased"],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from prefect import flow
@@ -20,7 +20,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.observability import prefect_report, tracing
+from flows.observability import tracing
 from flows.releases.execute import execute
 from flows.releases.propose import propose_release
 from flows.releases.publish import publish_release
@@ -36,7 +36,7 @@ from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tests.collector import Collector
 from tests.faults import Failing, waits
 from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
-from tests.integration.prefect_rows import prefect_rows
+from tests.integration.prefect_rows import Rows, prefect_rows, reported
 from tests.integration.story import REQUEST, Almoner
 from tests.integration.test_schedules import authorised, scheduled
 from tests.support import PATIENCE, fetch
@@ -46,21 +46,6 @@ Result = TypeVar("Result")
 pytestmark = pytest.mark.slow  # a Prefect server
 CONCERNS = ("flows/observability", "flows/schedules", "flows/workspace", "tasks/prefect_task.py")
 TASKS = {"generate_texts", "evaluate_texts", "require_publishable", "deliver"}
-
-
-Rows: TypeAlias = dict[str, list[dict[str, Any]]]
-
-
-@pytest.fixture
-def new_rows(prefect_home: Path) -> Callable[[], Rows]:
-    """Reads the rows of Prefect's database that were not there before the test: other tests left runs of theirs."""
-    earlier = {table: {row["id"] for row in rows if "id" in row} for table, rows in prefect_rows(prefect_home).items()}
-
-    def read() -> Rows:
-        found = prefect_rows(prefect_home)
-        return {table: [row for row in rows if row.get("id") not in earlier[table]] for table, rows in found.items()}
-
-    return read
 
 
 def known_to_prefect(new_rows: Callable[[], Rows], tasks: int) -> Rows:
@@ -212,28 +197,6 @@ def test_a_refusal_is_an_error_of_ours_in_prefect_too(almoner: Almoner, prefect_
 # --- what a configured server is told of commands ------------------------------------------------------------------
 
 
-@pytest.fixture
-def told_server(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The environment names the server, as a user's does."""
-    url = PREFECT_API_URL.value()
-    assert url is not None
-    monkeypatch.setenv("PREFECT_API_URL", url)
-    for patience in ("SECONDS_TO_ANSWER", "SECONDS_AT_THE_END"):  # a busy machine's server answers late
-        monkeypatch.setattr(prefect_report, patience, PATIENCE)
-    return prefect_home
-
-
-def reported(rows: Rows) -> dict[str, tuple[str, dict[str, str]]]:
-    """Of each flow run in these rows: its state, and those of its stages, by its name."""
-    return {
-        row["name"]: (
-            row["state_type"],
-            {task["name"]: task["state_type"] for task in rows["task_run"] if task["flow_run_id"] == row["id"]},
-        )
-        for row in rows["flow_run"]
-    }
-
-
 EXECUTION = ("hold", "generate", "evaluate", "commit")
 INSTALMENTS = [f"instalment {number} of 4" for number in range(1, 5)]
 PUBLIC = [f"evaluate {metric}" for metric in ("distinct", "length", "perplexity")]
@@ -257,6 +220,7 @@ def test_commands_are_flow_runs_with_their_stages(
     assert reported(rows) == {
         "ingest": (done, dict.fromkeys(("read", "partition", "store"), done)),
         "propose-request-1": (done, {"price": done, "submit": done}),
+        "approve-request-1": (done, {"record": done}),
         "execute-request-1": (done, dict.fromkeys((*EXECUTION, *INSTALMENTS, *PUBLIC), done)),
         "report-request-1": (done, {"report": done}),
         "publish-request-1": (done, {"deliver": done}),
@@ -280,7 +244,7 @@ def test_a_slot_that_prefect_starts_shows_stages_and_none_of_its_engines_times(
     done, rows = "COMPLETED", new_rows()
     stages = ("price", "submit", *EXECUTION, "evaluate length")
     shown = reported(rows)
-    assert shown.keys() == {"ingest", "schedule-1"}
+    assert shown.keys() == {"ingest", "propose-standing-1", "approve-standing-1", "schedule-1"}
     assert shown["schedule-1"][0] == done
     assert not TASKS & {name.rsplit("-", 1)[0] for name in shown["schedule-1"][1]}
     groups = {name for name in shown["schedule-1"][1] if name.startswith("instalment")}

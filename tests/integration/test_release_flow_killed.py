@@ -2,6 +2,7 @@
 
 import gc
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -14,13 +15,14 @@ import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from sqlalchemy import text
 
 from models_db.values.amounts import Amount, total_amount
 from tests.integration.killing import balance, instalments
 from tests.integration.postgresql_cluster import Cluster
-from tests.integration.release_process import HOLD_VARIABLE, draws_file, held_file
+from tests.integration.release_process import BUNDLE, DELIVERY, HOLD_VARIABLE, draws_file, held_file, publishing_hold
 from tests.integration.story import Almoner
 from tests.support import PATIENCE, fetch, free_port, wait_until
 
@@ -75,6 +77,11 @@ class Machines:
         except httpx.HTTPError:
             return False
 
+    def delete_database(self) -> None:
+        """Lose Prefect's database, with every run that it knew."""
+        for file in self.folder.glob("prefect.db*"):
+            file.unlink()
+
     def start_worker(self) -> subprocess.Popen[bytes]:
         return self.start("tests.integration.release_worker", "pool", str(self.almoner.folder / "out"))
 
@@ -101,7 +108,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def postgresql(ledger_folder: Path) -> Iterator[Cluster]:
     """A server that a test may kill, in place of the one that all others share."""
-    cluster = Cluster(ledger_folder / "killed")
+    cluster = Cluster(ledger_folder / f"killed-{secrets.token_hex(3)}")
     yield cluster
     cluster.remove()
 
@@ -115,6 +122,7 @@ def machines(any_almoner: Almoner, tmp_path_factory: pytest.TempPathFactory) -> 
         process.kill()
         process.wait(PATIENCE)
     gc.collect()  # here, where the warnings about them are expected
+    shutil.rmtree(made.folder, ignore_errors=True)
 
 
 def armed(almoner: Almoner) -> int:
@@ -179,24 +187,97 @@ def test_everything_is_killed_in_turn(any_almoner: Almoner, machines: Machines) 
 
     kill(worker)
     kill(server)
-    for left in machines.folder.glob("prefect.db*"):  # Prefect's database is lost, with every run that it knew
-        left.unlink()
+    machines.delete_database()
     almoner.type('approve 1 --gate publish --reason "names nobody"')
     machines.start_server()
     almoner.type("deploy --pool pool")
     runs = [UUID(almoner.ask("release start 1")["flow_run"]) for _ in range(2)]
     machines.start_worker()
     wait_until(lambda: [machines.state_of(each) for each in runs] == ["Completed"] * 2)
+    assert draws_file(machines.hold).read_text()
+    as_after_a_quiet_run(almoner, machines)
 
-    assert balance(almoner).spent == total_amount(plan)
-    assert balance(almoner).held == Amount()
-    draws = draws_file(machines.hold).read_text().splitlines()
-    assert len(set(draws)) == len(draws) > 0
+
+def as_after_a_quiet_run(almoner: Almoner, machines: Machines) -> None:
+    """The price is spent once, nothing is held, no draw was made twice; one release is out, and holds."""
+    plan = total_amount(instalments(almoner))
+    assert (balance(almoner).spent, balance(almoner).held) == (plan, Amount())
+    draws = draws_file(machines.hold).read_text().splitlines() if draws_file(machines.hold).exists() else []
+    assert len(set(draws)) == len(draws)
     for table in ("publication", "delivery", "artifact"):
         assert fetch(almoner.database, f"SELECT count(*) FROM {table}") == [(1,)]
-    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == total_amount(plan).rho_text
+    assert almoner.ask(f"verify-release {almoner.bundle}")["rho"] == plan.rho_text
     almoner.type("doctor")
-    shutil.rmtree(machines.folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("backend", ["postgresql"])
+@pytest.mark.parametrize("before", [BUNDLE, DELIVERY])
+def test_postgresql_is_killed_between_publication_and_delivery(
+    any_almoner: Almoner, machines: Machines, before: str
+) -> None:
+    almoner = any_almoner
+    almoner.passed()
+    assert almoner.served is not None
+    cluster = almoner.served.server
+    assert isinstance(cluster, Cluster)
+    machines.start_server()
+    almoner.type("deploy --pool pool")
+    publishing_hold(machines.hold, before).touch()
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.start_worker()
+    machines.wait_until_held()
+    assert fetch(almoner.database, "SELECT count(*) FROM publication") == [(1,)]
+    assert fetch(almoner.database, "SELECT count(*) FROM delivery") == [(0,)]
+    written = contents(almoner.bundle)
+    assert bool(written) == (before == DELIVERY)
+
+    starts = machines.starts_of(run)
+    cluster.kill()
+    publishing_hold(machines.hold, before).unlink()
+    wait_until(lambda: machines.starts_of(run) > starts)  # begun anew, without a ledger
+    cluster.start()
+    wait_until(lambda: machines.state_of(run) == "Completed")
+    as_after_a_quiet_run(almoner, machines)
+    assert written.items() <= contents(almoner.bundle).items()
+    again = UUID(almoner.ask("release start 1")["flow_run"])
+    wait_until(lambda: machines.state_of(again) == "Completed")
+    as_after_a_quiet_run(almoner, machines)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a bundle; none where there is no bundle."""
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_prefects_database_is_lost_while_a_release_is_generated(any_almoner: Almoner, machines: Machines) -> None:
+    almoner = any_almoner
+    almoner.approved()
+    server = machines.start_server()
+    almoner.type("deploy --pool pool")
+    lost = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.hold.touch()
+    machines.start_worker()
+    machines.wait_until_held()
+    assert 0 < armed(almoner) < len(instalments(almoner))
+
+    kill(server)
+    machines.delete_database()
+    machines.start_server()
+    almoner.type("deploy --pool pool")
+    run = UUID(almoner.ask("release start 1")["flow_run"])
+    machines.start_worker()  # the first one is busy with the run that Prefect has forgotten
+    wait_until(lambda: machines.state_of(run) == "Suspended")
+    assert almoner.state() == "running"
+    machines.hold.unlink()
+    wait_until(lambda: almoner.state() == "produced")
+    assert fetch(almoner.database, "SELECT count(*) FROM audit WHERE kind = 'run.started'") == [(1,)]
+    almoner.type('approve 1 --gate publish --reason "names nobody"')
+    wait_until(lambda: machines.state_of(run) == "Completed")
+    with pytest.raises(ObjectNotFound):
+        machines.read(lost)
+    assert draws_file(machines.hold).read_text()
+    as_after_a_quiet_run(almoner, machines)
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.database_rights import describe_grants, grants_to_json
 from cli.framework.tables import fact_list, table
+from flows.approvals.delegate import delegate, end_delegation
 from flows.governance import principals as flow
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
 from migrations.database_roles import RoleChanges, grant_login, require_valid_login, revoke_login
@@ -149,7 +150,7 @@ def delegate_decisions(
     _require_reason(reason)
     start, end = flow.parse_period(since, until)
     workspace = open_workspace(context.home)
-    number = flow.delegate(workspace, Mandate(dataset, name, start, str(end), reason))
+    number = delegate(workspace, Mandate(dataset, name, start, str(end), reason))
     data: dict[str, Json] = {"delegation": number, "from": workspace.actor.name, "to": name, "dataset": dataset,
                              "valid_from": start, "valid_to": end}  # fmt: skip
     how = f"{name} decides with `almoner approve ... --on-behalf-of {workspace.actor.name}`; the two of you count once."
@@ -157,7 +158,7 @@ def delegate_decisions(
 
 
 @command(app, "undelegate")
-def end_delegation(
+def undelegate_decisions(
     context: CommandContext,
     number: Annotated[int, typer.Argument(min=1, help="Number of the delegation, as `user list` shows it.")],
 ) -> CommandResult:
@@ -166,8 +167,7 @@ def end_delegation(
     Example: almoner user undelegate 1
     """
     workspace = open_workspace(context.home)
-    with workspace.database.write() as session:
-        principals.end_delegation(session, workspace.actor, number)
+    end_delegation(workspace, number)
     return CommandResult({"delegation": number, "ended_by": workspace.actor.name}, [f"Delegation {number} has ended."])
 
 

@@ -113,6 +113,19 @@ def test_stages_are_told_at_steps_and_at_the_end(server: Heard) -> None:
     assert server.requests[-1][2]["state"]["message"] == "BudgetExceeded"
 
 
+def test_a_proposal_names_its_run_and_links_to_the_request_that_it_would_retract(server: Heard) -> None:
+    for kind, request in (("retraction", 2), ("cap", None)):
+        report = FlowReport(PrefectApi(server.url), "approve")
+        report.name_proposal(kind, 5, request)
+        report.end("done")
+    named = [body for command, _, body, _ in server.requests if command == "PATCH"]
+    assert named == [
+        {"name": "approve-retraction-5", "tags": ["almoner", "proposal:5", "request:2"]},
+        {"name": "approve-cap-5", "tags": ["almoner", "proposal:5"]},
+    ]
+    assert [body["key"] for _, path, body, _ in server.requests if path.endswith("/artifacts/")] == ["request-2"]
+
+
 def test_a_flow_that_is_not_live_is_told_when_it_has_ended(server: Heard) -> None:
     report = FlowReport(PrefectApi(server.url), "ingest")
     report.begin_stage("store")
@@ -197,7 +210,9 @@ def test_without_an_api_there_is_no_report() -> None:
 
 
 def test_no_flow_imports_prefect() -> None:
-    modules = "flows.releases.propose, flows.releases.execute, flows.releases.publish, flows.datasets.register"
+    releases = "flows.releases.propose, flows.releases.execute, flows.releases.publish"
+    approvals = "flows.approvals.decide, flows.approvals.propose_change, flows.approvals.delegate"
+    modules = f"{releases}, {approvals}, flows.datasets.register, flows.datasets.erase"
     code = f"import sys, {modules}; sys.exit('prefect' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -1,0 +1,82 @@
+"""Where a Prefect server's page sends its readers: to the dashboard if it has a public address, else to commands."""
+
+import pytest
+
+from flows.observability import tracing
+from flows.observability.request_links import (
+    ADDRESS_VARIABLE,
+    InvalidDashboardAddress,
+    dashboard_address,
+    describe_links,
+)
+from models_db.errors import UsageError
+
+
+def test_without_an_address_there_are_commands_and_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    page = describe_links(3)
+    assert "`almoner release show 3`" in page
+    assert "](" not in page
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("https://almoner.example.org", "https://almoner.example.org"),
+        ("https://almoner.example.org:8717/", "https://almoner.example.org:8717"),
+        ("http://127.0.0.1:8717", "http://127.0.0.1:8717"),
+        ("https://[2001:db8::7]:8717/", "https://[2001:db8::7]:8717"),
+    ],
+)
+def test_links_begin_with_the_address(monkeypatch: pytest.MonkeyPatch, written: str, address: str) -> None:
+    monkeypatch.setenv(ADDRESS_VARIABLE, written)
+    assert dashboard_address() == address
+    page = describe_links(3)
+    for path in ("3", "3#claim", "3#report", "3/budget"):
+        assert f"]({address}/releases/{path})" in page
+    assert f"]({address}/audit?request=3)" in page
+    assert "`" not in page
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "almoner.example.org",
+        "ftp://almoner.example.org",
+        "javascript:alert(1)",
+        "https://",
+        "https:///releases",
+        "https://me:hunter2@almoner.example.org",
+        "https://hunter2@almoner.example.org",
+        "https://almoner.example.org/hunter2",
+        "https://almoner.example.org/?token=hunter2",
+        "https://almoner.example.org#hunter2",
+        "https://almoner.example.org:hunter2",
+        "https://almoner.example.org:99999",
+        "https://almoner.example.org) [hunter2](https://elsewhere",
+        "https://almoner.example.org\n",
+        "https://alm\toner.example.org",
+        " https://almoner.example.org",
+        "https://[hunter2",
+        "https://almoner.example.org|hunter2",
+    ],
+)
+def test_another_address_is_refused_before_a_flow_begins_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv(ADDRESS_VARIABLE, written)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    begun = []
+    with pytest.raises(InvalidDashboardAddress) as refused:
+        tracing.traced("execute")(lambda: begun.append(1))()
+    assert begun == []
+    assert isinstance(refused.value, UsageError)
+    assert "hunter2" not in f"{refused.value.diagnostics()} {refused.value.facts}"
+
+
+def test_without_a_prefect_server_the_address_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_URL", "PREFECT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREFECT_HOME", "/nowhere")
+    monkeypatch.setenv(ADDRESS_VARIABLE, "nonsense")
+    assert tracing.traced("execute")(lambda: 5)() == 5
