@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 # Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-dev weights demo test test-fast test-slow test-long test-all soak lint audit bench notebooks docs pictures lock clean
+.PHONY: help setup setup-dev weights demo test test-fast test-slow test-long test-all soak lint audit bench results notebooks docs pictures lock clean
 
 help:
 	@echo "make demo      a fictional clinic: a release, and what leaks without privacy"
@@ -21,6 +21,7 @@ help:
 	@echo "make lint      ruff, mypy, import contracts"
 	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
 	@echo "make bench     the benchmarks' small runs"
+	@echo "make results   tables and figures of the results pages, from the data in docs/figures"
 	@echo "make docs      the documentation site, in site/ (docs/index.md)"
 
 setup: $(VENV)/.ready
@@ -98,6 +99,10 @@ bench: setup-dev weights
 	$(BIN)/python -m benchmarks.ledger.audit
 	$(BIN)/python -m benchmarks.evaluation --texts 50 --documents 50
 	PYTHON=$(BIN)/python benchmarks/gpu.sh --small --again
+
+# Every table and figure of the results pages, from the data in docs/figures; tests/test_results.py compares them.
+results: setup-dev
+	$(BIN)/python -m benchmarks.results
 
 # Their output is kept; tests/integration/test_notebooks.py compares its structure with what the code shows now.
 notebooks: setup-dev weights

@@ -10,7 +10,8 @@ Cost is the mean squared distance to the nearest centre, as a multiple of what s
 k-means++) reaches; "of the gain" is the same from one centre (0 %) to KMeans (100 %). A cluster survives whose noisy
 size, counted with the noise of a tenth of the clustering's rho on top, is at least tau. A cluster of KMeans is found
 if a surviving one's members have their mean within a cosine of 0.8 of its centre. Time is processor time of drawing and
-of computing the centres, as a multiple of KMeans.fit's in the same process. Epsilons stand for rho_of(epsilon, 1e-6),
+of computing the centres, as a multiple of KMeans.fit's in the same process. The control, `public points alone`, has the
+centres of the public topics' own k-means: what is known without any unit. Epsilons stand for rho_of(epsilon, 1e-6),
 all of it for the clustering. Set OMP_NUM_THREADS=1.
 """
 
@@ -18,7 +19,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ SHORTEST, LONGEST = 20, 400
 SPLIT = re.compile(r"(?<=[.!?])\s+|\n+")
 SIZES_SHARE = 10
 CLOSE = 0.8
+KMEANS, PUBLIC_POINTS = "KMeans", "public points alone"
+METHODS = ("anchored", "anchored:2", "anchored:3", "lsh_tree", "lloyd", PUBLIC_POINTS)
+"""Clusterers in the order of the tables; the last is the control, which reads no unit."""
 # What a point of the planted mixture is made of: topic and noise, normalised. KMeans then leaves a cost of 0.80 at
 # k = 64, and 0.77 on the sentences.
 TOPIC, NOISE = 0.45, 0.89
@@ -58,7 +62,8 @@ def main() -> None:
     parser.add_argument("--least", type=int, help="tau; a third of an average cluster where it is not given")
     parser.add_argument("--repeats", type=int, default=1, help="draws of each cell: their mean is shown")
     parser.add_argument("--epsilons", nargs="+", default=EPSILONS)
-    parser.add_argument("--methods", nargs="+", default=["anchored", "anchored:2", "lsh_tree", "lloyd"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--out", type=Path, help="JSON lines to which each draw is appended")
     arguments = parser.parse_args()
     if arguments.embed:
         embed(arguments.cache)
@@ -124,37 +129,71 @@ def unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Print one table."""
+    """Draw every cell, keep each draw if `--out` is given, and print the table."""
     points, public = load(arguments), np.load(arguments.cache / "topics.npy")
+    lines = []
+    for line in drawn(points, public, arguments):
+        lines.append(line)
+        print(line, flush=True)
+        if arguments.out:
+            with arguments.out.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+    print("\n".join(table(lines, arguments.data, arguments.clusters)))
+
+
+def drawn(points: Points, public: Points, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield a line for KMeans, for each draw of each clusterer, and for the control, which reads no unit."""
     k = arguments.clusters
     least = arguments.least or len(points) // (3 * k)
     reference, spent, rounds = k_means(points, k)
     other = k_means(points, k, start=1)[0]
-    again = near_by(points, other.assign(points), np.arange(k), reference)
-    cost, alone = cost_of(points, reference), float(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean())
     sizes = np.bincount(reference.assign(points), minlength=k)
-    print(
-        f"{arguments.data}: {points.shape[0]} x {points.shape[1]}, k = {k}, tau = {least}, {len(public)} public points"
-    )
-    print(
-        f"KMeans: cost {cost:.4f}, {rounds} rounds, {spent:.1f} s of processor time, {(sizes >= least).sum()} survive,"
-        f" {again} are found by KMeans with another start;"
-        f" one centre alone costs {alone / cost:.3f} times as much\n"
-    )
-    print("| clusterer | epsilon | cost | of the gain | survive | centres | found | time |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for written in arguments.methods:
-        for epsilon in arguments.epsilons:
-            drawn = [
-                drawn_once(points, public, written, epsilon, k, least, reference) for _ in range(arguments.repeats)
-            ]
-            mean = {name: float(np.mean([one[name] for one in drawn])) for name in drawn[0]}
-            gain = 100 * (alone - mean["cost"]) / (alone - cost)
-            print(
-                f"| {written} | {epsilon} | {mean['cost'] / cost:.3f} | {gain:.0f} % | {mean['alive']:.0f} |"
-                f" {mean['centres']:.0f} | {mean['found']:.0f} | {mean['seconds'] / spent:.2f} |",
-                flush=True,
-            )
+    about = {"data": arguments.data, "points": len(points), "clusters": k, "least": least}
+    yield about | {
+        "clusterer": KMEANS, "epsilon": None, "trial": 0, "cost": round(cost_of(points, reference), 6),
+        "one_centre": round(float(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean()), 6), "rounds": rounds,
+        "survive": int((sizes >= least).sum()), "centres": k, "seconds": round(spent, 4),
+        "found": near_by(points, other.assign(points), np.arange(k), reference),
+    }  # fmt: skip
+    for trial in range(arguments.repeats):
+        for written in arguments.methods:
+            for epsilon in arguments.epsilons if written != PUBLIC_POINTS else [None]:
+                figures = drawn_once(points, public, written, epsilon, k, least, reference, trial)
+                yield about | {"clusterer": written, "epsilon": epsilon, "trial": trial, **figures}
+
+
+def table(lines: Sequence[Mapping[str, Any]], data: str, clusters: int) -> Iterator[str]:
+    """Yield the rows of one table of docs/clustering.md: means over draws, and of three or more the least and most."""
+    own = [line for line in lines if (line["data"], line["clusters"]) == (data, clusters)]
+    kmeans = next(line for line in own if line["clusterer"] == KMEANS)
+    yield "| clusterer | epsilon | cost | gain | survive | centres | found | time |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    order = dict.fromkeys((line["clusterer"], line["epsilon"]) for line in own if line["clusterer"] != KMEANS)
+    for clusterer, epsilon in sorted(order, key=lambda cell: (_place(cell[0]), float(cell[1] or 0))):
+        draws = [line for line in own if (line["clusterer"], line["epsilon"]) == (clusterer, epsilon)]
+        cost = _mean(draws, "cost")
+        gain = 100 * (kmeans["one_centre"] - cost) / (kmeans["one_centre"] - kmeans["cost"])
+        named = clusterer if clusterer == PUBLIC_POINTS else f"`{clusterer.partition(':')[0]}`"
+        named += f", {rounds} rounds" if (rounds := clusterer.partition(":")[2]) else ""
+        yield " | ".join([
+            f"| {named}", epsilon or "-", f"{cost / kmeans['cost']:.3f}", f"{gain:.0f} %", _spread(draws, "survive"),
+            f"{_mean(draws, 'centres'):.0f}", _spread(draws, "found"),
+            f"{_mean(draws, 'seconds') / kmeans['seconds']:.2f} |",
+        ])  # fmt: skip
+
+
+def _place(clusterer: str) -> int:
+    return METHODS.index(clusterer) if clusterer in METHODS else len(METHODS)
+
+
+def _mean(draws: Sequence[Mapping[str, Any]], name: str) -> float:
+    return float(np.mean([draw[name] for draw in draws]))
+
+
+def _spread(draws: Sequence[Mapping[str, Any]], name: str) -> str:
+    values = [draw[name] for draw in draws]
+    mean = f"{np.mean(values):.0f}"
+    return mean if len(values) < 3 or min(values) == max(values) else f"{mean} ({min(values)} to {max(values)})"
 
 
 def load(arguments: argparse.Namespace) -> Points:
@@ -174,29 +213,48 @@ def k_means(points: Points, k: int, start: int = 0) -> tuple[Centroids, float, i
 
 
 def drawn_once(
-    points: Points, public: Points, written: str, epsilon: str, k: int, least: int, reference: Centroids
-) -> dict[str, float]:
-    """One draw: cost, survivors by noisy size, centres, how many of the reference's clusters are found, and seconds."""
+    points: Points,
+    public: Points,
+    written: str,
+    epsilon: str | None,
+    k: int,
+    least: int,
+    reference: Centroids,
+    trial: int,
+) -> dict[str, Any]:
+    """One draw: cost, survivors by noisy size, centres, how many of the reference's clusters are found, and seconds.
+
+    The control takes the centres of the public points' own clusters, and exact sizes.
+    """
+    started = time.process_time()
+    if epsilon is None:
+        centres = k_means(public, k, start=trial)[0]
+    else:
+        centres = private_centres(points, public, written, rho_of(epsilon, DELTA), k)
+    seconds = time.process_time() - started
+    places = centres.assign(points)
+    sizes = np.bincount(places, minlength=len(centres))
+    if epsilon is not None:
+        rho = rho_of(epsilon, DELTA) // SIZES_SHARE
+        sizes = np.array(calibrate_histogram(rho, len(sizes)).draw(sizes.tolist(), OS_RANDOM))
+    alive = np.flatnonzero(sizes >= least)
+    return {
+        "cost": round(cost_of(points, centres), 6),
+        "survive": len(alive),
+        "centres": len(centres),
+        "found": near_by(points, places, alive, reference),
+        "seconds": round(seconds, 4),
+    }
+
+
+def private_centres(points: Points, public: Points, written: str, rho: int, k: int) -> Centroids:
+    """The centres of one private draw; `METHOD:N` has N rounds."""
     method, _, rounds = written.partition(":")
     settings = ClusterSettings.model_validate(
         {"method": method, "count": k, **({"rounds": int(rounds)} if rounds else {})}
     )
-    rho = rho_of(epsilon, DELTA)
     clusterer = clusterer_for(settings, rho)
-    started = time.process_time()
-    centres = clusterer.centres(clusterer.draw(points, public, OS_RANDOM), public)
-    seconds = time.process_time() - started
-    places = centres.assign(points)
-    sizes = np.bincount(places, minlength=len(centres))
-    noisy = np.array(calibrate_histogram(rho // SIZES_SHARE, len(sizes)).draw(sizes.tolist(), OS_RANDOM))
-    alive = np.flatnonzero(noisy >= least)
-    return {
-        "cost": cost_of(points, centres),
-        "alive": len(alive),
-        "centres": len(centres),
-        "found": near_by(points, places, alive, reference),
-        "seconds": seconds,
-    }
+    return clusterer.centres(clusterer.draw(points, public, OS_RANDOM), public)
 
 
 def near_by(points: Points, places: NDArray[np.int64], alive: NDArray[np.int64], reference: Centroids) -> int:

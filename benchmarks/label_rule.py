@@ -28,6 +28,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 from scipy.stats import binomtest
 
+from benchmarks.common.controls import rotated
 from benchmarks.insights.questions import question_for
 from benchmarks.utility.label_allocation import (
     DELTA,
@@ -124,13 +125,12 @@ def allocations(true: Sequence[int], by_rule: Sequence[int], epsilon: Decimal) -
     """
     histogram = calibrate_histogram(int(rho_of(epsilon, DELTA) * SHARE), len(true))
     noisy_true, noisy = (nearest_counts(histogram.draw(list(counts), OS_RANDOM)) for counts in (true, by_rule))
-    half = len(noisy) // 2
     return {
         EQUAL: allocate(SAMPLES, [1] * len(true)),
         TRUE: allocate(SAMPLES, noisy_true),
         RULE: allocate(SAMPLES, noisy),
         NOISELESS: allocate(SAMPLES, list(by_rule)),
-        SHUFFLED: allocate(SAMPLES, noisy[half:] + noisy[:half]),
+        SHUFFLED: allocate(SAMPLES, rotated(noisy)),
     }
 
 
@@ -143,11 +143,12 @@ def main() -> None:
         parts = (measure_agreement, measure_shares)
         lines = [line for measure in parts for data in CORPORA for line in measure(data)]
         arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    print("\n".join(tables([json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()])))
+    lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+    print("\n".join([*agreement_table(lines), "", *shares_table(lines)]))
 
 
-def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the rows of the page's two tables."""
+def agreement_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how many documents have their true label, beside chance."""
     yield from _head(
         "data", "labels", "match", "documents", "right", "chance", "without label", "right of the labelled"
     )
@@ -159,7 +160,10 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{line['chance']:.3f} {_interval(line['chance_interval'])}", f"{1 - labelled / documents:.3f}",
             f"{right / labelled:.3f} {_interval(line['right_of_labelled_interval'])}",
         )  # fmt: skip
-    yield ""
+
+
+def shares_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how far the shares of texts are from those of the units, by each kind of allocation."""
     yield from _head("data", "units", "epsilon", *KINDS)
     settings: dict[tuple[str, ...], dict[str, str]] = {}
     for line in (line for line in lines if line["part"] == "shares"):

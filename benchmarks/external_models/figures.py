@@ -30,9 +30,11 @@ LOOKS = {
     "evolution_10x": ("#d1730a", "s", "-", "private evolution, ten times the prompts"),
     "invisible_ink": ("#7a3e9d", "^", "-", "InvisibleInk"),
     "public_only": ("#444444", "x", ":", "public only"),
+    "names": ("#b03060", "1", ":", "control: label names, no data"),
+    "phrases_named": ("#d98aa5", "2", ":", "control: phrases near label names, no data"),
     "real": ("#000000", "*", "-.", "real texts, no privacy"),
 }
-FREE = ("public_only", "real")
+FREE = ("public_only", "names", "phrases_named", "real")
 ROWS = {"accuracy": "accuracy", "coral": "accuracy with CORAL"}
 COSTS = {"prompts": "prompts", "work": "seconds of processor time"}
 

@@ -13,6 +13,8 @@ the same sizes is not made again. There are no seeds: randomness is the operatin
     evolution_10x   with ten times the prompts: three rounds, as many texts as seeding
     invisible_ink   which does show private texts to the model: each text is drawn over so many references
     public_only     the model's own texts of each label, and `real` the corpus's: no epsilon, no privacy in the latter
+    names           the names of the labels, one text each: what who knows the labels has without data or model
+    phrases_named   as many texts as seeding has, of public topics drawn from the 24 nearest to the label's name
 
 Seeding draws from the built-in public topics, which leave all of rho to the sketches; `*_selected` draws from a
 vocabulary that is selected from the units, as is the default.
@@ -40,6 +42,7 @@ from typing import Any, cast
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
 
+from benchmarks.common.controls import best_constant, picked
 from benchmarks.common.open_bench import open_bench
 from benchmarks.external_models.data import ABOUT, CORPORA, Split, split
 from benchmarks.external_models.tables import tables
@@ -88,7 +91,11 @@ CHARGED = {
     "evolution_10x": EVOLUTION,
     INK: INK,
 }
-FREE = (PUBLIC_ONLY, REAL)
+NAMES, PHRASES_NAMED = "names", "phrases_named"
+FREE = (PUBLIC_ONLY, REAL, NAMES, PHRASES_NAMED)
+"""Systems without a charge; the last two are the control: label names, no data and no model."""
+NEAREST, PHRASES_OF_A_TEXT = 24, 4
+"""As `strongest` and `phrases_per_text` of keyphrase seeding."""
 KEPT_OF_A_VOTE = 4
 """One in so many candidates is selected."""
 
@@ -241,6 +248,8 @@ def cells(asked: argparse.Namespace) -> Iterator[Cell]:
     for trial in range(asked.trials):
         for corpus in asked.corpora:
             for system in asked.systems:
+                if system == NAMES and trial:
+                    continue  # nothing in it is drawn
                 for epsilon in asked.epsilons if system in CHARGED else ("",):
                     yield Cell(corpus, system, epsilon, trial)
 
@@ -309,7 +318,7 @@ class Workplace:
 
     def figures(self, pairs: Sequence[Pair], labels: Sequence[str], sides: Sides) -> dict[str, Any]:
         """Shares of tests that are told right; None where there is nothing to learn from."""
-        majority = round(float(np.bincount(sides.classes).max() / len(sides.classes)), 4)
+        majority = round(best_constant(sides.classes.tolist()), 4)
         found: dict[str, Any] = {"accuracy": None, "coral": None, "deep_coral": None, "majority": majority}
         if len(pairs) < 2:
             return found
@@ -324,9 +333,13 @@ class Workplace:
 
     def made(self, cell: Cell, sides: Sides) -> Made:
         """The texts of one cell."""
+        labels = list(CORPORA[cell.corpus].words.values())
         if cell.system == REAL:
             return Made(self._real(cell, sides))
-        labels = list(CORPORA[cell.corpus].words.values())
+        if cell.system == NAMES:
+            return Made([(label, label) for label in labels])
+        if cell.system == PHRASES_NAMED:
+            return Made(phrases_named(self.embed, labels, self.sizes.each, cell.trial))
         system = SYSTEMS[CHARGED.get(cell.system, cell.system)]
         wanted = system.parameters.model_validate(
             parameters_of(cell.system, labels, len(sides.parts.private), self.sizes)
@@ -379,6 +392,17 @@ class Workplace:
     @cached_property
     def engine(self) -> Engine:
         return Engine(load(self.asked.model, self.asked.device))
+
+
+def phrases_named(embed: Embedder, labels: Sequence[str], each: int, trial: int) -> list[Pair]:
+    """Texts of public topics near the labels' names, as `phrases_independent` has them near a label's sketch."""
+    topics = points_of(embed, list(PUBLIC_TOPICS))
+    found = []
+    for label, closeness in zip(labels, points_of(embed, list(labels)) @ topics.T, strict=True):
+        nearest = [PUBLIC_TOPICS[place] for place in np.argsort(-closeness, kind="stable")[:NEAREST]]
+        seeds = (f"{trial} {label} {number}" for number in range(each))
+        found += [(", ".join(picked(nearest, PHRASES_OF_A_TEXT, seed)), label) for seed in seeds]
+    return found
 
 
 def _made_of(made: Generated, prompt: PromptSpec, recording: Recording, shown: int) -> Made:

@@ -28,20 +28,26 @@ def tables(lines: Sequence[Line]) -> list[str]:
 def table(corpus: str, lines: Sequence[Line]) -> list[str]:
     """One corpus in one size."""
     first, sizes = lines[0], lines[0]["sizes"]
-    rows: dict[tuple[str, str], list[Line]] = defaultdict(list)
-    for line in lines:
-        rows[line["cell"]["system"], line["cell"]["epsilon"]].append(line)
-    head = ["system", "epsilon", "trials", *ACCURACIES.values(), *COSTS.values()]
     about = f"{first['units']} units, {first['tests']} tests, the commonest label {first['majority']}"
     made = [f"### {corpus}", "", f"{about}; CORAL's target: {first['target']}; {sizes['model']}.", ""]
-    made += ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return [*made, *rows_of_corpus(lines, corpus), ""]
+
+
+def rows_of_corpus(lines: Sequence[Line], corpus: str) -> list[str]:
+    """The table alone, of the lines of one size."""
+    rows: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    for line in lines:
+        if line["cell"]["corpus"] == corpus:
+            rows[line["cell"]["system"], line["cell"]["epsilon"]].append(line)
+    head = ["system", "epsilon", "trials", *ACCURACIES.values(), *COSTS.values()]
+    made = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     systems = list(dict.fromkeys(system for system, _ in rows))
     for system, epsilon in sorted(rows, key=lambda row: (systems.index(row[0]), float(row[1] or 0))):
         trials = rows[system, epsilon]
         shown = [told([line[name] for line in trials]) for name in ACCURACIES]
         costs = [mean([line[name] for line in trials]) for name in COSTS]
         made.append("| " + " | ".join([system, epsilon or "-", str(len(trials)), *shown, *costs]) + " |")
-    return [*made, ""]
+    return made
 
 
 def told(values: Sequence[float | None]) -> str:

@@ -3,6 +3,7 @@
     python -m benchmarks.in_context.accuracy --out results.jsonl  # zero-shot and real demonstrations
     python -m benchmarks.in_context.accuracy --out results.jsonl --pools pools.jsonl --released   # and released ones
     python -m benchmarks.in_context.accuracy --out results.jsonl --table               # print what is there
+    python -m benchmarks.in_context.accuracy --out results.jsonl --shuffled            # the control: shuffled labels
 
 Every cell is appended to the file when it is measured, and one that is there already is not measured again; so a
 run that was stopped goes on. Test items are the last ones of a set, demonstrations come from all others; both by
@@ -14,12 +15,13 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.controls import permuted
 from benchmarks.in_context.demonstrations import (
     PUBLIC_ONLY,
     Sizes,
@@ -41,7 +43,7 @@ from tasks.inference.network.language_model import LanguageModel
 
 MODEL = "smollm2-135m-instruct"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-REAL = "real"
+REAL, SHUFFLED = "real", "real, labels shuffled"
 TITLES = {
     "agnews": "AG News",
     "trec": "TREC",
@@ -71,6 +73,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--items", type=int, default=60)
     parser.add_argument("--text-tokens", type=int, default=64)
+    parser.add_argument("--shuffled", action="store_true", help="also real demonstrations with shuffled labels")
     parser.add_argument("--released", action="store_true", help="also released and public-only demonstrations")
     parser.add_argument("--released-shots", nargs="+", type=int, default=list(SHOTS))
     parser.add_argument("--pools", type=Path, help="JSON lines, one for each pool of released demonstrations")
@@ -148,6 +151,8 @@ def cells(model: LanguageModel, data: Set, folder: Path, arguments: argparse.Nam
         yield ZERO_SHOT_NAMED, 0, test.zero_shot_named
     for shots in arguments.shots:
         yield few(REAL, lambda: data.private, shots)
+        if arguments.shuffled:
+            yield few(SHUFFLED, lambda: with_shuffled_labels(data.private), shots)
     for name, task, file in (given.split("=", 2) for given in arguments.demonstrations):
         if task == data.task.name:
             yield from (
@@ -157,6 +162,12 @@ def cells(model: LanguageModel, data: Set, folder: Path, arguments: argparse.Nam
         for column, pool in pools(data, folder, arguments).items():
             for shots in arguments.released_shots:
                 yield few(column, pool, shots)
+
+
+def with_shuffled_labels(examples: Sequence[Example]) -> list[Example]:
+    """The control: the same texts with each other's labels, so that only the form of demonstrations is left."""
+    labels = permuted([example.label for example in examples], seed=0)
+    return [replace(example, label=label) for example, label in zip(examples, labels, strict=True)]
 
 
 def pools(data: Set, folder: Path, arguments: argparse.Namespace) -> dict[str, Callable[[], Sequence[Example]]]:
@@ -204,7 +215,7 @@ def print_table(results: list[dict[str, Any]]) -> None:
 
 
 def _place(row: tuple[str, int]) -> tuple[int, str, int]:
-    known = [ZERO_SHOT, ZERO_SHOT_NAMED, REAL, PUBLIC_ONLY]
+    known = [ZERO_SHOT, ZERO_SHOT_NAMED, REAL, SHUFFLED, PUBLIC_ONLY]
     return known.index(row[0]) if row[0] in known else len(known), *row
 
 

@@ -1,6 +1,6 @@
 """Plots of the insights benchmark, drawn by `insights/tables.py` from docs/figures/insights.jsonl."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,20 @@ _CHANCE = "#999999"
 
 
 def draw_all(lines: Sequence[Line], folder: Path) -> None:
-    """Every plot for which there are results."""
+    """Save every plot for which there are results."""
+    with plt.rc_context(STYLE):
+        for name, figure in drawings(lines):
+            save(figure, folder / f"{name}.svg")
+
+
+def drawings(lines: Sequence[Line]) -> Iterator[tuple[str, Any]]:
+    """Yield every plot for which there are results, with its name."""
     cells = [line for line in lines if "cell" in line and line["cell"]["text"] == "plain"]
     cells = [line for line in cells if line["cell"].get("evidence") != "counts"]
-    with plt.rc_context(STYLE):
-        if cells:
-            save(draw_levels(cells), folder / "insights_levels.svg")
-        if leaking := [line for line in lines if "leakage" in line]:
-            save(draw_leakage(leaking), folder / "insights_leakage.svg")
+    if cells:
+        yield "insights_levels", draw_levels(cells)
+    if leaking := [line for line in lines if "leakage" in line]:
+        yield "insights_leakage", draw_leakage(leaking)
 
 
 def draw_levels(cells: Sequence[Line]) -> Any:

@@ -22,6 +22,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from scipy.stats import binomtest
 
+from benchmarks.common.controls import answers_at_random
 from benchmarks.insights.cells import MODEL
 from benchmarks.insights.data import DATA
 from tasks.accounting.rounding import decimal_above
@@ -78,11 +79,11 @@ class RandomRule:
     """The control: an answer at random, each equally likely, none is `no answer`."""
 
     def __init__(self, question: Question) -> None:
-        self.answers, self.random = len(question.answers), random.Random(5)
+        self.answers = len(question.answers)
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return an answer for each text."""
-        return [self.random.randrange(self.answers) for _ in texts]
+        return answers_at_random(len(texts), self.answers, seed=5)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.controls import picked
 from benchmarks.insights.data import Unit
 from benchmarks.insights.metrics import known_coverage
 from models_db.values.amounts import Amount
@@ -285,9 +286,8 @@ def _topic(topic: Any, keywords: Sequence[str], size: int | None) -> dict[str, A
 
 def _by_chance(run: UraniaRun) -> list[str]:
     """As many lists of keywords as there are insights, as long as theirs, drawn at random from the same set."""
-    generator = np.random.default_rng(0)
-    named = run.chosen[0]
-    return [", ".join(generator.choice(named, min(len(own), len(named)), replace=False)) for own in run.keyword_lists]
+    named = list(run.chosen[0])
+    return [", ".join(picked(named, len(own), place)) for place, own in enumerate(run.keyword_lists)]
 
 
 def _known_share(run: UraniaRun, members: Sequence[NDArray[np.int64]], material: Material) -> dict[str, float] | None:

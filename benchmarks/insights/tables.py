@@ -152,6 +152,38 @@ def page(lines: Sequence[Line]) -> list[str]:
     return found
 
 
+PLACES = (("chats", 23), ("chats", 64), (SYNTHETIC, 128))
+OF_LEVELS = {
+    "kept": "clusters kept",
+    "topics": "topic coverage",
+    "topics_by_chance": "the same of keywords at random",
+    "found": "known topics found",
+    "named": "known topics named",
+}
+
+
+def levels_table(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the table of docs/insights-results.md: TF-IDF, plain descriptions, the matched reading.
+
+    Means; brackets are Student's 95 % interval over trials, of two trials both; keywords at random are one trial.
+    """
+    levels = {**{name: f"{name} ({', '.join(own)})" for name, own in LEVELS.items()}, INFINITY: "no noise"}
+    yield f"| figure | corpus | clusterer | {' | '.join(levels.values())} |"
+    yield "| --- | --- | --- |" + " --- |" * len(levels)
+    wanted = {"system": "urania", "keywords": "tfidf", "text": "plain", "reading": "matched", "facets": "rake"}
+    mine = [line for line in lines if "cell" in line and wanted.items() <= line["cell"].items()]
+    for figure, title in OF_LEVELS.items():
+        for corpus, count in PLACES[2 * (figure in ("found", "named")) :]:
+            here = [line for line in mine if (line["cell"]["corpus"], line["cell"]["count"]) == (corpus, count)]
+            for method in sorted(set(map(method_of, here)), key=lambda name: (not name.startswith("anch"), name)):
+                own = [line for line in here if method_of(line) == method]
+                if figure not in ("topics", "topics_by_chance") and own[0]["cell"].get("evidence") == "counts":
+                    continue  # evidence decides words, not clusters; `named` is shown of the default
+                trials = ([line for line in own if line["cell"]["level"] == level] for level in levels)
+                cells = [told([value_of(line, figure) for line in some], figure) for some in trials]
+                yield f"| {title} | {corpus}, k = {count} | {method} | {' | '.join(cells)} |"
+
+
 def grouped(lines: Sequence[Line]) -> dict[tuple[str, str, str], list[Line]]:
     """The trials of each configuration, in the order in which a table shows them."""
     found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
@@ -201,11 +233,13 @@ def told(values: Sequence[float | None], name: str) -> str:
 
 
 def leakage_table(lines: Sequence[Line]) -> list[str]:
-    """AUC of the detector with its interval."""
-    if not lines:
-        return []
-    made = ["", "### Leakage", "", "| system | level | runs | insights a run | AUC | TPR at 1 % FPR |"]
-    made.append("|" + " --- |" * 6)
+    """AUC of the detector with its interval, under a heading."""
+    return ["", "### Leakage", "", *leakage_rows(lines)] if lines else []
+
+
+def leakage_rows(lines: Sequence[Line]) -> list[str]:
+    """The table of leakage alone."""
+    made = ["| system | level | runs | insights a run | AUC | TPR at 1 % FPR |", "|" + " --- |" * 6]
     for line in lines:
         values, runs = line["values"], len(line["scores"])
         mean = sum(line["insights"]) / runs

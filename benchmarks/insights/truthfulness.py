@@ -213,7 +213,10 @@ def _append(path: Path, lines: Iterator[dict[str, Any]], version: str, system: s
 
 def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Return the rows of the page's table, a row for each version, system and kind of node."""
-    yield "| version | system | nodes | named | truthfulness | by words | name at random | all units | overstated |"
+    yield (
+        "| version | system | nodes | named | median truthfulness | by words alone | a random name | of all units"
+        " | overstated |"
+    )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     keys = dict.fromkeys((line["version"], line["system"], bool(line["level"])) for line in lines)
     for version, system, group in keys:

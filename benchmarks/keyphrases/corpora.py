@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
+from benchmarks.common.controls import shuffled_within
 from benchmarks.external_models.data import CORPORA, split
 from benchmarks.in_context.demonstrations import Example
 from benchmarks.keyphrases.correlations import EPSILONS, LENGTH, TEXTS, TRUE, Judge, append, lines_of
@@ -117,7 +118,7 @@ def lines_of_corpus(corpus: Read, cells: Sequence[dict[str, Any]]) -> Iterator[d
 def shuffled(texts: Numbers, trial: int) -> Numbers:
     """The same phrases at the same places in texts of the same labels, but not together: int64 [texts, length]."""
     by_label = texts.reshape(-1, TEXTS, texts.shape[1])
-    return np.asarray(np.random.default_rng(trial).permuted(by_label, axis=1).reshape(texts.shape))
+    return shuffled_within(by_label, trial).reshape(texts.shape)
 
 
 def judge_of(corpus: Read, trial: int) -> Judge:

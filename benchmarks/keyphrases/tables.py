@@ -172,6 +172,51 @@ def rules(lines: Sequence[Line]) -> Iterator[str]:
             yield "| " + " | ".join(cells) + " |"
 
 
+def rule_table(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the rule of docs/keyphrases.md, of iterative sequences with the median; all n of near 0.6 in one row."""
+    yield "| with `background: median` | b | k | nearer from c on | foretold |"
+    yield "| --- | --- | --- | --- | --- |"
+    pairs = [row for row in ROWS if row.figure == "pair"]
+    for some in (pairs[: len(UNITS)], *([row] for row in pairs[len(UNITS) :])):
+        found = []
+        for row in some:
+            own = [line for line in lines if of_row(line, row)]
+            first, second = (error(own, name) for name in (INDEPENDENT, MEDIAN))
+            least = crossing(first, second)
+            found.append((second[0] - first[0], 1 - second[1] / first[1], least, *foretold(own, MEDIAN, least)))
+        base, kept, least_c, right, decided = zip(*found, strict=True)
+        counts = ", ".join(f"{row.units:,}" for row in some)
+        name = f"{some[0].world.kind}, near {some[0].world.near}, n = {counts}"
+        yield f"| {name} | {_range(base)} | {_range(kept)} | {_range(least_c)} | {sum(right)} of {sum(decided)} |"
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def corpora_table(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield what a classifier learns of real phrases, by corpus and epsilon: means with intervals over trials.
+
+    The control shuffles the phrases of iterative sequences among the texts of a label.
+    """
+    systems = (INDEPENDENT, INDEPENDENT_MEDIAN, ITERATIVE, MEDIAN)
+    heads = ("corpus", "epsilon", "independent", "independent, `median`", "iterative", "iterative, `median`")
+    yield f"| {' | '.join(heads)} | the same, shuffled |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for name, shown in (("agnews", "AG News, 4 labels"), ("dbpedia14", "DBpedia, 14 labels")):
+        mine = [line for line in lines if "corpus" in line and line["corpus"]["name"] == name]
+        for epsilon in ("1", "3", "6", "15"):
+            own = [line for line in mine if line["corpus"]["epsilon"] == epsilon]
+            cells = [_accuracy(own, system) for system in (*systems, f"{MEDIAN}, shuffled")]
+            yield f"| {shown} | {epsilon} | {' | '.join(cells)} |"
+
+
+def _accuracy(lines: Sequence[Line], system: str) -> str:
+    middle, low, high = interval([line["figures"][system]["label"] for line in lines])
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
 def of_row(line: Line, row: Row) -> bool:
     """Whether a cell is of a row of the map, whatever its strength and epsilon."""
     cell, world = line["cell"], line["cell"]["world"]

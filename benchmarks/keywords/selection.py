@@ -95,7 +95,7 @@ def even_count(planned: KeywordSet) -> int:
     return planned.selecting.selection.even_count() if planned.selecting else 0
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The table of docs/keywords.md: means with standard deviations over the draws."""
     lines = [
         "| corpus | method | claim | units for an even chance | keywords released | in common |",
@@ -110,7 +110,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         lines.append(
             f"| {name} | `{method}` | ({epsilon}, {cell[0]['delta']}) | {needed} | {released} | {cell[0]['common']} |"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _spread(values: Sequence[int]) -> str:
@@ -129,7 +129,7 @@ def main() -> None:
         rows = [row for name, texts in corpora().items() for row in releases(texts, name)]
     if options.to:
         options.to.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    print(table(rows))
+    print("\n".join(table(rows)))
 
 
 if __name__ == "__main__":

@@ -85,8 +85,26 @@ def main() -> None:
     results = gathered(lines)
     with plt.rc_context(STYLE):
         save(draw(results), arguments.to / f"summaries_epsilon.{arguments.format}")
-    page = "\n".join([*tables(results), *differences(results), *examples(lines)])
-    (arguments.to / "summaries.md").write_text(page + "\n", encoding="utf-8")
+    (arguments.to / "summaries.md").write_text("\n".join(page(lines)) + "\n", encoding="utf-8")
+
+
+def page(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield all tables and examples, in Markdown."""
+    results = gathered(lines)
+    yield from tables(results)
+    yield from differences(results)
+    yield from examples(lines)
+
+
+def short_table(results: Results) -> Iterator[str]:
+    """Yield the table of docs/summaries.md: ROUGE-L / BERTScore, without their intervals."""
+    columns = ("2", "10", "50", "120", NO_NOISE)
+    yield from _head("system", [*(f"epsilon {each}" for each in columns[:-1]), "no noise"])
+    for system in SYSTEMS_COMPARED:
+        epsilons = (None,) if system.epsilons == (None,) else columns
+        found = [[shown(results, (system.name, each), name) for name in ("rouge_l", "bert_score")] for each in epsilons]
+        cells = [" / ".join(f"{score[0]:.3f}" for score in pair if score) for pair in found]
+        yield f"| {system.title} | {' | '.join([*cells, *[''] * (len(columns) - len(cells))])} |"
 
 
 def rescore(path: Path, data: Path) -> None:

@@ -14,7 +14,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -84,7 +84,7 @@ def main() -> None:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments)
         measure(model, arguments.texts, arguments.out)
-    print_table(arguments.out)
+    print("\n".join(table(_rows(arguments.out))))
 
 
 def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
@@ -200,11 +200,11 @@ def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def print_table(out: Path) -> None:
-    """Markdown, one line a release with cut sentences and one with completed ones."""
-    print("| data | release | sentences | texts | tokens | sentence ended | perplexity | copies | MAUVE | difference |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for line in _rows(out):
+def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a release with cut sentences and one with completed ones."""
+    yield "| data | release | sentences | texts | tokens | sentence ended | perplexity | copies | MAUVE | difference |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for line in lines:
         found = figures(line)
         shown = [
             line["data"],
@@ -218,7 +218,7 @@ def print_table(out: Path) -> None:
             "" if line["completed"] else _written(line["mauve"], 2),
             "" if line["completed"] or line["setting"] == TODAY else _written(line["mauve_difference"], 2),
         ]
-        print(f"| {' | '.join(shown)} |")
+        yield f"| {' | '.join(shown)} |"
 
 
 def _written(values: Sequence[float], digits: int, unit: str = "") -> str:

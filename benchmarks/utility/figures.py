@@ -23,6 +23,7 @@ from benchmarks.utility.next_tokens import (
     CANDIDATES,
     CLIPS,
     EPSILONS,
+    NAMES,
     ROWS,
     TEMPERATURES,
     TITLES,
@@ -45,7 +46,6 @@ from benchmarks.utility.systems import (
 )
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
-NAMES = {"yelp": "Yelp", "mts_dialog": "mts_dialog"}
 COLOURS = {INK: "#0b5fa5", PAPER: "#d1730a", AMIN: "#7a3e9d", AMIN_PRIVATE: "#b58bd0", ICL: "#3b8a3a"}
 UNPROTECTED = {PUBLIC: ("#444444", (0, (6, 2))), SINGLE: ("#999999", (0, (2, 2))), MEAN: ("#000000", (0, (1, 1)))}
 MARKERS = {INK: "o", PAPER: "s", AMIN: "^", AMIN_PRIVATE: "v", ICL: "D"}

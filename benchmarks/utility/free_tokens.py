@@ -16,7 +16,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -85,7 +85,7 @@ def main() -> None:
         model = load(arguments.model, arguments.device, arguments.precision)
         draw(model, arguments.texts, arguments.samples, arguments.precision)
         measure(model, arguments.texts, arguments.out)
-    print_table(arguments.out)
+    print("\n".join(table(_rows(arguments.out))))
 
 
 def draw(model: LanguageModel, out: Path, samples: int, precision: str) -> None:
@@ -193,12 +193,12 @@ def longer_by(tokens: Sequence[int], usual: Sequence[int], rounds: int = 2000) -
     return [fmean(tokens) - fmean(usual), drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
 
 
-def print_table(out: Path) -> None:
-    """Markdown, one line a release; differences are from the first release of the same data, without free tokens."""
-    print("| data | release | C | texts | free | tokens | longer by | ended | perplexity | MAUVE | MAUVE, difference |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a release; differences are from the first of the same data, without free tokens."""
+    yield "| data | release | C | texts | free | tokens | longer by | ended | perplexity | MAUVE | MAUVE, difference |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     plain: dict[str, Sequence[int]] = {}
-    for line in _rows(out):
+    for line in lines:
         found, cell = figures(line), Cell(line["data"], line["draws"], line["free_above"])
         usual = plain.setdefault(cell.data, line["tokens"])
         shown = [
@@ -212,7 +212,7 @@ def print_table(out: Path) -> None:
             _written(found["mauve"], 2),
             "" if cell.free_above is None else _written(found["mauve_difference"], 2),
         ]
-        print(f"| {line['data']} | {cell.name} | {' | '.join(shown)} |")
+        yield f"| {line['data']} | {cell.name} | {' | '.join(shown)} |"
 
 
 def _written(values: Sequence[float], digits: int) -> str:

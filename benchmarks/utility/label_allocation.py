@@ -28,6 +28,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
 
+from benchmarks.common.controls import rotated
 from benchmarks.utility.texts import DATA, SEED
 from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -82,12 +83,11 @@ def allocations(true: Sequence[int], epsilon: Decimal, share: Decimal, samples: 
     """Texts of each label by each kind of allocation; the noise is the mechanism's, drawn anew."""
     rho = int(rho_of(epsilon, DELTA) * share)
     noisy = nearest_counts(calibrate_histogram(rho, len(true)).draw(list(true), OS_RANDOM))
-    half = len(noisy) // 2
     return {
         EQUAL: allocate(samples, [1] * len(true)),
         NOISELESS: allocate(samples, list(true)),
         PROPORTIONAL: allocate(samples, noisy),
-        SHUFFLED: allocate(samples, noisy[half:] + noisy[:half]),
+        SHUFFLED: allocate(samples, rotated(noisy)),
     }
 
 
@@ -155,7 +155,8 @@ def main() -> None:
             _append(arguments.out, measure_shares(data))
         if "real" in arguments.parts:
             _append(arguments.out, measure_real_texts(data))
-    print_tables(arguments.out)
+    rows = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+    print("\n".join([*shares_table(rows), "", *texts_table(rows)]))
 
 
 def _append(out: Path, lines: Iterator[dict[str, Any]]) -> None:
@@ -163,22 +164,27 @@ def _append(out: Path, lines: Iterator[dict[str, Any]]) -> None:
         file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
-def print_tables(out: Path) -> None:
-    """Markdown: the shares at the default share of rho, then MAUVE."""
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+def shares_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: total variation at the default share of rho."""
     heads = ("data", "units", "epsilon", "share", "sigma", EQUAL, NOISELESS, PROPORTIONAL, SHUFFLED)
-    print(f"| {' | '.join(heads)} |\n| {' | '.join(['---'] * len(heads))} |")
+    yield f"| {' | '.join(heads)} |"
+    yield f"| {' | '.join(['---'] * len(heads))} |"
     settings: dict[tuple[str, ...], dict[str, str]] = {}
     for row in (row for row in rows if row["part"] == "shares" and row["share"] == str(SHARES[1])):
         setting = tuple(str(row[name]) for name in heads[:5])
         settings.setdefault(setting, {})[row["allocation"]] = f"{row['mean']:.3f} ± {row['error']:.3f}"
     for setting, found in settings.items():
-        print(f"| {' | '.join([*setting, *(found[name] for name in heads[5:])])} |")
+        yield f"| {' | '.join([*setting, *(found[name] for name in heads[5:])])} |"
+
+
+def texts_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown: MAUVE of real texts that were taken by allocated labels."""
     heads = ("texts", "data", "epsilon", "allocation", "n", "MAUVE", "less equal's")
-    print(f"\n| {' | '.join(heads)} |\n| {' | '.join(['---'] * len(heads))} |")
+    yield f"| {' | '.join(heads)} |"
+    yield f"| {' | '.join(['---'] * len(heads))} |"
     for row in (row for row in rows if row["part"] != "shares"):
         shown = [row["part"], row["data"], row["epsilon"], row["allocation"], str(row["texts"])]
-        print(f"| {' | '.join([*shown, *(_interval(row[name]) for name in ('mauve', 'less_equal'))])} |")
+        yield f"| {' | '.join([*shown, *(_interval(row[name]) for name in ('mauve', 'less_equal'))])} |"
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

@@ -104,7 +104,7 @@ def main() -> None:
         arguments.texts, parts = 96, [*parts, list(everything())]
     if not arguments.table:
         measure(arguments, parts)
-    print_tables(read_results(arguments.out))
+    print("\n".join(tables(read_results(arguments.out))))
 
 
 def references() -> Iterator[Setting]:
@@ -276,7 +276,7 @@ def compare(found: Distribution, aim: Tensor, following: Tensor, floor: Tensor) 
 
 
 def read_results(path: Path) -> list[Measured]:
-    return [Measured.from_json(json.loads(line)) for line in path.open(encoding="utf-8")]
+    return [Measured.from_json(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def resampled(count: int) -> np.ndarray:
@@ -331,27 +331,47 @@ TITLES = {
 }
 
 
-def print_tables(results: Sequence[Measured]) -> None:
-    """Markdown: every system by epsilon at 7 rows, differences to Amin et al., and the rows that are saved."""
+def tables(results: Sequence[Measured]) -> Iterator[str]:
+    """Yield Markdown: every system by epsilon at 7 rows, differences to Amin et al., and the rows that are saved."""
+    for figure in ("kl", "reverse", "loss"):
+        for top_k in (USUAL_CANDIDATES, 0):
+            yield f"\n{figure}, k = {top_k or 'whole vocabulary'}, B = {USUAL_ROWS}\n"
+            yield from systems_table(results, figure, top_k)
     for data in dict.fromkeys(found.data for found in results):
         mine = {found.setting: found for found in results if found.data == data}
-        for top_k in (USUAL_CANDIDATES, 0):
-            _print_systems(data, mine, top_k)
-        _print_lead(data, mine)
-        _print_savings(data, mine)
+        yield f"\n{data}: Amin et al. less InvisibleInk (log-probability), paired by text\n"
+        yield from _lead_table(mine)
+    yield "\ntimes fewer rows that log-probability clipping needs for the paper variant's figure, k = 100\n"
+    yield from savings_table(results)
 
 
-def _print_systems(data: str, mine: Mapping[Setting, Measured], top_k: int) -> None:
-    for figure in ("kl", "reverse", "loss"):
-        print(f"\n{data}, {figure}, k = {top_k or 'whole vocabulary'}, B = {USUAL_ROWS}\n")
-        _print_head("| |")
-        for name, title in TITLES.items():
-            private = name in PRIVATE_SYSTEMS or name == AMIN_PRIVATE
-            shown = []
+NAMES = {"yelp": "Yelp", "mts_dialog": "mts_dialog"}
+
+
+def systems_table(results: Sequence[Measured], figure: str, top_k: int, systems: Iterable[str] = ()) -> Iterator[str]:
+    """Yield a row for each system, both data sets below each other; a loss is less public only's, paired by text.
+
+    Args:
+        systems: those that are shown; all without.
+    """
+    yield from _head("| |")
+    for data, name in NAMES.items():
+        mine = {found.setting: found for found in results if found.data == data}
+        yield f"| **{name}** |" + " |" * len(EPSILONS)
+        for system in systems or TITLES:
+            private = system in PRIVATE_SYSTEMS or system == AMIN_PRIVATE
+            cells = []
             for epsilon in EPSILONS if private else (None,):
-                found = mine.get(Setting(name, epsilon, USUAL_ROWS, top_k=top_k))
-                shown.append(_mean_and_range(interval(found.figures[figure])) if found else "")
-            print(f"| {title} | " + " | ".join([*shown, *[""] * (len(EPSILONS) - len(shown))]) + " |")
+                found = mine.get(Setting(system, epsilon, USUAL_ROWS, top_k=top_k))
+                cells.append(_mean_and_range(interval(_shown(found, mine, figure))) if found else "")
+            yield f"| {TITLES[system]} | " + " | ".join([*cells, *[""] * (len(EPSILONS) - len(cells))]) + " |"
+
+
+def _shown(found: Measured, mine: Mapping[Setting, Measured], figure: str) -> Sequence[float]:
+    if figure != "loss":
+        return found.figures[figure]
+    public = mine[Setting(PUBLIC, None, USUAL_ROWS, top_k=found.setting.top_k)].figures[figure]
+    return [own - other for own, other in zip(found.figures[figure], public, strict=True)]
 
 
 def lead(mine: Mapping[Setting, Measured], epsilon: str, rows: int, top_k: int, figure: str) -> list[float]:
@@ -360,9 +380,8 @@ def lead(mine: Mapping[Setting, Measured], epsilon: str, rows: int, top_k: int, 
     return list(interval([other - own for own, other in zip(ours, theirs, strict=True)]))
 
 
-def _print_lead(data: str, mine: Mapping[Setting, Measured]) -> None:
-    print(f"\n{data}: Amin et al. less InvisibleInk (log-probability), paired by text\n")
-    _print_head("| k | B | figure |")
+def _lead_table(mine: Mapping[Setting, Measured]) -> Iterator[str]:
+    yield from _head("| k | B | figure |")
     for top_k in (USUAL_CANDIDATES, 0):
         for rows in ROWS:
             for figure in ("kl", "reverse", "loss"):
@@ -372,23 +391,22 @@ def _print_lead(data: str, mine: Mapping[Setting, Measured]) -> None:
                     for epsilon, measured in zip(EPSILONS, there, strict=True)
                 ]
                 if any(there):
-                    print(f"| {top_k or 'all'} | {rows} | {figure} | " + " | ".join(shown) + " |")
+                    yield f"| {top_k or 'all'} | {rows} | {figure} | " + " | ".join(shown) + " |"
 
 
-def _print_savings(data: str, mine: Mapping[Setting, Measured]) -> None:
-    print(f"\n{data}: times fewer rows that log-probability clipping needs for the paper variant's figure, k = 100\n")
-    _print_head("| B | figure |")
-    for rows in ROWS[1:]:
-        for figure in ("kl", "reverse"):
-            shown = [
-                _mean_and_range(saving(mine.values(), epsilon, rows, USUAL_CANDIDATES, figure)) for epsilon in EPSILONS
-            ]
-            print(f"| {rows} | {figure} | " + " | ".join(shown) + " |")
+def savings_table(results: Sequence[Measured]) -> Iterator[str]:
+    """Yield the rows that log-probability clipping saves by KL, at 100 candidates."""
+    yield from _head("| | paper's B |")
+    for data, name in NAMES.items():
+        mine = [found for found in results if found.data == data]
+        for rows in ROWS[1:]:
+            shown = ["{:.2f} [{:.2f}, {:.2f}]".format(*saving(mine, each, rows, USUAL_CANDIDATES)) for each in EPSILONS]
+            yield f"| {name} | {rows} | " + " | ".join(shown) + " |"
 
 
-def _print_head(first: str) -> None:
-    print(first + "".join(f" epsilon {epsilon} |" for epsilon in EPSILONS))
-    print("| --- |" + " --- |" * (first.count("|") - 2 + len(EPSILONS)))
+def _head(first: str) -> Iterator[str]:
+    yield first + "".join(f" epsilon {epsilon} |" for epsilon in EPSILONS)
+    yield "|" + " --- |" * (first.count("|") - 1 + len(EPSILONS))
 
 
 def _mean_and_range(found: Sequence[float]) -> str:

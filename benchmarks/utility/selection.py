@@ -13,7 +13,6 @@ results hold figures alone, as one of the data sets may not be passed on.
 
 import argparse
 import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import numpy as np
 
+from benchmarks.common.controls import picked
 from benchmarks.utility.mauve import Estimate, embedder, measured_together
 from benchmarks.utility.sampled import UNREAD, Cell, distinct_2, interval, perplexity, real_texts
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
@@ -139,9 +139,7 @@ def choices() -> Mapping[str, Choice]:
         return sorted(sorted(range(len(drawn)), key=lambda place: (failed[place] is not None, losses[place]))[:KEEP])
 
     def at_random(seed: str) -> Choice:
-        return lambda drawn, prompt, score: sorted(
-            random.Random(f"{seed} {len(drawn)}").sample(range(len(drawn)), KEEP)
-        )
+        return lambda drawn, prompt, score: sorted(picked(range(len(drawn)), KEEP, f"{seed} {len(drawn)}"))
 
     return {
         FILTER: by(every()),

@@ -12,7 +12,7 @@ setting), over the setting's candidates: one aim for all settings, though not of
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -76,7 +76,7 @@ def main() -> None:
         if arguments.kept is None:
             parser.error("--kept is needed to read texts")
         measure(load(arguments.model, arguments.device, arguments.precision), arguments)
-    print_table(arguments.out)
+    print("\n".join(table(map(json.loads, arguments.out.read_text(encoding="utf-8").splitlines()))))
 
 
 @torch.inference_mode()
@@ -163,12 +163,11 @@ def read(model: LanguageModel, description: str, text: Forced) -> Trace:
     return Trace(torch.cat(found), torch.tensor(text.tokens[::STRIDE], dtype=torch.int64))
 
 
-def print_table(out: Path) -> None:
-    """Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
-    lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a setting; differences are paired by text, from one unit a row with as many rows."""
     there = {(line["data"], Cell(line["units"], line["rows"], line["epsilon"])): line for line in lines}
-    print("| data | epsilon | rows B | units a row | C | KL | KL, difference | loss | loss, difference |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    yield "| data | epsilon | rows B | units a row | C | KL | KL, difference | loss | loss, difference |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for (data, cell), line in there.items():
         usual = there.get((data, Cell(1, ROWS, cell.epsilon)))
         shown = [data, cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
@@ -178,7 +177,7 @@ def print_table(out: Path) -> None:
             differs = usual is not None and usual is not line
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
             shown.append(_written(interval(less)) if differs else "")
-        print(f"| {' | '.join(map(str, shown))} |")
+        yield f"| {' | '.join(map(str, shown))} |"
 
 
 def _written(values: Sequence[float]) -> str:

@@ -13,7 +13,7 @@ public model, and `private`, InvisibleInk's with 7 rows at epsilon 4. Each figur
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -138,7 +138,7 @@ def main() -> None:
             for line in measured(model, arguments):
                 with arguments.out.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(line) + "\n")
-    print_table(arguments.out)
+    print("\n".join(table(map(json.loads, arguments.out.read_text(encoding="utf-8").splitlines()))))
 
 
 def measured(model: LanguageModel, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -197,15 +197,14 @@ def along(trace: Trace, model: LanguageModel, text: Forced) -> dict[str, dict[st
     return losses
 
 
-def print_table(out: Path) -> None:
-    """Markdown, one line a way to ask; differences are paired by text, from the default wording alone.
+def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a way to ask; differences are paired by text, from the default wording alone.
 
     Penalties are shown beside the default wording without examples.
     """
-    lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     there = {Cell(line["data"], line["wording"], line["examples"], line["penalty"]): line for line in lines}
-    print("| data | wording | examples | penalty | texts | public, loss | difference | private, loss | difference |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    yield "| data | wording | examples | penalty | texts | public, loss | difference | private, loss | difference |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for cell, line in there.items():
         usual = there.get(Cell(cell.data, "default", False))
         if cell.penalty != "0" and (cell.wording, cell.examples) != ("default", False):
@@ -216,7 +215,7 @@ def print_table(out: Path) -> None:
             differs = usual is not None and usual is not line
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
             shown.append(_written(interval(less)) if differs else "")
-        print(f"| {' | '.join(shown)} |")
+        yield f"| {' | '.join(shown)} |"
 
 
 def _written(values: Sequence[float]) -> str:

@@ -1,6 +1,5 @@
-"""The benchmarks of prompts, completed sentences and units a row: what they compare, and the documented tables."""
+"""The benchmarks of prompts, completed sentences and units a row: what they compare."""
 
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +9,6 @@ from tests.tiny_model import tiny_model
 from tests.tiny_tokenizer import tiny_tokenizer
 
 SCRIPTS = ("utility.units_per_row", "utility.wording", "utility.ablation")
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_rows_of_several_units_have_half_the_clip_norm_at_the_same_epsilon(bench: dict[str, ModuleType]) -> None:
@@ -55,16 +53,3 @@ def test_the_tokens_that_finish_a_sentence_are_told_from_a_texts_own(bench: dict
     assert ablation.text_of(model, encoded) == {"text": "It hurts.", "tokens": 10, "ended": True}
     assert ablation.text_of(model, encoded[:8])["ended"] is False
     assert ablation.text_of(model, [*encoded[:8], model.stop_tokens[0]])["ended"] is True
-
-
-@pytest.mark.parametrize(
-    ("script", "figures"),
-    [("utility.units_per_row", "units_per_row"), ("utility.wording", "wording"), ("utility.ablation", "ablation")],
-)
-def test_the_documented_table_is_that_of_the_stored_figures(
-    bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], script: str, figures: str
-) -> None:
-    bench[script].print_table(DOCS / "figures" / f"{figures}.jsonl")
-    table = capsys.readouterr().out
-    assert len(table.splitlines()) > 5
-    assert table in (DOCS / "utility.md").read_text()

@@ -1,12 +1,10 @@
-"""The benchmark of free tokens: its figures, and the table that the documentation shows of them."""
+"""The benchmark of free tokens: its figures."""
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 SCRIPTS = ("utility.free_tokens",)
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_the_share_of_free_tokens_is_one_of_tokens_and_not_of_texts(bench: dict[str, ModuleType]) -> None:
@@ -35,12 +33,3 @@ def test_how_much_longer_texts_are_has_the_scatter_of_both_sides(bench: dict[str
     middle, low, high = longer_by([12, 14, 10, 12] * 10, [10, 8, 12, 10] * 10)
     assert 1 < low < middle == 2 < high < 3
     assert longer_by([5] * 9, [3] * 9) == [2, 2, 2]
-
-
-def test_the_documented_table_is_that_of_the_stored_figures(
-    bench: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench["utility.free_tokens"].print_table(DOCS / "figures" / "free_tokens.jsonl")
-    table = capsys.readouterr().out
-    assert len(table.splitlines()) == 2 + 2 * len(bench["utility.free_tokens"].SETTINGS)
-    assert table in (DOCS / "utility.md").read_text()

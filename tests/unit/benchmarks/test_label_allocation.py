@@ -1,14 +1,12 @@
-"""The benchmark of a proportional allocation: its corpora, its control, and the documented tables."""
+"""The benchmark of a proportional allocation: its corpora and its control."""
 
 from decimal import Decimal
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 SCRIPTS = ("utility.label_allocation",)
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
@@ -32,14 +30,3 @@ def test_the_control_gives_no_label_its_own_count(script: ModuleType) -> None:
     assert made[script.PROPORTIONAL] == made[script.NOISELESS] == (60, 25, 10, 5)
     assert made[script.SHUFFLED] == (10, 5, 60, 25)
     assert script.total_variation(made[script.EQUAL], np.array([0.6, 0.25, 0.1, 0.05])) == pytest.approx(0.35)
-
-
-def test_the_documented_tables_are_those_of_the_stored_figures(
-    script: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script.print_tables(DOCS / "figures" / "label_allocation.jsonl")
-    shares, _, texts = capsys.readouterr().out.partition("\n\n")
-    page = (DOCS / "utility.md").read_text()
-    assert len(shares.splitlines()) == 2 + 12
-    assert shares in page
-    assert texts in page

@@ -1,14 +1,11 @@
-"""The benchmark of labels by a rule: its control, and the documented tables."""
+"""The benchmark of labels by a rule: its control."""
 
-import json
 from decimal import Decimal
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 SCRIPTS = ("label_rule",)
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
@@ -31,13 +28,3 @@ def test_the_control_gives_no_label_its_own_count(script: ModuleType) -> None:
     assert made[script.TRUE] == (60, 25, 10, 5)
     assert made[script.RULE] == made[script.NOISELESS] == (50, 30, 15, 5)
     assert made[script.SHUFFLED] == (15, 5, 50, 30)
-
-
-def test_the_documented_tables_are_those_of_the_stored_figures(script: ModuleType) -> None:
-    lines = [json.loads(line) for line in (DOCS / "figures" / "label_rule.jsonl").read_text().splitlines()]
-    agreement, shares = "\n".join(script.tables(lines)).split("\n\n")
-    page = (DOCS / "utility.md").read_text()
-    assert len(agreement.splitlines()) == 2 + 4
-    assert len(shares.splitlines()) == 2 + 12
-    assert agreement in page
-    assert shares in page

@@ -1,7 +1,5 @@
 """The ablation of the selection compares equal numbers of texts, and its control does not look at them."""
 
-import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 
 SCRIPTS = ("utility.selection",)
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
@@ -48,12 +45,6 @@ def test_the_control_does_not_look_at_texts(module: ModuleType) -> None:
 
 def test_controls_are_averaged(module: ModuleType) -> None:
     assert module.averaged([[1.0, 0.0, 2.0], [3.0, 2.0, 4.0]]) == [2.0, 1.0, 3.0]
-
-
-def test_the_page_shows_the_results_that_lie_beside_it(bench: dict[str, ModuleType]) -> None:
-    lines = [json.loads(line) for line in (DOCS / "figures" / "selection.jsonl").read_text().splitlines()]
-    assert {line["data"] for line in lines} == set(bench["utility.selection"].DESCRIPTIONS)
-    assert "\n".join(bench["utility.selection"].table(lines)) in (DOCS / "utility.md").read_text()
 
 
 def test_controls_that_share_texts_do_not_narrow_the_interval(bench: dict[str, ModuleType]) -> None:

@@ -1,0 +1,103 @@
+"""Control of utility along real texts: what private rows add that read the texts of another corpus.
+
+    python -m benchmarks.foreign_references --out docs/figures/foreign_references.jsonl
+
+As `utility.next_tokens`, along the same held-out texts and with the same prompt, but each private row has a text of the
+other corpus as its reference: of Yelp along mts_dialog, and the other way round. What such rows gain over the public
+model is form, or chance; what the corpus's own rows gain beyond it is the corpus. Own rows are those of utility.jsonl.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+import torch
+
+from benchmarks.utility.next_tokens import (
+    AT_ONCE,
+    EPSILONS,
+    FIGURES,
+    TITLES,
+    USUAL_ROWS,
+    Logits,
+    Measured,
+    along,
+    interval,
+)
+from benchmarks.utility.systems import INK, MEAN, PAPER, PUBLIC, Setting, bind
+from benchmarks.utility.texts import DESCRIPTIONS, choose, read, read_texts
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+
+OTHER = {"mts_dialog": "yelp", "yelp": "mts_dialog"}
+SETTINGS = (
+    Setting(PUBLIC, None, USUAL_ROWS),
+    Setting(MEAN, None, USUAL_ROWS),
+    *(Setting(system, epsilon, USUAL_ROWS) for system in (INK, PAPER) for epsilon in EPSILONS),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each setting and data set")
+    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    model = load(arguments.model, arguments.device, "bfloat16")
+    with torch.inference_mode():
+        lines = [line for data in OTHER for line in measured(model, data, arguments.texts)]
+    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def measured(model: LanguageModel, data: str, count: int) -> Iterator[dict[str, Any]]:
+    """Yield a line for each setting: the figures of `next_tokens` by text."""
+    bound = {setting: bind(setting) for setting in SETTINGS if setting.epsilon}
+    found: dict[Setting, dict[str, list[float]]] = {each: {name: [] for name in FIGURES} for each in SETTINGS}
+    own, others = (choose(model.tokenizer, read_texts(name), count) for name in (data, OTHER[data]))
+    for text, other in zip(own, others, strict=True):
+        trace = read(model, DESCRIPTIONS[data], replace(text, references=other.references[:USUAL_ROWS]))
+        logits = Logits(trace.logits(model), trace.following)
+        parts = [logits.part(slice(at, at + AT_ONCE)) for at in range(0, logits.positions, AT_ONCE)]
+        for setting in SETTINGS:
+            for name, value in along(setting, bound.get(setting), parts, f"{data}-{text.number}").items():
+                found[setting][name].append(value)
+        print(f"{data}: text {text.number + 1} of {count}", flush=True)
+    for setting in SETTINGS:
+        norm = float(bound[setting].draw.clip_norm) if setting in bound else None
+        yield Measured(data, setting, norm, found[setting]).to_json() | {"references_of": OTHER[data]}
+
+
+def gains(results: Sequence[Measured]) -> dict[tuple[str, Setting], list[float]]:
+    """Return by data set and setting the loss of the real token less public only's, by text."""
+    losses = {(found.data, found.setting): found.figures["loss"] for found in results}
+    return {
+        (data, setting): [mine - public for mine, public in zip(values, _public(losses, data), strict=True)]
+        for (data, setting), values in losses.items()
+        if setting in SETTINGS and setting.system != PUBLIC
+    }
+
+
+def _public(losses: Mapping[tuple[str, Setting], list[float]], data: str) -> list[float]:
+    return losses[data, Setting(PUBLIC, None, USUAL_ROWS)]
+
+
+def table(own: Sequence[Measured], foreign: Sequence[Measured]) -> Iterator[str]:
+    """Yield the rows of docs/utility.md: the gain of own rows, that of the control, and their paired difference."""
+    ours, theirs = gains(own), gains(foreign)
+    yield "| data | system | epsilon | own references | another corpus's | difference |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for data in OTHER:
+        for setting in SETTINGS[1:]:
+            mine, other = ours[data, setting], theirs[data, setting]
+            paired = [one - two for one, two in zip(mine, other, strict=True)]
+            shown = ["{:.3f} [{:.3f}, {:.3f}]".format(*interval(values)) for values in (mine, other, paired)]
+            yield f"| {data} | {TITLES[setting.system]} | {setting.epsilon or '-'} | {' | '.join(shown)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""All tables and figures of the results pages, written again from the data in docs/figures.
+
+    python -m benchmarks.results             # writes every table and figure; `make results`
+    python -m benchmarks.results --check     # writes nothing; names what differs, and ends with 1
+
+Tables stand in marked regions of the pages (`common/regions.py`). No model and no corpus is read. A benchmark writes
+its data to docs/figures, and then this command the pages.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import clustering, facts, foreign_references, label_rule, steering
+from benchmarks.common.plotting import STYLE, plt, save
+from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
+from benchmarks.external_models import figures as api_figures
+from benchmarks.external_models.tables import rows_of_corpus
+from benchmarks.insights import figures as insights_figures
+from benchmarks.insights import questions, truthfulness
+from benchmarks.insights import tables as insights_tables
+from benchmarks.keyphrases import tables as keyphrase_tables
+from benchmarks.keywords import selection as keyword_selection
+from benchmarks.summaries import controls as summaries_controls
+from benchmarks.summaries import figures as summaries_figures
+from benchmarks.utility import (
+    ablation,
+    free_tokens,
+    label_allocation,
+    next_tokens,
+    selection,
+    units_per_row,
+    wording,
+)
+from benchmarks.utility import figures as utility_figures
+from benchmarks.utility.systems import AMIN, ICL, INK, MEAN, PAPER, PUBLIC, SINGLE
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FIGURES, TRANSCRIBED = DOCS / "figures", DOCS / "figures" / "transcribed"
+PRIVATE = (INK, PAPER, AMIN, ICL)
+
+Rows = Callable[[], Iterable[str]]
+
+
+@cache
+def lines(name: str) -> Sequence[Any]:
+    """All lines of a file of docs/figures."""
+    return [json.loads(line) for line in (FIGURES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def measured(name: str) -> Sequence[next_tokens.Measured]:
+    """Results along real texts."""
+    return next_tokens.read_results(FIGURES / f"{name}.jsonl")
+
+
+def _utility(figure: str, top_k: int, *systems: str) -> Rows:
+    return lambda: next_tokens.systems_table(measured("utility"), figure, top_k, (*systems, *PRIVATE))
+
+
+def _clusters(data: str, count: int) -> Rows:
+    return lambda: clustering.table(lines("clustering"), data, count)
+
+
+TABLES: Mapping[str, Mapping[str, Rows]] = {
+    "api-results": {
+        name: partial(rows_of_corpus, lines("api"), name) for name in ("agnews", "dbpedia14", "mts_dialog")
+    },
+    "clustering": {
+        "units-64": _clusters("units", 64),
+        "units-23": _clusters("units", 23),
+        "planted": _clusters("planted", 64),
+        "foreign": _clusters("foreign", 64),
+    },
+    "insights-results": {
+        "levels": lambda: insights_tables.levels_table(lines("insights")),
+        "truthfulness": lambda: truthfulness.table(lines("insights_truth")),
+        "questions": lambda: questions.table(lines("insights_questions")),
+        "leakage": lambda: insights_tables.leakage_rows([each for each in lines("insights") if "leakage" in each]),
+    },
+    "keyphrases": {
+        "rule": lambda: keyphrase_tables.rule_table([each for each in lines("phrase_correlations") if "cell" in each]),
+        "real-phrases": lambda: keyphrase_tables.corpora_table(lines("phrase_correlations")),
+    },
+    "keywords": {
+        "selection": lambda: keyword_selection.table(lines("keyword_selection")),
+    },
+    "steering-vectors": {"releases": lambda: steering.table(lines("steering"))},
+    "summaries": {
+        "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
+        "own-and-others": lambda: summaries_controls.table(lines("summaries_controls")),
+    },
+    "utility": {
+        "kl": _utility("kl", next_tokens.USUAL_CANDIDATES, PUBLIC, SINGLE),
+        "kl-vocabulary": _utility("kl", 0, PUBLIC, SINGLE),
+        "loss": _utility("loss", next_tokens.USUAL_CANDIDATES, SINGLE, MEAN),
+        "rows-saved": lambda: next_tokens.savings_table(measured("utility")),
+        "another-corpus": lambda: foreign_references.table(measured("utility"), measured("foreign_references")),
+        "free-tokens": lambda: free_tokens.table(lines("free_tokens")),
+        "selection": lambda: selection.table(lines("selection")),
+        "wording": lambda: wording.table(lines("wording")),
+        "sentences": lambda: ablation.table(lines("ablation")),
+        "label-shares": lambda: label_allocation.shares_table(lines("label_allocation")),
+        "label-texts": lambda: label_allocation.texts_table(lines("label_allocation")),
+        "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
+        "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
+        "units-a-row": lambda: units_per_row.table(lines("units_per_row")),
+        "facts": lambda: facts.table(lines("facts")),
+    },
+}
+"""Tables that are worked out from data, by page; those of `figures/transcribed` come beside them."""
+
+PAGES: Mapping[str, Rows] = {
+    "insights": lambda: insights_tables.page(lines("insights")),
+    "summaries": lambda: summaries_figures.page(lines("summaries")),
+}
+"""Pages of docs/figures that are written as a whole."""
+
+
+def drawings() -> Iterator[tuple[str, Any]]:
+    """Yield every figure of docs/figures with the name of its file."""
+    settings = {(found.data, found.setting): found for found in measured("utility")}
+    for sweep in utility_figures.sweeps():
+        yield sweep.name, utility_figures.draw_sweep(sweep, settings)
+    histograms = json.loads((FIGURES / "histograms.json").read_text(encoding="utf-8"))
+    yield "histograms", utility_figures.draw_histograms(histograms)
+    yield "summaries_epsilon", summaries_figures.draw(summaries_figures.gathered(lines("summaries")))
+    yield from insights_figures.drawings(lines("insights"))
+    yield "api_accuracy", api_figures.draw_accuracy(lines("api"))
+    yield "api_costs", api_figures.draw_costs(lines("api"))
+    planted = [line for line in lines("phrase_correlations") if "cell" in line]
+    yield "phrase_correlations", keyphrase_tables.draw_map(planted)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, and end with 1 if a page or figure differs"
+    )
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of pages that are written or compared")
+    arguments = parser.parse_args()
+    found = [*pages(arguments.docs, write=not arguments.check), *figures(arguments.docs, write=not arguments.check)]
+    print("\n".join(found) or "every table and figure is that of the data")
+    sys.exit(1 if arguments.check and found else 0)
+
+
+@cache
+def tables_of(page: str) -> dict[str, list[str]]:
+    """Return the rows of every table of a page."""
+    path = TRANSCRIBED / f"{page}.jsonl"
+    found = transcribed_tables(path) if path.exists() else {}
+    return found | {name: list(rows()) for name, rows in TABLES.get(page, {}).items()}
+
+
+@cache
+def whole_page(name: str) -> str:
+    """Return a page of docs/figures that is written as a whole."""
+    return "\n".join(PAGES[name]()) + "\n"
+
+
+def marked_pages() -> list[str]:
+    """Return the names of the pages that have marked regions."""
+    return sorted({*TABLES, *(path.stem for path in TRANSCRIBED.glob("*.jsonl"))})
+
+
+def pages(docs: Path, *, write: bool) -> Iterator[str]:
+    """Yield what differs, or cannot be written; with `write`, write it."""
+    for name in marked_pages():
+        path = docs / f"{name}.md"
+        old, tables = path.read_text(encoding="utf-8"), tables_of(name)
+        try:
+            there, new = regions(old), filled(old, tables)
+        except RegionError as error:
+            yield f"docs/{name}.md: {error}"
+            continue
+        yield from (f"docs/{name}.md: table {each} differs" for each in tables if there[each] != body(tables[each]))
+        if write and new != old:
+            path.write_text(new, encoding="utf-8")
+    for name in PAGES:
+        path, new = docs / "figures" / f"{name}.md", whole_page(name)
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            yield f"docs/figures/{name}.md differs"
+            if write:
+                path.write_text(new, encoding="utf-8")
+
+
+def figures(docs: Path, *, write: bool) -> Iterator[str]:
+    """Yield the figures that differ; with `write`, write them."""
+    with plt.rc_context(STYLE), tempfile.TemporaryDirectory() as folder:
+        for name, figure in drawings():
+            path, new = docs / "figures" / f"{name}.svg", Path(folder) / f"{name}.svg"
+            save(figure, new)
+            if not path.exists() or not alike(path.read_text(encoding="utf-8"), new.read_text(encoding="utf-8")):
+                yield f"docs/figures/{name}.svg differs"
+                if write:
+                    path.write_bytes(new.read_bytes())
+
+
+def alike(one: str, other: str) -> bool:
+    """Return whether two drawings differ at most in the last digits that two processors may give.
+
+    Ids that matplotlib makes of a path are compared by the order in which they come.
+    """
+    first, second = _with_short_ids(one), _with_short_ids(other)
+    return _NUMBER.sub("x", first) == _NUMBER.sub("x", second) and all(
+        abs(float(mine) - float(theirs)) < CLOSE
+        for mine, theirs in zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True)
+    )
+
+
+CLOSE = 0.02
+"""Of coordinates, in points."""
+_ID, _NUMBER = re.compile(r"(?<=[#\"])[A-Za-z][0-9a-f]{10}(?![0-9a-f])"), re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def _with_short_ids(drawing: str) -> str:
+    places: dict[str, str] = {}
+    return _ID.sub(lambda found: places.setdefault(found[0], f"id{len(places)}"), drawing)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The runs of controls: what they compare, and what their tables show of planted results."""
+
+from collections import Counter
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.evaluation.in_context.demonstrations import Example
+
+SCRIPTS = (
+    "clustering",
+    "external_models.systems",
+    "foreign_references",
+    "in_context.accuracy",
+    "summaries.controls",
+    "summaries.data",
+    "utility.next_tokens",
+)
+
+
+def by_letters(texts: Any) -> Any:
+    """Points of texts by the letters that they have, of length 1."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    counts = np.array([[text.count(each) for each in letters] for text in texts], np.float32).reshape(-1, len(letters))
+    return counts / np.maximum(1, np.linalg.norm(counts, axis=1, keepdims=True))
+
+
+def test_a_summary_of_its_product_is_preferred_and_one_of_none_is_not(bench: dict[str, ModuleType]) -> None:
+    product = bench["summaries.data"].Product
+    tested = [
+        product("K", "home", (), ("the kettle boils fast", "a fast kettle")),
+        product("L", "home", (), ("the lamp is dim", "a dim lamp")),
+        product("S", "cloth", (), ("the shoe fits", "a good shoe")),
+        product("T", "cloth", (), ("the tie is red", "a red tie")),
+    ]
+    judge = bench["summaries.controls"].Judge(tested, by_letters)
+    people = {each.id: each.summaries for each in tested}
+    own = judge.line("a kettle that boils fast", "K", people)
+    assert own["rouge_l"]["own"] > own["rouge_l"]["others"]
+    assert own["rouge_l"]["preference"] == own["closeness"]["preference"] == 1
+    nothing = judge.line("xyz", "K", people)
+    assert nothing["rouge_l"] == {"own": 0.0, "others": 0.0, "preference": 0.5}
+    assert len(list(judge.of_people())) == 8
+
+
+def test_the_table_of_summaries_has_a_line_for_each_epsilon_with_intervals_over_products(
+    bench: dict[str, ModuleType],
+) -> None:
+    lines = [
+        {"system": system, "epsilon": epsilon, "trial": trial, "group": group}
+        | {"rouge_l": {"own": own, "others": 0.1, "preference": 1.0}, "closeness": {"preference": own * 4}}
+        for system, epsilon, own in (("people", None, 0.25), ("one_shot", "2", 0.1), ("no data", "2", 0.1))
+        for trial in range(3)
+        for group in ("K", "L", "S")
+    ]
+    rows = list(bench["summaries.controls"].table(lines))[2:]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        ["| people's own summaries", "-"],
+        ["| one-shot, a new adapter, **no data**", "2"],
+        ["| one-shot, ours", "2"],
+    ]
+    assert rows[0].endswith("| 0.250 | 0.100 | 0.150 [0.150, 0.150] | 1.00 [1.00, 1.00] |")
+
+
+def test_rows_of_another_corpus_that_gain_as_much_leave_no_difference(bench: dict[str, ModuleType]) -> None:
+    module, measured = bench["foreign_references"], bench["utility.next_tokens"].Measured
+    results = [
+        measured(data, setting, None, {"loss": [3.0 - place * gain for gain in (0.1, 0.2, 0.3)]})
+        for data in module.OTHER
+        for place, setting in enumerate(module.SETTINGS)
+    ]
+    rows = list(module.table(results, results))[2:]
+    assert len(rows) == len(module.OTHER) * (len(module.SETTINGS) - 1)
+    assert all(row.endswith("| 0.000 [0.000, 0.000] |") for row in rows)
+    assert rows[0].startswith("| mts_dialog | mean of the rows, no privacy | - | -0.200 [")
+
+
+def test_points_of_the_control_read_no_unit(bench: dict[str, ModuleType]) -> None:
+    """Public points in two places, units in a third: the control's centres stay where the public points are."""
+    module, rng = bench["clustering"], np.random.default_rng(1)
+    place = np.eye(8)[[0, 1, 2]]
+    public = module.unit(np.repeat(place[:2], 20, axis=0) + rng.normal(0, 0.01, (40, 8))).astype(np.float32)
+    units = module.unit(np.repeat(place[2:], 300, axis=0) + rng.normal(0, 0.01, (300, 8))).astype(np.float32)
+    reference = module.k_means(units, 2)[0]
+    found = module.drawn_once(units, public, module.PUBLIC_POINTS, None, 2, 10, reference, trial=0)
+    assert found["centres"] == 2
+    assert found["cost"] == pytest.approx(2, abs=0.1)  # orthogonal places
+
+
+def test_gain_is_nothing_for_one_centre_and_all_for_kmeans(bench: dict[str, ModuleType]) -> None:
+    module = bench["clustering"]
+    about = {"data": "units", "points": 9, "clusters": 2, "trial": 0, "survive": 2, "centres": 2, "seconds": 1.0}
+    lines = [about | {"clusterer": "KMeans", "epsilon": None, "cost": 0.5, "one_centre": 1.0, "found": 2}]
+    lines += [
+        about | {"clusterer": "anchored:2", "epsilon": "1", "trial": trial, "cost": 0.5 + trial / 4, "found": trial}
+        for trial in range(3)
+    ]
+    lines.append(about | {"clusterer": module.PUBLIC_POINTS, "epsilon": None, "cost": 1.0, "found": 0})
+    assert list(module.table(lines, "units", 2))[2:] == [
+        "| `anchored`, 2 rounds | 1 | 1.500 | 50 % | 2 | 2 | 1 (0 to 2) | 1.00 |",
+        "| public points alone | - | 2.000 | 0 % | 2 | 2 | 0 | 1.00 |",
+    ]
+
+
+def test_phrases_of_a_label_are_those_nearest_to_its_name(bench: dict[str, ModuleType]) -> None:
+    module = bench["external_models.systems"]
+    label = module.PUBLIC_TOPICS[7]
+    found = module.phrases_named(by_letters, [label], 40, trial=0)
+    assert [name for _, name in found] == [label] * 40
+    phrases = {phrase for text, _ in found for phrase in text.split(", ")}
+    assert label in phrases
+    assert len(phrases) == module.NEAREST
+    assert all(len(set(text.split(", "))) == module.PHRASES_OF_A_TEXT for text, _ in found)
+    assert found != module.phrases_named(by_letters, [label], 40, trial=1)
+
+
+def test_shuffled_labels_leave_texts_and_shares_as_they_were(bench: dict[str, ModuleType]) -> None:
+    examples = [Example(f"text {number}", "ab"[number % 2]) for number in range(100)]
+    found = bench["in_context.accuracy"].with_shuffled_labels(examples)
+    assert [one.text for one in found] == [one.text for one in examples]
+    assert Counter(one.label for one in found) == Counter(one.label for one in examples)
+    assert 30 < sum(one.label == other.label for one, other in zip(found, examples, strict=True)) < 70
