@@ -17,7 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clustering, facts, foreign_references, label_rule, steering
+from benchmarks import clustering, facts, foreign_references, label_rule, outlines, steering
 from benchmarks.common.plotting import STYLE, plt, save
 from benchmarks.common.regions import RegionError, body, filled, regions, transcribed_tables
 from benchmarks.external_models import figures as api_figures
@@ -111,6 +111,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "label-rule": lambda: label_rule.agreement_table(lines("label_rule")),
         "label-rule-shares": lambda: label_rule.shares_table(lines("label_rule")),
         "units-a-row": lambda: units_per_row.table(lines("units_per_row")),
+        "outlines": lambda: outlines.table(lines("outlines")),
         "facts": lambda: facts.table(lines("facts")),
     },
 }

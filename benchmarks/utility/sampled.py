@@ -149,16 +149,19 @@ def measure(model: LanguageModel, arguments: argparse.Namespace) -> None:
             print(f"{cell}: {row['seconds']} s", flush=True)
 
 
-def store(data: str, folder: Path, most: int | None = None) -> tuple[Corpus, int]:
+def store(data: str, folder: Path, most: int | None = None, texts: Sequence[str] | None = None) -> tuple[Corpus, int]:
     """The data set as an ingested version, every text a unit; without the texts that `real_texts` compares with.
 
     Args:
         most: units at most; None for all.
+        texts: other texts than those.
     """
     folder.mkdir(parents=True)
     home, source = ProjectHome(folder / "home"), folder / "texts.jsonl"
     home.create()
-    private = [text for place, text in enumerate(read_texts(data)) if place % UNREAD][:most]
+    if texts is None:
+        texts = [text for place, text in enumerate(read_texts(data)) if place % UNREAD]
+    private = texts[:most]
     with source.open("w", encoding="utf-8") as lines:
         for number, text in enumerate(private):
             lines.write(json.dumps({"id": f"{number}", "unit": f"{number}", "text": text}) + "\n")

@@ -121,7 +121,7 @@ def open_decoder(
         return texts
 
     if bench.workers is None:
-        session = open_session(bench.engine, count, drawing.sizes, earlier.tokens, lost)
+        session = open_session(bench.engine, count, drawing.sizes, earlier.tokens, lost, drawing.constraint)
         yield partial(draw, partial(_draw_here, bench.engine, session, drawing, count, earlier))
     else:
         with bench.workers.ready(drawing, count, earlier, lost, bench.engine.model) as by:

@@ -7,7 +7,7 @@ the private rows are read for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -77,6 +77,23 @@ class Step:
     hidden: Callable[[], RowHidden] = _absent
     head: Callable[[Tensor], Tensor] = _absent
 
+    def of(self, places: Sequence[int]) -> "Step":
+        """Return the step of some of the generations, given by their places, ascending."""
+        some = LiveSubset(tuple(places), len(self.numbers))
+        if some.all_chosen:
+            return self
+        return replace(
+            self,
+            numbers=tuple(self.numbers[place] for place in places),
+            positions=tuple(self.positions[place] for place in places),
+            public=some.of(self.public),
+            penalised=some.of(self.penalised),
+            private=lambda candidates: some.rows(self.private(some.all_of(candidates))),
+            drop_private_rows=lambda place: self.drop_private_rows(places[place]),
+            public_hidden=lambda: some.of(self.public_hidden()),
+            hidden=lambda: some.rows(self.hidden()),
+        )
+
 
 class SamplingRule(Protocol):
     """Rule by which a system turns logits into tokens. One object serves one release and may keep state per number."""
@@ -99,13 +116,25 @@ class ResumableSamplingRule(SamplingRule, Protocol):
 
 
 class Constraint(Protocol):
-    """Constraint on the next token: a function of a public grammar and of the tokens already released."""
+    """Constraint on the next token: a function of a public grammar and of the tokens already released.
+
+    Attributes:
+        ends_texts: whether texts end as it says alone, and by no separator.
+    """
+
+    ends_texts: bool
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         """Return bool [V] for the generation `number` that has drawn `drawn`; at least one is true."""
 
     def choices(self, drawn: Sequence[int]) -> int:
         """Return how many of the tokens that a generation has drawn may have been a choice: asked when it goes on."""
+
+    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
+        """Return whether a text that has not ended may make no further choice, so that it is cut there."""
+
+    def before_choice(self, drawn: Sequence[int]) -> int:
+        """Return how many tokens there will be, these included, when a choice comes next: so many rows then read."""
 
 
 class BudgetMeter(Protocol):
@@ -130,22 +159,31 @@ class DrawMeter:
     generation that enters late as well as the first (docs/decisions/0003).
 
     Args:
+        first: draws of each batch that come before the others and have instalments of their own (`first_draws`).
         armed: instalments that an earlier attempt has paid for.
         lost: draws of each batch that earlier attempts may have made and that are missing: they are paid for, and
             draw number n of this attempt is the batch's number n + lost (docs/decisions/0023).
     """
 
-    def __init__(self, size: int, draws: int, arm: Callable[[int], None], *, armed: int = 0, lost: int = 0) -> None:
-        self._size, self._draws, self._arm = size, draws, arm
+    def __init__(
+        self, size: int, draws: int, arm: Callable[[int], None], *, first: int = 0, armed: int = 0, lost: int = 0
+    ) -> None:
+        self._size, self._draws, self._first, self._arm = size, draws, first, arm
         self.armed, self.lost = armed, lost
 
     def admit(self, draw: int) -> None:
         """Implement `BudgetMeter`; each instalment is armed once."""
         if not 0 <= draw < self._draws - self.lost:
             raise ValueError(f"draw {draw} is not among the plan's {self._draws - self.lost}")
-        while draw + self.lost >= self.armed * self._size:
+        while self._instalment(draw + self.lost) >= self.armed:
             self._arm(self.armed)
             self.armed += 1
+
+    def _instalment(self, draw: int) -> int:
+        """Return the number of the instalment that pays for a batch's draw."""
+        if draw < self._first:
+            return draw // self._size
+        return -(-self._first // self._size) + (draw - self._first) // self._size
 
 
 def decode(
@@ -175,7 +213,7 @@ def decode(
     Args:
         jobs: in the public order of the release; read as places become free, `count` of them.
         sizes: public sizes that hold for every job.
-        separator: a line that ends a text as an end token does; what is held to a grammar ends by that alone.
+        separator: a line that ends a text as an end token does; where the constraint `ends_texts`, that alone does.
         free: draws the tokens of which the public model is sure, but for the first of a text in an attempt, and ends a
             text after its last charged draw; not for what is held to a grammar. It knows of what was drawn `earlier`.
         completion: finishes the last sentence of a text whose other tokens are used up, those of `sizes` less its own;
@@ -198,8 +236,8 @@ def decode(
         NotEnoughMemory: not even one generation fits.
         MemoryRanOut: it did not hold the live generations; `on_tokens` has received all draws.
     """
-    session = session or open_session(engine, count, sizes, earlier)
-    ending = None if constraint else separator
+    session = session or open_session(engine, count, sizes, earlier, constraint=constraint)
+    ending = None if constraint and constraint.ends_texts else separator
     loop = _Loop(session, engine.model, sizes.max_new_tokens, rule, constraint, ending, free, completion, penalty)
     source = zip(range(count) if numbers is None else numbers, jobs, strict=False)
     while loop.fill(source, earlier):
@@ -214,18 +252,22 @@ def open_session(
     sizes: Sizes,
     earlier: Mapping[int, Sequence[int]] = MappingProxyType({}),
     interruptions: int = 0,
+    constraint: Constraint | None = None,
 ) -> Session:
     """Open the session that `decode` needs, before anything is paid; arguments as there.
 
     Args:
         interruptions: number of earlier attempts.
+        constraint: decides how many tokens of a text are there when its rows are first read.
 
     Raises:
         ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decode`.
     """
     sizes.check_fits(engine.model)
     places = min(count, generations_at_once(engine.model, sizes, engine.memory))
-    drawn = {len(tokens) for tokens in earlier.values() if len(tokens) < sizes.max_new_tokens}
+    begun = [(), *(tokens for tokens in earlier.values() if len(tokens) < sizes.max_new_tokens)]
+    behind = (tokens for tokens in begun if not tokens or tokens[-1] not in engine.model.stop_tokens)
+    drawn = {len(tokens) if constraint is None else constraint.before_choice(tokens) for tokens in behind}
     return engine.session(sizes, max(1, places), drawn, interruptions)
 
 
@@ -234,7 +276,7 @@ class _Loop:
     """Generations on their way through a session.
 
     Attributes:
-        separator: the line that ends a text where there is no constraint; None where end tokens alone do.
+        separator: the line that ends a text; None where end tokens, or those and the constraint, alone do.
         free: draws free tokens; None where every token that is a choice is the rule's.
         completion: finishes sentences; None where a text ends with the rule's last token.
         penalty: presence penalty, in logits.
@@ -300,19 +342,18 @@ class _Loop:
 
     def _step(self, public: Tensor, lowered: Tensor, choosing: Sequence[int]) -> Step:
         """Return the step of the generations that have a choice, given by their places among the live ones."""
-        session, numbers = self.session, [self.session.numbers[place] for place in choosing]
-        some = LiveSubset(tuple(choosing), len(session.numbers))
+        session, numbers = self.session, self.session.numbers
         return Step(
-            numbers=tuple(numbers),
+            numbers=numbers,
             positions=tuple(self.draws[number] for number in numbers),
-            public=some.of(public),
-            penalised=some.of(lowered),
-            private=lambda candidates: some.rows(session.private_logits(some.all_of(candidates))),
+            public=public,
+            penalised=lowered,
+            private=session.private_logits,
             drop_private_rows=lambda place: session.let_go(numbers[place]),
-            public_hidden=lambda: some.of(session.public_hidden()),
-            hidden=lambda: some.rows(session.private_hidden()),
+            public_hidden=session.public_hidden,
+            hidden=session.private_hidden,
             head=self.model.logits,
-        )
+        ).of(choosing)
 
     def _own(self, number: int, drawn: Sequence[int]) -> int:
         """Return how many of the tokens are the text's own: all but those that finish its last sentence."""
@@ -369,6 +410,8 @@ class _Loop:
     def _used_up(self, number: int, drawn: Sequence[int]) -> bool:
         """Return whether the tokens are all that the text may have, but for those that finish its last sentence."""
         if self.free is not None and self._charged(number, drawn) >= self.free.most_draws:
+            return True
+        if self.constraint is not None and self.constraint.is_used_up(number, drawn):
             return True
         return self._own(number, drawn) >= self.most - (0 if self.completion is None else self.completion.most)
 

@@ -223,7 +223,7 @@ def _draw(
     torch.set_num_threads(share.room.threads)
     engine = Engine(model, memory=share.room.memory)
     count, sizes = len(share.numbers), share.drawing.sizes
-    session = open_session(engine, count, sizes, share.earlier.tokens, share.lost)
+    session = open_session(engine, count, sizes, share.earlier.tokens, share.lost, share.drawing.constraint)
     jobs: tuple[GenerationJob, ...] = line.request(_Open())
     return decode_some(
         engine,

@@ -106,6 +106,7 @@ def test_references_without_protection_need_no_population() -> None:
         ({}, {"parameters": {"samples": 5}}, PopulationNeeded),
         ({"population": 9}, {"parameters": {"samples": 10}}, TooFewUnits),
         ({"population": 2000}, {"parameters": {"form": "It is {what}."}}, LengthNeeded),
+        ({"population": 2000}, {"parameters": {"outline": {"sections": 9, "tokens": 90}}}, LengthNeeded),
         ({"population": 2000}, {"parameters": {}, "epsilon": None}, ClaimMissing),
         ({}, {"parameters": {}, "kind": "records"}, SchemaNeeded),
         ({}, {"parameters": {}, "kind": "demonstrations"}, LabelsNeeded),

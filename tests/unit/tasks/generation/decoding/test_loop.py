@@ -127,6 +127,8 @@ class OnlyLetters:
 
     open_at: frozenset[int] = frozenset({0, 1, 2, 3})
     asked: list[Any] = field(default_factory=list)
+    most: int = 99
+    ends_texts = True
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         self.asked.append((number, tuple(drawn)))
@@ -137,6 +139,12 @@ class OnlyLetters:
 
     def choices(self, drawn: Sequence[int]) -> int:
         return len(self.open_at & set(range(len(drawn))))
+
+    def before_choice(self, drawn: Sequence[int]) -> int:
+        return len(drawn)
+
+    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
+        return len(drawn) >= self.most
 
 
 def test_a_constraint_leaves_its_tokens_only() -> None:
@@ -180,6 +188,7 @@ class ByNumber:
     """A constraint for each generation."""
 
     of: Mapping[int, OnlyLetters]
+    ends_texts = True
 
     def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
         return self.of[number].allowed(number, drawn)
@@ -187,6 +196,12 @@ class ByNumber:
     def choices(self, drawn: Sequence[int]) -> int:
         assert not drawn, "nobody goes on here"
         return 0
+
+    def before_choice(self, drawn: Sequence[int]) -> int:
+        return len(drawn)
+
+    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
+        return False
 
 
 TEXTS = ["ab.", "c.", "defg", ".", "hi.", "jklm"]
@@ -270,8 +285,17 @@ def test_a_text_that_had_ended_at_its_separator_is_not_gone_on_with() -> None:
     assert script.of(1) == [(1,)]
 
 
-def test_what_is_held_to_a_grammar_does_not_end_at_a_separator() -> None:
+@pytest.mark.parametrize(("ends", "text"), [(True, "a\n#\nb"), (False, "a")])
+def test_what_is_held_to_a_grammar_that_ends_its_texts_does_not_end_at_a_separator(ends: bool, text: str) -> None:
     class Anything:
+        ends_texts = ends
+
+        def before_choice(self, drawn: Sequence[int]) -> int:
+            return len(drawn)
+
+        def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
+            return False
+
         def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
             return torch.ones(tiny_model().vocabulary, dtype=torch.bool)
 
@@ -279,4 +303,9 @@ def test_what_is_held_to_a_grammar_does_not_end_at_a_separator() -> None:
             return len(drawn)
 
     made = run(Script(["a\n#\nb"]), steps=5, separator="#", constraint=Anything())
-    assert [text.text for text in made] == ["a\n#\nb"]
+    assert [each.text for each in made] == [text]
+
+
+def test_a_text_without_a_choice_that_is_left_is_cut() -> None:
+    made = run(Script(["zzzz"]), steps=4, constraint=OnlyLetters(most=2))
+    assert [(text.text, text.tokens, text.complete) for text in made] == [("zz", 2, False)]

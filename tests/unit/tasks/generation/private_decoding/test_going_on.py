@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasks.corpus.store import Corpus
-from tasks.generation.decoding import sentence_completion
+from tasks.generation.decoding import generate, loop, sentence_completion
 from tasks.generation.decoding.free_tokens import FreeTokens
 from tasks.generation.decoding.invisible_ink_rule import InvisibleInkRule
 from tasks.generation.decoding.journal import Journal, ResumeState
@@ -23,6 +23,7 @@ from tasks.generation.private_decoding.adapmixed import AdaPMixed, AdaPMixedPara
 from tasks.generation.private_decoding.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.generation.private_decoding.private_prediction_rule import PrivatePredictionRule
 from tasks.inference.engine.session import Session
+from tasks.inference.isolation.check import IsolationCheck
 from tasks.values.generated import Generated
 from tests.unit.tasks.generation.asking import AMOUNT, ask
 from tests.unit.tasks.generation.private_decoding.test_family_at_work import AMIN, GIVEN, ICL, INK
@@ -288,6 +289,102 @@ def test_who_forgets_which_tokens_complete_a_sentence_is_not_the_same_run(
         ward.run(die_at=15)
     monkeypatch.setattr(SentenceCompletion, "resume", lambda *given: None)
     assert {text.facts["completion_tokens"] for text in ward.run().texts} == {3.0}
+
+
+OUTLINE = (InvisibleInk(), InvisibleInkParameters, {
+    "outline": {"sections": 2, "tokens": 6, "share": "0.5"}, "max_new_tokens": 26, "sampler": "table", "instalment": 4
+})  # fmt: skip
+
+
+class WardOfOutlines(Ward):
+    """Counts, for each batch, the draws of each mechanism, and holds them against what is paid for that one."""
+
+    def __init__(self, folder: Path, corpus: Corpus, given: tuple[Any, Any, Any] = OUTLINE, **changes: Any) -> None:
+        super().__init__(folder, corpus, given, **changes)
+        self.first -= 1
+        self.of_outline: Counter[int] = Counter()
+        self.of_sections: Counter[int] = Counter()
+
+    def _bench(self, journal: Journal) -> RunContext:
+        return replace(super()._bench(journal), engine=Workshop(self.corpus).bench(stops=True).engine)
+
+    def _paid(self) -> int:
+        return len(self.armed)
+
+    def _watch(self, patch: pytest.MonkeyPatch) -> None:
+        draw = InvisibleInkRule._drawn
+
+        def drawn(rule: InvisibleInkRule, kind: Any, step: Step) -> list[int]:
+            assert rule.first is not None
+            outlined = kind is rule.first.mechanism
+            for number in step.numbers:
+                counter = self.of_outline if outlined else self.of_sections
+                counter[number] += 1
+                paid = [size for sequence, size in self._draws_paid() if (sequence == self.first) is outlined]
+                assert counter[number] <= sum(paid), "more is drawn than is paid"
+            return draw(rule, kind, step)
+
+        patch.setattr(InvisibleInkRule, "_drawn", drawn)
+
+    def _draws_paid(self) -> list[tuple[int, int]]:
+        """The invocation of each armed instalment, and for how many draws it pays."""
+        paid = []
+        for sequence, part in self.armed:
+            planned = self.plan.invocations[sequence]
+            each = planned.event.loss.rho // planned.event.count
+            paid.append((sequence, planned.instalments[part].rho // each))
+        return paid
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "lost"])
+@pytest.mark.parametrize("deaths", [(1, 1, 2, 3), (20, 9), (5, 1, 60)], ids=str)
+def test_an_outline_that_is_killed_goes_on_at_its_own_price(
+    corpus: Corpus, tmp_path: Path, written: bool, deaths: tuple[int, ...]
+) -> None:
+    ward = WardOfOutlines(tmp_path, corpus)
+    for step in deaths:
+        with pytest.raises(Killed):
+            ward.run(die_at=step, written=written)
+    made = ward.run()
+    for number, text in enumerate(made.texts):
+        assert ward.of_outline[number] <= 6
+        assert ward.of_outline[number] + ward.of_sections[number] <= 26
+        assert text.facts["draws"] <= 26 - len([death for death in deaths if death < 60])  # by then a text has ended
+        assert "Outline:" not in text.text
+    assert ward.armed == sorted(set(ward.armed))  # the outline is paid whole before a section is, and nothing twice
+    again = ward.run()
+    assert (again.texts, again.released) == (made.texts, made.released)
+
+
+@pytest.mark.parametrize("die_at", [None, 14, 22])
+def test_the_device_is_asked_about_every_shape_before_an_outline_is_paid(
+    die_at: int | None, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Public words stand before the first draw, also where a run goes on: rows are read behind as many tokens."""
+    ward = WardOfOutlines(tmp_path, corpus)
+    opened: list[tuple[IsolationCheck, Any]] = []
+
+    def watched(engine: Any, *given: Any) -> Session:
+        session = loop.open_session(engine, *given)
+        opened.append((engine.isolation, engine.isolation.tested_shapes))
+        return session
+
+    monkeypatch.setattr(generate, "open_session", watched)
+    if die_at is not None:
+        with pytest.raises(Killed):
+            ward.run(die_at=die_at)
+    ward.run()
+    for isolation, shapes in opened:
+        assert isolation.tested_shapes == shapes
+
+
+def test_who_forgets_what_the_outline_has_lost_draws_more_than_is_paid(corpus: Corpus, tmp_path: Path) -> None:
+    ward = WardOfOutlines(tmp_path, corpus)
+    ward.forgetful = True
+    with pytest.raises(Killed):
+        ward.run(die_at=14, written=False)  # twelve tokens stand before the first draw
+    with pytest.raises(AssertionError, match="more is drawn than is paid"):
+        ward.run()
 
 
 def test_the_count_is_drawn_once(corpus: Corpus, tmp_path: Path) -> None:

@@ -235,3 +235,41 @@ def test_a_presence_penalty_changes_no_charge(epsilon, parameters, population) -
     assert (penalised.loss, penalised.invocations, penalised.steps) == (plain.loss, plain.invocations, plain.steps)
     assert dict(penalised.facts) == {**plain.facts, "presence penalty": "0.5 on tokens that a text has"}
     assert "presence_penalty" not in ink().stored_fields
+
+
+OUTLINE = {"sections": 2, "tokens": 6}
+
+
+@given(EPSILONS, st.sampled_from(["opendp", "table"]), st.sampled_from([None, "0.2", "0.75"]), POPULATIONS)
+def test_an_outline_and_its_sections_are_two_mechanisms_that_share_the_charge(
+    epsilon, sampler, share, population
+) -> None:
+    amount = release_amount(epsilon, "1e-6")
+    wanted = ink(max_new_tokens=26, sampler=sampler, outline=OUTLINE | ({} if share is None else {"share": share}))
+    plan = SYSTEM.plan(ask(wanted, amount, population=population))
+    plain = SYSTEM.plan(ask(ink(max_new_tokens=26, sampler=sampler), amount, population=population))
+    outline, sections = plan.invocations[-2:]
+    assert (outline.event.count, sections.event.count) == (6, 20)
+    assert [len(each.instalments) for each in (outline, sections)] == [2, 5]  # 4 draws each, or the rest
+    assert 0.99 * plain.loss.rho < plan.loss.rho <= amount.rho
+    given_share = 6 / 26 if share is None else float(share)
+    drawn = outline.event.loss.rho + sections.event.loss.rho
+    assert outline.event.loss.rho / drawn == pytest.approx(given_share, rel=0.01)
+    assert (plan.consecutive, plain.consecutive) == (True, False)
+    assert plan.steps == 26 + wanted.outline_tokens
+    norms = [Decimal(plan.facts[name]) for name in ("clip norm of the outline", "clip norm C")]
+    assert (norms[0] > norms[1]) == (share == "0.75") or norms[0] == pytest.approx(norms[1], rel=Decimal("0.01"))
+    assert plan.facts["outline's share"].endswith("of the charge of all draws, for the first 6 draws of a text")
+    assert plan.facts["draws per text T"] == "26"
+
+
+def test_a_unit_in_two_groups_pays_for_two_outlines() -> None:
+    groups = {"groups": ["a", "b"], "groups_per_unit": 2, "samples": 2}
+    outline, sections = SYSTEM.plan(ask(ink(max_new_tokens=26, outline=OUTLINE, **groups))).invocations
+    assert (outline.event.count, sections.event.count) == (12, 40)
+    assert [len(each.instalments) for each in (outline, sections)] == [2, 5]
+
+
+def test_a_share_that_buys_no_outline_is_refused() -> None:
+    with pytest.raises(BudgetTooSmall):
+        SYSTEM.plan(ask(ink(max_new_tokens=26, batches=3, outline=OUTLINE | {"share": "0.000000000001"})))

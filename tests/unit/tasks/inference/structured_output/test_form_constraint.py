@@ -235,6 +235,12 @@ def test_a_literal_is_forced_token_by_token_and_so_is_the_end() -> None:
     assert constraint.choices(drawn) == 2
 
 
+def test_rows_are_first_read_behind_the_literal() -> None:
+    constraint = constrain("Ab {x} c.", slot_tokens=2)
+    behind = [constraint.before_choice(tokens(BYTES, "Ab xy c."[:end])) for end in range(9)]
+    assert behind == [3, 3, 3, 3, 4, 8, 8, 8, 8]
+
+
 def test_a_slot_at_the_end_ends_with_the_text() -> None:
     constraint = constrain("I like {x}", slot_tokens=3)
     drawn = tokens(BYTES, "I like ")

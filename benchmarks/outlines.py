@@ -1,0 +1,255 @@
+"""What an outline changes in long texts at equal epsilon: perplexity, repetition, MAUVE.
+
+    python -m benchmarks.outlines --texts texts.jsonl --out docs/figures/outlines.jsonl
+    python -m benchmarks.outlines --out docs/figures/outlines.jsonl --table
+
+Releases of InvisibleInk from public data, at a bench in memory as in `free_tokens`, and of the public model alone as
+control; each with and without an outline, of as many draws and as many texts, at the same epsilon. Systems read the
+long texts of a data set alone, `LEAST_WORDS` words and more; the real texts are as long and were read by none. Released
+without headings, since the real texts have none. Texts are appended to `--texts` when a release is made, and one that
+is there already is not made again; `--out` gets one line a setting, of all its releases: figures of each text (none of
+its words), and MAUVE. All settings of a data set and a length are measured together, so that their differences from
+the one without an outline are paired.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.open_bench import KEY, open_bench
+from benchmarks.utility.free_tokens import longer_by
+from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, interval, perplexity, store
+from benchmarks.utility.texts import SEED, read_texts
+from models_db.values.requests import Prompt
+from tasks.accounting.zcdp import release_amount
+from tasks.corpus.partition import BatchSplit
+from tasks.corpus.store import Corpus
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.log_likelihood import log_likelihoods
+from tasks.inference.loading.loading import load
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.prompts.prompt_spec import PromptSpec
+from tasks.inference.prompts.render import reference_tokens
+from tasks.pricing.registry import SYSTEMS
+from tasks.text.doubts import find_doubts
+from tasks.values.plan import PlanInputs
+
+EPSILON, REFERENCES, REFERENCE_TOKENS, LEAST_WORDS = Decimal(8), 7, 128, 100
+DESCRIPTIONS = {
+    "mts_dialog": "Dialogues between a doctor and a patient about symptoms and history.",
+    "yelp": "Reviews that customers write about restaurants, shops and other businesses.",
+}
+OUTLINES: Mapping[int, dict[str, Any]] = {200: {"sections": 3, "tokens": 40}, 400: {"sections": 5, "tokens": 65}}
+"""By T: about 13 draws a title, and the rest in equal parts for the sections."""
+SYSTEMS_MEASURED = ("public_only", "invisible_ink")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One release.
+
+    Attributes:
+        draws: T.
+        seed: of the split of the units into batches.
+    """
+
+    data: str
+    system: str
+    draws: int
+    outline: bool
+    seed: int
+
+    @property
+    def setting(self) -> tuple[str, int, str, bool]:
+        """The cell without its seed."""
+        return self.data, self.draws, self.system, self.outline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, help="JSON lines, the texts of each release; not for publication")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, figures of each setting")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "int8"))
+    parser.add_argument("--samples", type=int, default=16, help="texts of a release")
+    parser.add_argument("--seeds", type=int, default=2, help="releases of a setting")
+    parser.add_argument("--draws", type=int, nargs="+", default=[200], choices=list(OUTLINES))
+    parser.add_argument("--data", nargs="+", default=list(DESCRIPTIONS), choices=list(DESCRIPTIONS))
+    parser.add_argument("--table", action="store_true", help="only print the figures of what is there")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        if arguments.texts is None:
+            parser.error("--texts is needed to draw texts")
+        model = load(arguments.model, arguments.device, arguments.precision)
+        draw(model, arguments)
+        measure(model, arguments.texts, arguments.out)
+    print("\n".join(table(_rows(arguments.out))))
+
+
+def long_texts(data: str) -> tuple[list[str], list[str]]:
+    """The long texts of a data set: those that systems read, and those that they are compared with, mixed."""
+    found = [text for text in read_texts(data) if len(text.split()) >= LEAST_WORDS]
+    unread = found[::UNREAD]
+    return [text for place, text in enumerate(found) if place % UNREAD], random.Random(SEED).sample(unread, len(unread))
+
+
+def draw(model: LanguageModel, arguments: argparse.Namespace) -> None:
+    """Append every release that is missing."""
+    out: Path = arguments.texts
+    there = [row["cell"] for row in _rows(out)] if out.exists() else []
+    engine = Engine(model)
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {data: store(data, Path(folder) / data, texts=long_texts(data)[0]) for data in arguments.data}
+        cells = [
+            Cell(data, system, draws, outline, seed)
+            for seed in range(arguments.seeds)
+            for draws in arguments.draws
+            for data in arguments.data
+            for system in SYSTEMS_MEASURED
+            for outline in (False, True)
+        ]
+        for cell in cells:
+            if asdict(cell) not in there:
+                row = release(engine, *stores[cell.data], cell, arguments)
+                with out.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(row) + "\n")
+                print(f"{cell}: {row['seconds']} s", flush=True)
+
+
+def release(engine: Engine, corpus: Corpus, units: int, cell: Cell, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One release's clip norms and texts."""
+    system = SYSTEMS[cell.system]
+    wanted = {
+        "samples": arguments.samples,
+        "references": REFERENCES,
+        "max_new_tokens": cell.draws,
+        "max_reference_tokens": REFERENCE_TOKENS,
+        "temperature": "1",
+        "sampler": "table",
+        "precision": arguments.precision,
+        **({"outline": OUTLINES[cell.draws] | {"headings": False}} if cell.outline else {}),
+    }
+    parameters = system.parameters.model_validate(wanted)
+    started, amount = time.process_time(), release_amount(EPSILON, DELTA) if system.charges else None
+    plan = system.plan(PlanInputs(amount, parameters, 1, units, governed=True))
+    bench = open_bench(engine, corpus, PromptSpec.of(Prompt(description=DESCRIPTIONS[cell.data])))
+    made = system.generate(plan, parameters, replace(bench, split=BatchSplit(KEY, f"seed {cell.seed}")))
+    norms = [float(plan.facts[name]) for name in ("clip norm C", "clip norm of the outline") if name in plan.facts]
+    return {
+        "cell": asdict(cell),
+        "clip_norms": norms,
+        "texts": [{"text": text.text, "complete": text.complete, "draws": text.facts["draws"]} for text in made.texts],
+        "seconds": round(time.process_time() - started, 1),
+    }
+
+
+def measure(model: LanguageModel, texts: Path, out: Path) -> None:
+    """Write the figures of all settings that are there."""
+    from benchmarks.utility.mauve import embedder, measured_together  # only figures need it
+
+    embed, found = embedder(), [(Cell(**row["cell"]), row) for row in _rows(texts)]
+    lines = []
+    for data, draws in dict.fromkeys((cell.data, cell.draws) for cell, _ in found):
+        own: dict[tuple[str, int, str, bool], list[dict[str, Any]]] = {}
+        for cell, row in found:
+            if (cell.data, cell.draws) == (data, draws):
+                own.setdefault(cell.setting, []).append(row)
+        sides = {setting: [text for row in rows for text in row["texts"]] for setting, rows in own.items()}
+        real = [_beginning(model, text, draws) for text in long_texts(data)[1]]
+        written = {str(setting): [text["text"] for text in texts] for setting, texts in sides.items()}
+        similar = measured_together(embed, written, real)
+        for setting, made in sides.items():
+            words = [text["text"] for text in made]
+            plain = similar[str((*setting[:3], False))]
+            lines.append({
+                **dict(zip(("data", "draws", "system", "outline"), setting, strict=True)),
+                "clip_norms": own[setting][0]["clip_norms"],
+                "releases": len(own[setting]),
+                "draws_made": [text["draws"] for text in made],
+                "tokens": [len(reference_tokens(model.tokenizer, text, 10**4)) for text in words],
+                "complete": [text["complete"] for text in made],
+                "distinct_2": [round(distinct_2([text]), 4) for text in words],
+                "repeats": sum("repeats itself" in find_doubts(text, DESCRIPTIONS[data]) for text in words),
+                "log_likelihood": [[round(total, 3), count] for total, count in log_likelihoods(model, words)],
+                "mauve": [round(value, 4) for value in similar[str(setting)].shown],
+                "mauve_difference": [round(value, 4) for value in similar[str(setting)].less(plain).shown],
+                "real_texts": len(real),
+                "seconds": [row["seconds"] for row in own[setting]],
+            })  # fmt: skip
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _beginning(model: LanguageModel, text: str, tokens: int) -> str:
+    beginning: str = model.tokenizer.decode(reference_tokens(model.tokenizer, text, tokens), skip_special_tokens=True)
+    return beginning
+
+
+def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Figures of a setting with their 95 % intervals over texts drawn with replacement."""
+    return {
+        "tokens": interval(line["tokens"], fmean),
+        "perplexity": interval(line["log_likelihood"], perplexity),
+        "distinct_2": interval(line["distinct_2"], fmean),
+    }
+
+
+def perplexity_ratio(
+    scores: Sequence[tuple[float, int]], usual: Sequence[tuple[float, int]], rounds: int = 2000
+) -> list[float]:
+    """Perplexity as a multiple of that of other texts, and a 95 % interval over texts of both drawn anew."""
+    source = random.Random(SEED)
+    drawn = sorted(
+        perplexity(source.choices(scores, k=len(scores))) / perplexity(source.choices(usual, k=len(usual)))
+        for _ in range(rounds)
+    )
+    middle = perplexity(scores) / perplexity(usual)
+    return [middle, drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+
+
+def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield Markdown, one line a setting; differences are from the setting without an outline before it."""
+    yield "| data | T | texts | number | C | tokens | perplexity | ratio | distinct-2 | difference | repeat | MAUVE | difference |"  # fmt: skip  # noqa: E501
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    plain: Mapping[str, Any] = {}
+    for line in lines:
+        found = figures(line)
+        plain = plain if line["outline"] else line
+        shown = [
+            line["data"],
+            str(line["draws"]),
+            line["system"].replace("_", " ") + (", outline" if line["outline"] else ""),
+            str(len(line["tokens"])),
+            ", ".join(f"{norm:.2f}" for norm in line["clip_norms"]),
+            _written(found["tokens"], 0),
+            _written(found["perplexity"], 1),
+            _written(perplexity_ratio(line["log_likelihood"], plain["log_likelihood"]), 2) if line["outline"] else "",
+            _written(found["distinct_2"], 2),
+            _written(longer_by(line["distinct_2"], plain["distinct_2"]), 2) if line["outline"] else "",
+            str(line["repeats"]),
+            _written(line["mauve"], 2),
+            _written(line["mauve_difference"], 2) if line["outline"] else "",
+        ]
+        yield f"| {' | '.join(shown)} |"
+
+
+def _written(values: Sequence[float], digits: int) -> str:
+    middle, low, high = (f"{value:.{digits}f}" for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    main()
