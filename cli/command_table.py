@@ -73,6 +73,12 @@ COMMANDS = (
         "Reject a request or proposal at a gate; one rejection is enough. Spent budget stays spent.",
     ),
     Entry(
+        "passkey",
+        "Decide",
+        "cli.commands.governance.passkey",
+        "Manage passkeys, with which you decide in a browser: invite, add, import, list, revoke.",
+    ),
+    Entry(
         "withdraw-approval",
         "Decide",
         "cli.commands.release.approve",
@@ -150,7 +156,7 @@ COMMANDS = (
         "dashboard",
         "Read",
         "cli.commands.operations.dashboard",
-        "Serve a read-only dashboard: datasets, budgets, the approval queue, releases, the audit log.",
+        "Serve a dashboard: datasets, budgets, the approval queue, releases, the audit log.",
     ),
     Entry(
         "budget", "Read", "cli.commands.dataset.budget", "Inspect budgets: show, forecast, simulate; manage envelopes."

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models_db.tables import Approval, Artifact, Principal
+from models_db.tables import Approval, Artifact, Passkey, Principal
 from tasks.object_storage.address import Place
 from tasks.prefect_task import private_task
 from tasks.publishing import bundle, draft
@@ -55,6 +55,7 @@ def documents_of_release(
     artifact: Artifact,
     decisions: Decisions,
     names: Mapping[int, str],
+    passkeys: Mapping[int, Passkey],
     ledger_head: str,
     revoked: Sequence[str],
     exposed: Sequence[str],
@@ -64,10 +65,16 @@ def documents_of_release(
     Args:
         decisions: those on its request, oldest first, without withdrawn ones.
         names: of the principals on whose behalf delegates decided, by id.
+        passkeys: those that signed some of the decisions, by id.
     """
     newest = {(a.gate, a.subject_digest, a.approver_id, a.decision): (a, principal) for a, principal in decisions}
     approvals = [
-        SignedDecision.of(a, principal, names[a.on_behalf_of] if a.on_behalf_of is not None else None)
+        SignedDecision.of(
+            a,
+            principal,
+            names[a.on_behalf_of] if a.on_behalf_of is not None else None,
+            passkeys[a.passkey_id] if a.passkey_id is not None else None,
+        )
         for a, principal in newest.values()
     ]
     attestations = [

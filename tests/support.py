@@ -26,6 +26,7 @@ from models_db.services.catalogue import (
     datasets,
     erasures,
     internal_views,
+    passkeys,
     policies,
     principals,
     requests,
@@ -33,6 +34,7 @@ from models_db.services.catalogue import (
 )
 from models_db.services.catalogue.cohorts import CohortPlan
 from models_db.services.catalogue.datasets import LifetimeClaim, Registration
+from models_db.services.catalogue.passkeys import PasskeyTerms
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gate_status, gates, ledger, proposals
 from models_db.services.lifecycle.gates import GateDecision
@@ -132,6 +134,7 @@ def later(by: timedelta) -> Iterator[None]:
             erasures,
             gates,
             internal_views,
+            passkeys,
             proposals,
             budget_steps,
             principals,
@@ -276,6 +279,15 @@ class World:
         """Take a role away."""
         with self.database.write() as session:
             principals.revoke(session, self.admin, name, role, "for the tests")
+
+    def passkey(self, person: Actor, *, revoked: bool = False, key: str = "es256:1", signature: str = "s") -> int:
+        """A passkey of a person, which nobody has certified. Returns its number."""
+        terms = PasskeyTerms(f"{key} of {person.name}", "localhost", "http://localhost:8717")
+        with self.database.write() as session:
+            number = passkeys.register(session, person, person, terms, "credential", signature).id
+            if revoked:
+                passkeys.revoke(session, person, number, "lost")
+            return number
 
     def delegate(self, giver: Actor, to: str, dataset: str = "clinic", *, begin: int = 0, days: int = 9) -> int:
         """Let somebody decide in the giver's name, from a day to a day. Returns the delegation's number."""

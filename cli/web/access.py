@@ -27,6 +27,7 @@ class AccessPolicy:
         names: the hosts that requests may name; any other is refused (DNS rebinding).
         token: SHA-256 of the token; None admits everybody who reaches the address.
         certificate, key: files for TLS; both None without TLS.
+        decides: whether people sign in with their passkeys and decide.
     """
 
     address: str
@@ -35,6 +36,7 @@ class AccessPolicy:
     token: bytes | None = None
     certificate: Path | None = None
     key: Path | None = None
+    decides: bool = False
 
     @property
     def is_secure(self) -> bool:
@@ -49,6 +51,20 @@ class AccessPolicy:
         )
         host = f"[{name}]" if ":" in name else name
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}/"
+
+    @property
+    def origin(self) -> str | None:
+        """Return the one address at which passkeys sign, as browsers state it; None if browsers let none sign here.
+
+        A passkey belongs to a host's name, never to an address, and without TLS to `localhost` alone.
+        """
+        names = [name for name in sorted(self.names) if not _is_address(name) and name != "localhost"]
+        local = ["localhost"] if "localhost" in self.names else []
+        found = (names if self.is_secure else []) + local
+        if not found:
+            return None
+        scheme, usual = ("https", 443) if self.is_secure else ("http", 80)
+        return f"{scheme}://{found[0]}" + ("" if self.port == usual else f":{self.port}")
 
     def allows_host(self, host: str) -> bool:
         """Return whether a Host header names this dashboard: one of `names` with the port, optional on 80 and 443."""
@@ -86,6 +102,7 @@ class AccessOptions:
     token_variable: str | None = None
     certificate: Path | None = None
     key: Path | None = None
+    decide: bool = False
 
 
 def access_policy(options: AccessOptions) -> AccessPolicy:
@@ -96,6 +113,7 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
         TokenRequired, TlsRequired: other machines can reach the address.
         InvalidAccessToken: the token is too short, or others can read its file.
         IncompleteTls: there is a certificate without a key, or a key without a certificate.
+        HostNameRequired: people are to decide, and there is no name at which a passkey could sign.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if options.address == "localhost" else options.address)
@@ -114,7 +132,12 @@ def access_policy(options: AccessOptions) -> AccessPolicy:
     names = {name.lower() for name in options.names} | ({*LOOPBACK_NAMES} if address.is_loopback else set())
     if not address.is_unspecified:
         names.add(str(address))
-    return AccessPolicy(str(address), options.port, frozenset(names), token, options.certificate, options.key)
+    made = AccessPolicy(
+        str(address), options.port, frozenset(names), token, options.certificate, options.key, options.decide
+    )
+    if made.decides and made.origin is None:
+        raise HostNameRequired(options.address)
+    return made
 
 
 def _read_token(options: AccessOptions) -> bytes | None:
@@ -163,6 +186,17 @@ class TokenRequired(UsageError):
         super().__init__(
             f"Other machines reach {address}, so the dashboard needs a token there.",
             f"Name its file with --token-file FILE, or a variable with --token-env NAME. {HOW_TO_MAKE_ONE}",
+            {"address": address},
+        )
+
+
+class HostNameRequired(UsageError):
+    """People are to decide, and browsers know the dashboard by an address alone."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"A passkey signs at the name of a host, and {address!r} is none.",
+            "Give the name under which browsers reach the dashboard: --name ledger.example.org.",
             {"address": address},
         )
 

@@ -12,6 +12,7 @@ from cli.web.access import AccessPolicy
 from cli.web.chain_status import ChainWatch
 from cli.web.login import Login
 from cli.web.middleware import SecurityMiddleware
+from cli.web.person_pages import PersonPages
 from cli.web.responses import FaultReporter, with_error_pages, with_error_pages_async
 from cli.web.sessions import LoginThrottle, Sessions
 from cli.web.views import DashboardViews
@@ -25,7 +26,7 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
         tell: reports unexpected errors; by default their place in the code is printed, without their text.
     """
     views, sessions, patience = (
-        DashboardViews(home, ChainWatch(home), secured=access.token is not None),
+        DashboardViews(home, ChainWatch(home), secured=access.token is not None, decides=access.decides),
         Sessions(),
         LoginThrottle(),
     )
@@ -58,6 +59,9 @@ def application(home: ProjectHome, access: AccessPolicy, tell: FaultReporter | N
     routes = [Route(path, with_error_pages(page, report_fault, home), methods=["GET"]) for path, page in pages.items()]
     login = Login(access, sessions, patience)
     routes.append(Route("/login", with_error_pages_async(login.answer, report_fault), methods=["GET", "POST"]))
+    if access.decides:
+        personal = PersonPages(home, access, LoginThrottle(), report_fault)
+        routes += [Route(path, endpoint, methods=[method]) for path, method, endpoint in personal.endpoints()]
     starlette = Starlette(routes=routes, exception_handlers={404: views.missing})
     starlette.router.redirect_slashes = False
     return SecurityMiddleware(starlette, access, sessions, patience)

@@ -16,9 +16,15 @@ READ_METHODS = ("GET", "HEAD")
 PUBLIC_PATHS = ("/login", "/healthz", "/style.css", "/favicon.svg")
 """Paths that need no token; they reveal nothing about the home."""
 
+PERSONAL_POSTS = ("/sign-in", "/sign-out", "/sign", "/price", "/decide/")
+"""Paths of the forms of people who sign in; the last one is the beginning of several."""
+
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+SCRIPT_POLICY = CONTENT_SECURITY_POLICY + "; script-src 'self'"
+"""Policy of the pages that ask the browser for a passkey: our one script besides."""
+
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -54,7 +60,7 @@ class SecurityMiddleware:
         if not self._is_host_allowed(request.headers):
             return error_response(request, 421, "HostForeign", "The dashboard does not answer to that host name.",
                               "Use the address that was printed at its start, or start it with --name.")  # fmt: skip
-        allowed = (*READ_METHODS, "POST") if request.url.path == "/login" else READ_METHODS
+        allowed = (*READ_METHODS, "POST") if self._takes_forms(request.url.path) else READ_METHODS
         if request.method not in allowed:
             response = error_response(request, 405, "ReadOnly", "The dashboard only reads.",
                                "Decisions are made with `almoner approve`, on the command line.")  # fmt: skip
@@ -63,6 +69,10 @@ class SecurityMiddleware:
         if self.door.token is None or request.url.path in PUBLIC_PATHS or self._has_session(request):
             return None
         return self._has_bearer_token(request)
+
+    def _takes_forms(self, path: str) -> bool:
+        personal = path in PERSONAL_POSTS[:-1] or path.startswith(PERSONAL_POSTS[-1])
+        return path == "/login" or (self.door.decides and personal)
 
     def _is_host_allowed(self, headers: Headers) -> bool:
         hosts = headers.getlist("host")
@@ -120,7 +130,7 @@ def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():
-                headers[name] = value
+                headers.setdefault(name, value)
             headers.setdefault("content-security-policy", CONTENT_SECURITY_POLICY)
         await send(message)
 

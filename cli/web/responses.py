@@ -70,7 +70,8 @@ def _json_default(value: Any) -> Any:
 
 def html_response(template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Render a template as an HTML response."""
-    return HTMLResponse(load_templates().get_template(template).render(**context), status)
+    frame = {"decides": False, **context}
+    return HTMLResponse(load_templates().get_template(template).render(**frame), status)
 
 
 def error_response(request: Request, status: int, name: str, message: str, advice: str = "") -> Response:

@@ -44,6 +44,7 @@ class DashboardViews:
     home: ProjectHome
     chain: ChainWatch
     secured: bool
+    decides: bool = False
     _own: threading.local = field(default_factory=threading.local)
 
     def _viewer(self) -> Viewer:
@@ -61,7 +62,8 @@ class DashboardViews:
             beside = {"chain": chain} if chain else {}
             return json_response({"viewer": viewer, "doubt": view.doubt, name: content, **beside})
         frame: dict[str, Any] = {name: content, "viewer": viewer, "doubt": view.doubt, "broken": self.chain.is_bad()}
-        return html_response(f"{name}.html", **frame, chain=chain, current_page=name, secured=self.secured, **more)
+        return html_response(f"{name}.html", **frame, chain=chain, current_page=name, secured=self.secured,
+                             decides=self.decides, **more)  # fmt: skip
 
     def overview(self, request: Request) -> Response:
         """Show every dataset with its budget."""

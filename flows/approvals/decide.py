@@ -21,6 +21,7 @@ from flows.observability import tracing
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused
+from models_db.services.audit.chain import Actor
 from models_db.services.audit.stored_text import files_of
 from models_db.services.catalogue import datasets, principals, request_plans, requests
 from models_db.services.catalogue.requests import WrongState
@@ -40,13 +41,16 @@ _NO_SIGNATURE = "unsigned"
 """Placeholder signature of a rehearsed decision."""
 
 
-def load_review(workspace: Workspace, number: int, gate: Gate) -> Review:
+def load_review(workspace: Workspace, number: int, gate: Gate, viewer: str | None = None) -> Review:
     """Return the review of a request or proposal that waits at a gate.
+
+    Args:
+        viewer: the public key of its reader, if that is not the home's owner.
 
     Raises:
         RequestUnknown, ProposalUnknown, WrongState: nothing of that number waits at the gate.
     """
-    return _load_with_inputs(workspace, number, Gate(gate))[0]  # the Python API is called with names, too
+    return _load_with_inputs(workspace, number, Gate(gate), viewer)[0]  # the Python API is called with names, too
 
 
 def gate_of_request(workspace: Workspace, number: int) -> Gate:
@@ -74,13 +78,13 @@ def export_for_signing(workspace: Workspace, number: int, gate: Gate, path: Path
 
 
 def _load_with_inputs(
-    workspace: Workspace, number: int, gate: Gate
+    workspace: Workspace, number: int, gate: Gate, viewer: str | None = None
 ) -> tuple[Review, RequestReviewInput | ProposalReviewInput, Draft | None]:
     with workspace.database.read() as session:
         try:
             inputs = load_review_input(session, number, gate)
             draft = _find_draft(workspace, session, inputs) if gate is Gate.PUBLISH else None
-            return build_review(gate, inputs, draft, workspace.key.public_key), inputs, draft
+            return build_review(gate, inputs, draft, viewer or workspace.key.public_key), inputs, draft
         except ValidationError:
             if gate is Gate.PROPOSAL:
                 raise ProposalUnreadable(number) from None
@@ -111,10 +115,10 @@ def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_b
     Raises:
         OutsideBounds: the release misses bounds of its policy, and the reason does not override them.
     """
-    decision = _gate_decision(review, verdict, reason, on_behalf_of)
+    decision = gate_decision(review, verdict, reason, on_behalf_of)
     signature = workspace.key.sign(decision.statement(workspace.actor.name))
-    with _recording(workspace, verdict, review.number, review.gate) as session:
-        _require_bounds_or_override(session, review, verdict, reason)
+    with recording(workspace, verdict, review.number, review.gate) as session:
+        require_bounds_or_override(session, review, verdict, reason)
         attestation = _sign_attestation(workspace.key, review, verdict)
         return gates.record_decision(
             session,
@@ -127,7 +131,7 @@ def decide(workspace: Workspace, review: Review, verdict: str, reason: str, on_b
 
 
 @contextmanager
-def _recording(workspace: Workspace, flow: str, number: int, gate: Gate) -> Iterator[Session]:
+def recording(workspace: Workspace, flow: str, number: int, gate: Gate) -> Iterator[Session]:
     """Open the transaction that records a decision, traced as a flow about the request or proposal."""
     with tracing.trace_flow(flow, live=False), tracing.stage("record"), workspace.database.write() as session:
         if gate is Gate.PROPOSAL:
@@ -144,20 +148,35 @@ def trace_proposal(session: Session, proposal: Proposal) -> None:
 
 
 def rehearse_decision(
-    workspace: Workspace, review: Review, verdict: str, reason: str, on_behalf_of: str | None = None
+    workspace: Workspace,
+    review: Review,
+    verdict: str,
+    reason: str,
+    on_behalf_of: str | None = None,
+    approver: Actor | None = None,
 ) -> None:
     """Check a decision against the ledger before a steward reads and types; nothing is signed or recorded.
+
+    Args:
+        approver: who decides, if that is not the home's owner.
 
     Raises:
         OutsideBounds, RoleDenied, RuleViolated: `decide` would raise the same error.
     """
     with workspace.database.rehearse() as session:
-        _require_bounds_or_override(session, review, verdict, reason)
-        decision = _gate_decision(review, verdict, reason, on_behalf_of)
-        gates.record_decision(session, workspace.actor, decision, _NO_SIGNATURE, amount_check=require_proposal_amounts)
+        require_bounds_or_override(session, review, verdict, reason)
+        decision = gate_decision(review, verdict, reason, on_behalf_of)
+        gates.record_decision(
+            session,
+            workspace.actor,
+            decision,
+            _NO_SIGNATURE,
+            approver=approver,
+            amount_check=require_proposal_amounts,
+        )
 
 
-def _require_bounds_or_override(session: Session, review: Review, verdict: str, reason: str) -> None:
+def require_bounds_or_override(session: Session, review: Review, verdict: str, reason: str) -> None:
     """Check that an approval rests on derived amounts, and that the reason overrides all missed bounds.
 
     The check reads the ledger again and ignores the screen; a rejection is always allowed.
@@ -221,7 +240,7 @@ def sign_offline(key: SigningKey, review: Review, reason: str, on_behalf_of: str
     """
     review.require_approvable()
     name = require_steward(review, key)
-    decision = _gate_decision(review, "approve", reason, on_behalf_of)
+    decision = gate_decision(review, "approve", reason, on_behalf_of)
     return SignedApproval(
         number=review.number,
         gate=review.gate,
@@ -245,10 +264,10 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
         SignerUnknown: its key belongs to no steward.
     """
     check_signed_approval(review, signed)
-    with _recording(workspace, signed.decision, review.number, review.gate) as session:
-        if signed.signature in _recorded_signatures(session, review):
+    with recording(workspace, signed.decision, review.number, review.gate) as session:
+        if signed.signature in recorded_signatures(session, review.number, review.gate):
             raise ApprovalUnusable("was recorded before")
-        _require_bounds_or_override(session, review, signed.decision, signed.reason)
+        require_bounds_or_override(session, review, signed.decision, signed.reason)
         approver = principals.identify(session, signed.public_key)
         return gates.record_decision(
             session,
@@ -261,9 +280,9 @@ def import_approval(workspace: Workspace, review: Review, signed: SignedApproval
         )
 
 
-def _recorded_signatures(session: Session, review: Review) -> set[str]:
+def recorded_signatures(session: Session, number: int, gate: Gate) -> set[str]:
     """Return the signatures of all decisions ever recorded on a subject; no withdrawn approval is recorded again."""
-    return {approval.signature for approval, _ in gates.decisions_on(session, review.number, review.gate)}
+    return {approval.signature for approval, _ in gates.decisions_on(session, number, gate)}
 
 
 def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
@@ -274,7 +293,7 @@ def withdraw(workspace: Workspace, number: int, gate: Gate, reason: str) -> str:
         RuleViolated: the approval has been used.
     """
     actor = workspace.actor
-    with _recording(workspace, "withdraw-approval", number, Gate(gate)) as session:
+    with recording(workspace, "withdraw-approval", number, Gate(gate)) as session:
         subject = find_decidable(session, number, Gate(gate))
         statement = withdrawal_statement(number, gate, subject.subject_digest, reason, actor.name)
         return gates.withdraw_approval(session, actor, number, gate, reason, workspace.key.sign(statement))
@@ -313,7 +332,8 @@ def _check_attestation(review: Review, signed: SignedApproval) -> bool:
     return signature is not None and verify(signed.public_key, signature.signature, attested.pae())
 
 
-def _gate_decision(review: Review, verdict: str, reason: str, on_behalf_of: str | None) -> GateDecision:
+def gate_decision(review: Review, verdict: str, reason: str, on_behalf_of: str | None) -> GateDecision:
+    """Return a decision as it is signed; an approval expires as the policy says."""
     expires = _approval_expiry(review.policy.approval_days)
     return GateDecision(
         review.number, review.gate, review.subject_digest, verdict, reason, expires, on_behalf_of=on_behalf_of

@@ -62,13 +62,13 @@ class PricedRequest:
         viewing = {"unprotected_figures": self.viewing.to_json()} if self.viewing else {}
         facts = self.quote.plan.facts
         too_large = self.quote.memory_warning
-        found: list[Json] = [*_weaknesses(self.quote), *([facts[WARNING]] if WARNING in facts else [])]
+        found: list[Json] = [*weaknesses_of(self.quote), *([facts[WARNING]] if WARNING in facts else [])]
         found += [] if too_large is None else [too_large]
         warnings: dict[str, Json] = {"warnings": found} if found else {}
         return self.quote.to_json(with_balance=self.with_balance) | viewing | warnings
 
 
-def _weaknesses(priced: Quote) -> tuple[str, ...]:
+def weaknesses_of(priced: Quote) -> tuple[str, ...]:
     """Return the warnings on the claim of a request; none if nothing is charged."""
     request = priced.request
     if request.epsilon is None or request.delta is None or priced.plan.loss == Amount():
@@ -114,7 +114,7 @@ def propose_release(
         return PricedRequest(priced, with_balance, viewing=viewing)
     with redact_refusals(workspace):
         priced.require_affordable()
-    require_accepted(_weaknesses(priced), accepted=accept_weak_promise)
+    require_accepted(weaknesses_of(priced), accepted=accept_weak_promise)
     with stage("submit"):
         return PricedRequest(priced, with_balance, *submit_request(workspace, priced, standing), viewing=viewing)
 

@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.services.audit import chain
-from models_db.services.catalogue import assignment_exposures, requests
+from models_db.services.catalogue import assignment_exposures, passkeys, requests
 from models_db.services.lifecycle import artifacts, gates, proposals
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.tables import Artifact, Dataset
@@ -106,6 +106,7 @@ def _bundle_documents(session: Session, artifact: Artifact) -> BundleDocuments:
         artifact,
         decisions,
         names,
+        passkeys.passkeys_by_id(session, {approval.passkey_id for approval, _ in decisions}),
         chain.read_chain_head(session).hash,
         proposals.retracted_artifacts(session),
         assignment_exposures.exposed_artifacts(session),

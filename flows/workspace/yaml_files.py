@@ -79,7 +79,24 @@ def read_fields(
         FileUnreadable: the file cannot be read.
         FileInvalid: the file holds no such mapping; the message quotes nothing, because the path may be a mistake.
     """
-    content = read_yaml(path, what, page)
+    return _require_fields(read_yaml(path, what, page), what, field_names, page)
+
+
+def parse_fields(
+    text: str, what: str, field_names: Collection[str], page: str = "docs/requests.md"
+) -> dict[str, object]:
+    """Read the mapping of fields in a YAML text, as `read_fields` reads that in a file.
+
+    Raises:
+        FileInvalid: the text holds no such mapping.
+    """
+    try:
+        return _require_fields(parse_yaml(text), what, field_names, page)
+    except InvalidYaml as unfit:
+        raise FileInvalid(what, [str(unfit)], page) from None
+
+
+def _require_fields(content: object, what: str, field_names: Collection[str], page: str) -> dict[str, object]:
     if not isinstance(content, dict):
         raise FileInvalid(what, ["line 1: a mapping of fields is needed, such as `name: value`"], page)
     fields = {str(name): value for name, value in content.items()}

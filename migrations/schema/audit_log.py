@@ -161,7 +161,8 @@ ACTIONS = (
 LEADING = (
     "approval", "artifact", "assignment_exposure", "carried", "checkpoint", "cohort", "dataset", "dataset_end",
     "dataset_version", "delegation",
-    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "proposal", "policy_adoption", "principal",
+    "delegation_end", "delivery", "erasure", "erasure_end", "internal_view", "passkey", "passkey_end", "proposal",
+    "policy_adoption", "principal",
     "publication", "rehearsal", "request", "restoration", "role_grant", "role_revocation", "schedule",
     "schedule_change",
     "schedule_slot", "scope_end", "slot_end", "twin_attack", "withdrawal",

@@ -47,8 +47,11 @@ TABLES = (
         on_behalf_of {number} -> principal
         attestation TEXT
         brought_by {number} -> principal
+        passkey_id {number} -> passkey
+        assertion TEXT
         """,
         checks={
+            "passkey": "(passkey_id IS NULL) = (assertion IS NULL)",
             "decision": "decision IN ('approve', 'reject')",
             "gate": (
                 "(gate IN ('spend', 'publish') AND request_id IS NOT NULL AND proposal_id IS NULL)"
@@ -259,6 +262,20 @@ GUARDS = (
             SELECT 1 FROM withdrawal w JOIN approval a ON a.id = w.approval_id
              WHERE a.signature = NEW.signature AND a.approver_id = NEW.approver_id
         )
+        """,
+    ),
+    Guard(
+        "approval_by_own_passkey",
+        "approval",
+        "a passkey decides for its own person, until it is revoked",
+        """
+        NEW.passkey_id IS NOT NULL
+         AND NOT EXISTS (
+             SELECT 1 FROM passkey k
+              WHERE k.id = NEW.passkey_id
+               AND k.principal_id = NEW.approver_id
+               AND NOT EXISTS (SELECT 1 FROM passkey_end x WHERE x.passkey_id = k.id)
+         )
         """,
     ),
     Guard("approval_now", "approval", WENT_BACK, STALE),

@@ -70,6 +70,12 @@ VIEWS: dict[str, Sql] = {
                             " x.reason, x.signature",
                        joined=" JOIN principal q ON q.id = x.to_id"),
     "delegation_end": view("delegation_end", "'delegation.ended'", "x.ended_by", told="x.delegation_id AS delegation"),
+    "passkey": view("passkey", "'passkey.registered'", "x.created_by",
+                    told="x.id AS passkey, q.name, x.public_key, x.rp_id, x.origin, x.signature",
+                    joined=" JOIN principal q ON q.id = x.principal_id"),
+    "passkey_end": view("passkey_end", "'passkey.revoked'", "x.ended_by",
+                        told="x.passkey_id AS passkey, q.name, x.reason",
+                        joined=" JOIN passkey k ON k.id = x.passkey_id JOIN principal q ON q.id = k.principal_id"),
     "policy_version": view("policy_version", "'policy.recorded'", None, told="x.digest, x.several_roles"),
     "policy_rule": view("policy_rule", "'policy.recorded'", None, told="v.digest, x.dataset AS rule",
                         joined=" JOIN policy_version v ON v.id = x.policy_id"),
@@ -117,7 +123,7 @@ VIEWS: dict[str, Sql] = {
                      BROUGHT.format(approver="x.approver_id"),
                      OF_DATASET.format(id="coalesce(r.dataset_id, m.dataset_id)"), "x.request_id",
                      told="x.gate, x.subject_digest AS subject, x.reason, x.expires_at, x.signature,"
-                          " x.proposal_id AS proposal, o.name AS on_behalf_of,"
+                          " x.passkey_id AS passkey, x.proposal_id AS proposal, o.name AS on_behalf_of,"
                           " CASE WHEN x.brought_by <> x.approver_id THEN q.name END AS approver",
                      joined=f" JOIN principal q ON q.id = x.approver_id LEFT JOIN principal o ON o.id = x.on_behalf_of"
                             f" {OWN}"),

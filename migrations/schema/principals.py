@@ -79,6 +79,35 @@ TABLES = (
         """,
         unique=(("delegation_id",),),
     ),
+    # Keys of a browser or a token (WebAuthn), each certified by the signature of its person's own key.
+    Table(
+        "passkey",
+        """
+        id {key}
+        principal_id {number} NOT NULL -> principal
+        public_key VARCHAR(255) NOT NULL
+        credential_id TEXT NOT NULL
+        rp_id VARCHAR(255) NOT NULL
+        origin VARCHAR(255) NOT NULL
+        signature VARCHAR(255) NOT NULL
+        created_by {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("public_key",),),
+        indexes=(Index("ix_passkey_principal_id", "principal_id"),),
+    ),
+    Table(
+        "passkey_end",
+        """
+        id {key}
+        passkey_id {number} NOT NULL -> passkey
+        reason TEXT NOT NULL
+        ended_by {number} NOT NULL -> principal
+        at VARCHAR(27) NOT NULL
+        """,
+        unique=(("passkey_id",),),
+        checks={"reason": "length(trim(reason)) > 0"},
+    ),
     Table(
         "policy_version",
         """
@@ -204,6 +233,25 @@ GUARDS = (
              OR EXISTS (
                  SELECT 1 FROM delegation l
                   WHERE l.id = NEW.delegation_id AND NEW.ended_by IN (l.from_id, l.to_id)
+             )
+        )
+        """,
+    ),
+    Guard(
+        "passkey_of_the_person",
+        "passkey",
+        "only an admin brings the passkey of another person",
+        f"NEW.created_by <> NEW.principal_id AND NOT {role('NEW.created_by', 'admin')}",
+    ),
+    Guard(
+        "passkey_end_own",
+        "passkey_end",
+        "only an admin revokes the passkey of another person",
+        f"""
+        NOT (
+            {role("NEW.ended_by", "admin")}
+             OR EXISTS (
+                 SELECT 1 FROM passkey k WHERE k.id = NEW.passkey_id AND k.principal_id = NEW.ended_by
              )
         )
         """,

@@ -19,6 +19,8 @@ from models_db.tables.plans import PlannedBlock, PlannedInstalment, PlannedInvoc
 from models_db.tables.principals import (
     Delegation,
     DelegationEnd,
+    Passkey,
+    PasskeyEnd,
     PolicyAdoption,
     PolicyRule,
     PolicyVersion,
@@ -50,6 +52,7 @@ __all__ = [
     "Account", "AppliedProposal", "Approval", "Artifact", "AssignmentExposure", "AuditHead", "AuditLink", "Cap",
     "Cohort", "Dataset", "DatasetEnd", "DatasetVersion", "Delegation", "DelegationEnd", "Delivery", "Entry",
     "ErasedVersion", "Erasure", "ErasureEnd", "Hold", "InternalView", "Invocation", "Lease", "PartitionScheme",
+    "Passkey", "PasskeyEnd",
     "PendingLink", "PlannedBlock", "PlannedInstalment", "PlannedInvocation", "PlannedRelease", "PolicyAdoption",
     "PolicyRule", "PolicyVersion", "Principal", "Proposal", "Publication", "RecordedCheckpoint", "Rehearsal", "Request",
     "Restoration", "RoleGrant", "RoleRevocation", "Schedule", "ScheduleChange", "ScheduleSlot", "ScopeEnd", "SlotEnd",

@@ -89,6 +89,38 @@ class DelegationEnd(Base):
     at: Mapped[Moment]
 
 
+class Passkey(Base):
+    """A WebAuthn key of a principal, certified by the signature of the principal's own key."""
+
+    __tablename__ = "passkey"
+
+    id: Mapped[Key]
+    principal_id: Mapped[int] = mapped_column(reference("principal"), index=True)
+    public_key: Mapped[Line] = mapped_column(unique=True)
+    """`es256:` and 128, or `ed25519:` and 64 hexadecimal digits."""
+    credential_id: Mapped[Body]
+    """By which its authenticator knows it, in base64url."""
+    rp_id: Mapped[Line]
+    origin: Mapped[Line]
+    """The host, and the address, at which browsers let it sign."""
+    signature: Mapped[Line]
+    created_by: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
+class PasskeyEnd(Base):
+    """A passkey that was revoked; it decides nothing any more."""
+
+    __tablename__ = "passkey_end"
+    __table_args__ = (CheckConstraint("length(trim(reason)) > 0", name="reason"),)
+
+    id: Mapped[Key]
+    passkey_id: Mapped[int] = mapped_column(reference("passkey"), unique=True)
+    reason: Mapped[Body]
+    ended_by: Mapped[int] = mapped_column(reference("principal"))
+    at: Mapped[Moment]
+
+
 class PolicyVersion(Base):
     """A policy that was in force at some time, and those of its rules that the database itself enforces."""
 

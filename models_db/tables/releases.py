@@ -60,6 +60,7 @@ class Approval(Base):
             " OR (gate = 'proposal' AND proposal_id IS NOT NULL AND request_id IS NULL)",
             name="gate",
         ),
+        CheckConstraint("(passkey_id IS NULL) = (assertion IS NULL)", name="passkey"),
         CheckConstraint("decision IN ('approve', 'reject')", name="decision"),
         CheckConstraint("length(trim(reason)) > 0", name="reason"),
         Index("ix_approval_request_id", "request_id"),
@@ -82,6 +83,9 @@ class Approval(Base):
     """The approver's signature of the release's in-toto statement, at the publish gate."""
     brought_by: Mapped[int | None] = mapped_column(reference("principal"))
     """Principal that recorded the decision, if not the approver; on PostgreSQL always set."""
+    passkey_id: Mapped[int | None] = mapped_column(reference("passkey"))
+    assertion: Mapped[Body | None]
+    """What the passkey signed beside the decision's digest; without a passkey the approver's own key signed."""
 
 
 class Withdrawal(Base):

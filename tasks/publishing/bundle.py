@@ -38,6 +38,7 @@ from tasks.release.signatures.approvals import (
     SignedDecision,
     approvals_document,
     counted_approvals,
+    passkey_approvers,
     require_approved,
     required_approvals,
     subjects_of,
@@ -172,6 +173,7 @@ def require_decided(draft: Path, files: FileTable, documents: BundleDocuments, k
         threshold=required_approvals(record)["publish"],
         publisher=key.public_key,
         voices=counted_approvals(decisions, "publish"),
+        by_passkey=passkey_approvers(decisions),
     )
     return approved
 

@@ -43,7 +43,12 @@ from tasks.release.insight_rows import require_hierarchy
 from tasks.release.public_content import refuse_internal
 from tasks.release.record import CapChange, Lifetime, ReleaseRecord
 from tasks.release.signatures import ed25519
-from tasks.release.signatures.approvals import counted_approvals, require_approved, required_approvals
+from tasks.release.signatures.approvals import (
+    counted_approvals,
+    passkey_approvers,
+    require_approved,
+    required_approvals,
+)
 from tasks.release.signatures.attestation import require_attested
 from tasks.release.signatures.in_toto_statement import statement
 from tasks.release.text_rows import fields, labels_of_texts, line, part, text_of
@@ -361,7 +366,9 @@ def approvals(bundle: OpenedBundle) -> str:
     """Check that both gates were passed for this request and these bytes."""
     require_approved(bundle.approvals, bundle.record, bundle.artifact)
     names = sorted({decision.approver for decision in bundle.approvals})
-    return f"signed by {', '.join(map(repr, names))}"
+    used = sorted({decision.approver for decision in bundle.approvals if decision.passkey is not None})
+    passkeys = f"; with a passkey by {', '.join(map(repr, used))}" if used else ""
+    return f"signed by {', '.join(map(repr, names))}{passkeys}"
 
 
 def attestation(bundle: OpenedBundle) -> str:
@@ -372,9 +379,12 @@ def attestation(bundle: OpenedBundle) -> str:
         statement(bundle.record, bundle.drafted),
         stewards=[approval.public_key for approval in bundle.approvals if approval.gate == "publish"],
         voices=counted_approvals(bundle.approvals, "publish"),
+        by_passkey=passkey_approvers(bundle.approvals),
         threshold=threshold,
         publisher=bundle.seal.public_key,
     )
+    if passkey_approvers(bundle.approvals):
+        return f"signed by the publisher; {threshold} or more of the approvers signed it, or these files with a passkey"
     return f"signed by the publisher and {threshold} or more of the approvers"
 
 

@@ -44,6 +44,8 @@ def passed_by(pattern: str, unconcerned: Mapping[str, tuple[int, ...]]) -> Cases
 EVERY = tuple(range(9))
 WITHOUT_ROLES = {
     "delegation_end_own": (0, 1),  # ended by those it binds
+    "passkey_of_the_person": (0,),  # brought by that person
+    "passkey_end_own": (0,),
     "entry_arm_approved": (5, 6),  # under a standing authorisation
     "transition_reopens": EVERY,  # it opens because nothing counts
     "transition_withdrawn": (1,),  # by the requester

@@ -14,6 +14,8 @@ from tests.contracts.rows import (
     delegation,
     delegation_end,
     paced_policy,
+    passkey,
+    passkey_end,
     proposal,
     publication,
     role_grant,
@@ -108,6 +110,23 @@ DECISIONS: dict[str, Case] = {
                     t, t.open_proposal, "proposal", approver_id=t.actor("delegate").id, on_behalf_of=t.second_steward
                 ),
             ],
+        ],
+    ),
+    "approval_by_own_passkey": Case(
+        denied=[
+            lambda t: approval(t, t.submitted, passkey_id=t.passkey, assertion="{}", approver_id=t.second_steward),
+            lambda t: [
+                passkey(t, "second steward"),
+                approval(t, t.submitted, passkey_id=t.passkey, assertion="{}", approver_id=t.second_steward),
+            ],
+            lambda t: [passkey_end(t), approval(t, t.submitted, passkey_id=t.passkey, assertion="{}")],
+            lambda t: approval(
+                t, t.submitted, passkey_id=t.revoked_passkey, assertion="{}", approver_id=t.second_steward
+            ),
+        ],
+        allowed=[
+            lambda t: approval(t, t.submitted, passkey_id=t.passkey, assertion="{}"),
+            lambda t: approval(t, t.submitted, approver_id=t.second_steward),
         ],
     ),
     "approval_separate": Case(

@@ -15,6 +15,8 @@ from tests.contracts.rows import (
     invocation,
     new_policy,
     paced_policy,
+    passkey,
+    passkey_end,
     policy,
     policy_rule,
     request,
@@ -80,6 +82,20 @@ WORK: dict[str, Case] = {
             lambda t: delegation_end(t, "delegate"),
             lambda t: delegation_end(t, "admin"),
         ],
+    ),
+    "passkey_of_the_person": Case(
+        denied=[
+            lambda t: passkey(t, "analyst", created_by=t.world.steward.id),
+            lambda t: passkey(t, "analyst", created_by=t.actor("former").id),
+        ],
+        allowed=[
+            lambda t: passkey(t, "analyst"),
+            lambda t: passkey(t, "analyst", created_by=t.world.admin.id),
+        ],
+    ),
+    "passkey_end_own": Case(
+        denied=[lambda t: passkey_end(t, "second steward"), lambda t: passkey_end(t, "former")],
+        allowed=[lambda t: passkey_end(t, "steward"), lambda t: passkey_end(t, "admin")],
     ),
     # --- policies
     "policy_proposals_ask_somebody": Case(

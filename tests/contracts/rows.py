@@ -312,6 +312,19 @@ def internal_view(town: "Town", of: Attempt, dataset: str, **given: object) -> E
     return insert("internal_view", **row | given)
 
 
+def passkey(town: "Town", of: str = "steward", **given: object) -> Executable:
+    person = town.actor(of).id
+    row = {"principal_id": person, "public_key": f"es256:{of}", "credential_id": "c", "rp_id": "localhost",
+           "origin": "http://localhost:8717", "signature": "s", "created_by": person, "at": utc_now()}  # fmt: skip
+    return insert("passkey", **row | given)
+
+
+def passkey_end(town: "Town", by: str = "steward", **given: object) -> Executable:
+    row = {"passkey_id": town.passkey, "reason": "the telephone is lost", "ended_by": town.actor(by).id,
+           "at": utc_now()}  # fmt: skip
+    return insert("passkey_end", **row | given)
+
+
 def assignment_exposure(town: "Town", of: Attempt, **given: object) -> Executable:
     row = {"artifact_id": town.artifact(of), "since": "2001-01-01T00:00:00.000000Z", "reason": "a copy of the journal",
            "actor_id": town.world.steward.id, "at": utc_now()}  # fmt: skip

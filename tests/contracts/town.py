@@ -83,6 +83,8 @@ class Town:
     gone: int = 0
     gone_approved: int = 0
     erasure: int = 0
+    passkey: int = 0
+    revoked_passkey: int = 0
 
     @classmethod
     def build(cls, world: World) -> "Town":
@@ -116,6 +118,8 @@ class Town:
     def _further_people(self) -> None:
         self.world.person("delegate", "auditor")
         self.world.person("former", "runner", "steward", "analyst", "admin")
+        self.revoked_passkey = self.world.passkey(self.actor("second steward"), revoked=True)
+        self.passkey = self.world.passkey(self.world.steward)
 
     def _further_datasets(self) -> None:
         self.world.dataset("estate", Amount(1000, 100))

@@ -10,18 +10,21 @@ from models_db.services.catalogue import (
     datasets,
     erasures,
     internal_views,
+    passkeys,
     policies,
     principals,
     schedules,
 )
+from models_db.services.catalogue.passkeys import PasskeySignature, PasskeyTerms
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.schedules import Timing
-from models_db.services.lifecycle import artifacts, envelopes, proposals
+from models_db.services.lifecycle import artifacts, envelopes, gates, proposals
+from models_db.services.lifecycle.gates import GateDecision
 from models_db.tables import Rehearsal, Restoration, TwinAttack
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.writes.insert import insert_row
-from tests.support import TEN, World, planned, terms
+from tests.support import SOON, TEN, World, planned, terms
 
 
 def tell(world: World) -> None:
@@ -35,6 +38,7 @@ def tell(world: World) -> None:
     world.decide(world.request(), by=dora, on_behalf_of="steward")
     with world.database.write() as session:
         principals.end_delegation(session, world.steward, lent.id)
+    _decide_by_passkey(world)
     _run(world)
     _repeat(world)
     _publish(world)
@@ -71,6 +75,20 @@ def _prepare(world: World) -> None:
         envelopes.open_envelope(session, world.steward, estate, "study", Amount(100, 10), "a study")
         envelopes.open_envelope(session, world.steward, estate, "other", Amount(100, 10), "a study")
         envelopes.close_envelope(session, world.steward, estate, "other", "over")
+
+
+def _decide_by_passkey(world: World) -> None:
+    """A steward decides with a passkey, and loses it afterwards."""
+    with world.database.write() as session:
+        terms = PasskeyTerms("es256:1", "localhost", "http://localhost:8717")
+        number = passkeys.register(session, world.admin, world.steward, terms, "credential", "s").id
+    request = world.request("estate")
+    decision = GateDecision(request, "spend", world.subject(request, "spend"), "approve", "agreed", SOON)
+    with world.database.write() as session:
+        used = PasskeySignature(number, "00", "{}")
+        gates.record_decision(session, world.analyst, decision, "s", approver=world.steward, passkey=used)
+    with world.database.write() as session:
+        passkeys.revoke(session, world.steward, number, "the telephone is lost")
 
 
 def _run(world: World) -> None:

@@ -14,7 +14,9 @@ from sqlalchemy.pool import NullPool
 
 from models_db.database.base import utc_now
 from models_db.services.catalogue import database_access
+from tests.authenticator import Authenticator
 from tests.conftest import PostgreSQL
+from tests.integration.browsing import Browser, challenge_of, dashboard
 from tests.integration.story import Almoner
 from tests.support import snapshot
 
@@ -354,3 +356,35 @@ def test_who_may_not_make_the_ledger_is_told_so(town: Team) -> None:
     told = town.at("boss").ask("init", expected=3)
     assert told["problem"]["error"] == "LedgerForbidden"
     assert told["enrolled"] is False
+
+
+def passkey_row(person: str, by: str) -> str:
+    """What somebody types to give `person` a passkey, and says to be `by`."""
+    return (
+        "SELECT almoner_record('passkey', jsonb_build_array(jsonb_build_object('principal_id', p.id, 'public_key',"
+        " 'es256:x', 'credential_id', 'c', 'rp_id', 'localhost', 'origin', 'o', 'signature', 's', 'created_by', b.id,"
+        f" 'at', '2026'))) FROM principal p, principal b WHERE p.name = '{person}' AND b.name = '{by}'"
+    )
+
+
+def test_who_has_a_login_registers_and_decides_under_it_alone(team: Team) -> None:
+    """A passkey signs for sue on every dashboard; the ledger takes the decision under her login only."""
+    ready(team)
+    sue, passkey = team.at("sue"), Authenticator()
+    sue.type(f"passkey add {passkey.created(challenge_of(sue.ask('passkey invite')['url']))}")
+    for forger in ("anna", "rick", "tom"):
+        assert "only an admin brings the passkey" in team.denied(forger, passkey_row("sue", forger))
+    for forger in ("anna", "boss"):
+        assert "under their own login" in team.denied(forger, passkey_row("sue", "sue"))
+    assert "permission denied" in team.denied("olga", passkey_row("olga", "olga"))
+    boss = team.at("boss")
+    before = snapshot(boss.database)
+    elsewhere = Browser(dashboard(boss), passkey)
+    elsewhere.sign_in()
+    assert "DecidesElsewhere" in elsewhere.prepare(expected=403)
+    assert snapshot(boss.database) == before
+    own = Browser(dashboard(team.at("sue")), passkey)
+    own.sign_in()
+    assert "Approved" in own.decide()
+    team.at("tom").type('approve 1 --gate spend --reason "agreed"', piped="clinic\n")
+    assert team.at("rick").ask("run 1")["state"] == "produced"

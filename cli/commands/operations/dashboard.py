@@ -31,6 +31,10 @@ Key = Annotated[
     Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the TLS certificate (PEM).")
 ]
 
+Decide = Annotated[
+    bool, typer.Option("--decide", help="Let people sign in with their passkeys, decide, and price requests.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Register the commands of this file."""
@@ -46,10 +50,12 @@ def dashboard(
     token_env: TokenEnv = None,
     tls_cert: Certificate = None,
     tls_key: Key = None,
+    decide: Decide = False,
 ) -> CommandResult:
-    """Serve a read-only dashboard: datasets, budgets, the approval queue, releases, the audit log.
+    """Serve a dashboard: datasets, budgets, the approval queue, releases, the audit log.
 
-    By default it listens on this machine only. Any other address needs a token and TLS. Ctrl-C ends it.
+    By default it only reads, and listens on this machine only. Any other address needs a token and TLS. With --decide
+    people sign in and decide with passkeys of their own (`almoner passkey invite`). Ctrl-C ends it.
 
     Example: almoner dashboard --port 8717
     """
@@ -58,11 +64,13 @@ def dashboard(
     from cli.web.application import serve_dashboard
     from flows.dashboard.viewer import open_viewer
 
-    options = AccessOptions(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key)
+    options = AccessOptions(bind, port, tuple(name or ()), token_file, token_env, tls_cert, tls_key, decide)
     access = access_policy(options)
     with open_viewer(context.home).open_view() as view:  # refuse now what every page would refuse
         context.print_progress(
-            f"The dashboard of {context.home.root} for {view.actor.name}: {access.url}", "Ctrl-C ends it."
+            f"The dashboard of {context.home.root} for {view.actor.name}: {access.url}",
+            *([f"People sign in and decide at {access.origin}/mine."] if access.decides else []),
+            "Ctrl-C ends it.",
         )
     try:
         serve_dashboard(context.home, access)

@@ -10,6 +10,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import erasures, internal_views, principals, requests
+from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.lifecycle import proposals
 from models_db.services.lifecycle.amount_derivation import AmountCheck, require_applicable
 from models_db.services.lifecycle.gate_status import (
@@ -101,6 +102,7 @@ def record_decision(
     *,
     attestation: str | None = None,
     approver: Actor | None = None,
+    passkey: PasskeySignature | None = None,
     amount_check: AmountCheck | None = None,
 ) -> str:
     """Record a decision and move its subject on when the gate has enough approvals. Returns its state.
@@ -108,6 +110,7 @@ def record_decision(
     Args:
         actor: the principal that records the decision.
         approver: the principal that signed it, if not the actor.
+        passkey: the approver's passkey that made the signature, in place of the approver's own key.
         amount_check: checks a proposal before it is approved and before it takes effect; nothing here can compute what
             an epsilon costs.
 
@@ -123,6 +126,8 @@ def record_decision(
         require_waiting(subject.gate, subject.number, subject.state)
     approval = _approval_row(session, subject, decision, signature, approver or actor, actor)
     approval.attestation = attestation
+    if passkey is not None:
+        approval.passkey_id, approval.assertion = passkey.passkey_id, passkey.stored
     policy, dataset = session.get_one(PolicyVersion, subject.policy_id), session.get_one(Dataset, subject.dataset_id)
     people = (approval.approver_id, approval.on_behalf_of)
     internal_views.require_not_barred(session, policy, dataset, people, f"the {subject.gate} gate")

@@ -89,7 +89,7 @@ def _is_needed(link: LoggedLink, requests: Collection[int], sharing: Collection[
 
 
 _SHARED_KINDS = frozenset(("principal", "role", "delegation", "policy", "account", "scope", "pacing", "dataset",
-                           "units", "cohort", "proposal", "cap", "partition", "assignment"))  # fmt: skip
+                           "units", "cohort", "proposal", "cap", "partition", "assignment", "passkey"))  # fmt: skip
 """First parts of the kinds of links about people, policies, datasets, their budgets, and releases that were exposed."""
 _VIEW_KINDS = frozenset(("evaluation.internal", "evaluation.shown"))
 """Kinds of links about views of unprotected figures: they qualify budgets, and end what revocation lists name."""
@@ -105,6 +105,8 @@ _NEEDED_TABLES = {
     "role_revocation": _ANY_LINK,
     "delegation": _ANY_LINK,
     "delegation_end": _ANY_LINK,
+    "passkey": _ANY_LINK,
+    "passkey_end": _ANY_LINK,
     "policy_version": _ANY_LINK,
     "policy_rule": _ANY_LINK,
     "policy_adoption": _ANY_LINK,

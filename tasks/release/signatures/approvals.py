@@ -6,11 +6,13 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from models_db.errors import Refused
+from models_db.services.catalogue.passkeys import PasskeyTerms
 from models_db.services.catalogue.principals import comparable_name
 from models_db.services.catalogue.requests import configuration
 from models_db.services.lifecycle.gates import GateDecision
-from models_db.tables import Approval, Principal
+from models_db.tables import Approval, Passkey, Principal
 from models_db.values.amounts import total_amount
+from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.canonical_json import Json, digest
 from models_db.values.gates import Gate
 from tasks.common.files import FileUnfit, decode_json, encode_json
@@ -18,9 +20,56 @@ from tasks.common.strict_model import Digest, Name, Strict, read_as
 from tasks.release.file_names import APPROVALS
 from tasks.release.record import ReleaseRecord, Standing
 from tasks.release.signatures import ed25519
+from tasks.release.signatures.webauthn import challenge_of, verify_certified
 
+LARGEST_ASSERTION: Final = 10_000
 GATES: Final = (Gate.SPEND, Gate.PROPOSAL, Gate.PUBLISH)
 """A standing authorisation is approved at the gate `proposal` and replaces the decision at the spend gate."""
+
+
+class PasskeyUse(Strict):
+    """The passkey that signed a decision in place of the approver's own key, and what it signed beside the digest."""
+
+    public_key: str
+    rp_id: str
+    origin: str
+    certificate: str
+    """The signature of the approver's own key on the three fields above and on itself."""
+    authenticator_data: str
+    client_data: str
+
+    @classmethod
+    def of(cls, passkey: Passkey, stored: str) -> "PasskeyUse":
+        """Build it from the passkey's row and the stored assertion; an unreadable one verifies nothing."""
+        try:
+            assertion = parse_json(stored, most_bytes=LARGEST_ASSERTION)
+        except InvalidJson:
+            assertion = None
+        fields = assertion if isinstance(assertion, dict) else {}
+        return cls(
+            public_key=passkey.public_key,
+            rp_id=passkey.rp_id,
+            origin=passkey.origin,
+            certificate=passkey.signature,
+            authenticator_data=str(fields.get("authenticator_data", "")),
+            client_data=str(fields.get("client_data", "")),
+        )
+
+    @property
+    def terms(self) -> PasskeyTerms:
+        """Return what the approver's own key certified."""
+        return PasskeyTerms(self.public_key, self.rp_id, self.origin)
+
+
+def is_signed(principal_key: str, signature: str, message: bytes, passkey: PasskeyUse | None) -> bool:
+    """Return whether a person signed exactly these bytes: with their own key, or with a passkey that it certified.
+
+    This is the one check of decisions, wherever they are verified.
+    """
+    if passkey is None:
+        return ed25519.verify(principal_key, signature, message)
+    assertion = (passkey.authenticator_data, passkey.client_data, signature)
+    return verify_certified(principal_key, passkey.certificate, passkey.terms, assertion, challenge_of(message))
 
 
 class SignedDecision(Strict):
@@ -37,10 +86,24 @@ class SignedDecision(Strict):
     signature: str
     on_behalf_of: Name | None = None
     """Principal who delegated the decision to the approver; left out of the file where nobody did."""
+    passkey: PasskeyUse | None = None
+    """Left out of the file where `public_key` itself signed."""
 
     @classmethod
-    def of(cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None) -> "SignedDecision":
-        """Build it from a row of the ledger, the approver, and the name of the principal who delegated the decision."""
+    def of(
+        cls, approval: Approval, approver: Principal, on_behalf_of: str | None = None, passkey: Passkey | None = None
+    ) -> "SignedDecision":
+        """Build it from a row of the ledger and the rows and names that it refers to.
+
+        Args:
+            on_behalf_of: the name of the principal who delegated the decision.
+            passkey: the passkey that the row names.
+
+        Raises:
+            ValueError: another passkey.
+        """
+        if approval.passkey_id != (None if passkey is None else passkey.id):
+            raise ValueError("a decision is checked with the passkey that it names")
         return cls.model_validate({
             "request": approval.request_id if approval.proposal_id is None else approval.proposal_id,
             "gate": approval.gate,
@@ -52,6 +115,7 @@ class SignedDecision(Strict):
             "public_key": approver.public_key,
             "signature": approval.signature,
             "on_behalf_of": on_behalf_of,
+            "passkey": None if passkey is None else PasskeyUse.of(passkey, approval.assertion or ""),
         })  # fmt: skip
 
     @property
@@ -61,7 +125,7 @@ class SignedDecision(Strict):
 
     @property
     def authentic(self) -> bool:
-        """Return whether the approver's key signed exactly this decision."""
+        """Return whether the approver's own key, or a passkey that it certified, signed exactly this decision."""
         decision = GateDecision(
             self.request,
             self.gate,
@@ -71,7 +135,7 @@ class SignedDecision(Strict):
             self.expires_at,
             self.on_behalf_of,
         )
-        return ed25519.verify(self.public_key, self.signature, decision.statement(self.approver))
+        return is_signed(self.public_key, self.signature, decision.statement(self.approver), self.passkey)
 
 
 def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord, artifact: str) -> None:
@@ -176,6 +240,15 @@ def counted_approvals(decisions: Iterable[SignedDecision], gate: str) -> list[se
             names = decision.names.union(*(group[0] for group in overlapping))
             groups.append((names, {decision.public_key}.union(*(group[1] for group in overlapping))))
     return [keys for _, keys in groups]
+
+
+def passkey_approvers(decisions: Iterable[SignedDecision]) -> set[str]:
+    """Return the own keys of those whose decision at the publish gate a passkey signed; each signature is verified."""
+    return {
+        decision.public_key
+        for decision in decisions
+        if decision.gate == Gate.PUBLISH and decision.passkey is not None and decision.authentic
+    }
 
 
 def approvals_document(decisions: Iterable[SignedDecision]) -> bytes:

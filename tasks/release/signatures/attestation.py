@@ -114,13 +114,18 @@ def require_attested(
     threshold: int,
     publisher: str,
     voices: Sequence[AbstractSet[str]] | None = None,
+    by_passkey: Collection[str] = (),
 ) -> None:
     """Check that stewards and publisher, and nobody else, signed exactly this statement.
+
+    A passkey signs no envelope, because DSSE has no form for that. Its decision names the digest of the very files from
+    which the statement follows, so it counts as its steward's signature.
 
     Args:
         stewards: public keys of the stewards whose publish approval counts.
         threshold: how many of them must have signed.
         voices: their keys in sets, each of which counts once; without it every key counts.
+        by_passkey: those of `stewards` whose decision on these files a passkey signed, checked by the caller.
 
     Raises:
         NotAttested: another statement, or a missing, foreign or false signature.
@@ -134,7 +139,10 @@ def require_attested(
     _require_signatures(envelope, [publisher], 1, "the publisher has not signed")
     groups = [{key} for key in stewards] if voices is None else voices
     signed = [min(envelope.signatures.keys() & keys) for keys in groups if envelope.signatures.keys() & keys]
-    _require_signatures(envelope, signed, threshold, f"{len(signed)} of {threshold} approvers signed")
+    decided = sum(1 for keys in groups if not envelope.signatures.keys() & keys and keys & set(by_passkey))
+    if decided < threshold:
+        reason = f"{len(signed) + decided} of {threshold} approvers signed"
+        _require_signatures(envelope, signed, threshold - decided, reason)
 
 
 def _require_signatures(envelope: "Envelope", keys: Collection[str], threshold: int, reason: str) -> None:

@@ -222,3 +222,45 @@ def test_what_is_no_envelope_of_ours_is_refused_by_name(signed, change):
 def test_a_stored_signature_out_of_form_is_refused_by_name(payload, text):
     with pytest.raises(FileUnfit):
         envelope(payload, [text])
+
+
+# --- decisions that passkeys signed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signers", "by_passkey", "threshold", "holds"),
+    [
+        (["publisher"], ["sue", "tom"], 2, True),
+        (["sue", "publisher"], ["tom"], 2, True),
+        (["sue", "publisher"], ["sue"], 2, False),
+        (["publisher"], ["sue"], 2, False),
+        (["publisher"], ["mallory", "sue"], 2, False),
+        (["sue"], ["tom"], 2, False),
+        (["mallory", "publisher"], ["sue", "tom"], 2, False),
+    ],
+)
+def test_a_passkey_counts_as_the_signature_of_its_steward_once(
+    payload, keys, signed, signers, by_passkey, threshold, holds
+):
+    publisher = keys["publisher"].public_key
+    stewards = [keys[name].public_key for name in ("sue", "tom")]
+    used = [keys[name].public_key for name in by_passkey]
+
+    def check():
+        require_attested(
+            signed(*signers), payload, stewards=stewards, threshold=threshold, publisher=publisher, by_passkey=used
+        )
+
+    if holds:
+        check()
+    else:
+        with pytest.raises(NotAttested):
+            check()
+
+
+def test_a_delegate_with_a_passkey_and_the_delegating_steward_count_once(payload, keys, signed):
+    sue, tom = keys["sue"].public_key, keys["tom"].public_key
+    given = {"stewards": [sue, tom], "publisher": keys["publisher"].public_key, "by_passkey": [tom]}
+    with pytest.raises(NotAttested, match="1 of 2"):
+        require_attested(signed("sue", "publisher"), payload, threshold=2, voices=[{sue, tom}], **given)
+    require_attested(signed("sue", "publisher"), payload, threshold=2, voices=[{sue}, {tom}], **given)

@@ -1,0 +1,124 @@
+"""`almoner passkey`: keys of browsers and tokens with which people decide on the dashboard's pages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.framework.command import CommandContext, CommandResult, command
+from cli.framework.tables import table
+from flows.governance import passkeys as flow
+from flows.governance.passkeys import CertifiedPasskey
+from flows.workspace.workspace import open_read_only, open_workspace, signing_key_path
+from models_db.errors import UsageError
+from tasks.release.signatures.ed25519 import SigningKey
+
+app = typer.Typer(
+    no_args_is_help=True, help="Manage passkeys, with which you decide in a browser: invite, add, import, list, revoke."
+)
+
+LOCAL = "http://localhost:8717"
+
+Origin = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", help="The dashboard's address as a browser shows it, such as https://HOST:PORT."),
+]
+PersonName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Your name for the browser, in a home that reaches no ledger."),
+]
+Answer = Annotated[str, typer.Argument(help="The browser's answer, as the dashboard's page shows it.")]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="FILE", help="Write the signed passkey to this new file, for an admin to import it."
+    ),
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A file that `passkey add --export` wrote.")]
+Number = Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="Number of the passkey, as `list` shows it.")]
+Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
+
+
+@command(app, "invite")
+def invite(context: CommandContext, origin: Origin = LOCAL, name: PersonName = None) -> CommandResult:
+    """Invite your browser to create a passkey. The invitation holds for 15 minutes, and for one passkey.
+
+    Example: almoner passkey invite --origin https://ledger.example.org:8717
+    """
+    key = SigningKey.load(signing_key_path(context.home.require()))
+    person = open_workspace(context.home).actor.name if name is None else name
+    made = flow.invite(context.home, person, origin)
+    data = {"name": person, "url": made.url(key.public_key), "origin": made.origin, "expires_at": made.expires_at}
+    steps = "It shows a command. Type it here, in this home: your own key then certifies the passkey."
+    return CommandResult(data, ["Open this page in your browser:", data["url"], steps])
+
+
+@command(app, "add")
+def add(context: CommandContext, answer: Answer, export: Export = None) -> CommandResult:
+    """Certify the passkey that your browser has created, and record it; or write it to a file for an admin.
+
+    Example: almoner passkey add eyJhdHRlc3RhdGlvbiI6...
+    """
+    home = context.home.require()
+    key = SigningKey.load(signing_key_path(home))
+    if export is None:
+        workspace = open_workspace(home)  # refuse before the invitation is used up
+        certified = flow.certify(home, key, answer)
+        return _recorded(*flow.record(workspace, certified), certified)
+    certified = flow.certify(home, key, answer)
+    flow.write_certified(export, certified)
+    line = f"The passkey is in {export}; an admin records it with `almoner passkey import {export.name}`."
+    return CommandResult({"file": str(export), "key": flow.passkey_fingerprint(certified.public_key)}, [line])
+
+
+@command(app, "import")
+def import_passkey(context: CommandContext, file: File) -> CommandResult:
+    """Record the passkey of a person whose home reaches no ledger (admins only). Its person's key certified it.
+
+    Example: almoner passkey import passkey.json
+    """
+    certified = flow.read_certified(file)
+    return _recorded(*flow.record(open_workspace(context.home), certified), certified)
+
+
+@command(app, "list")
+def list_all(context: CommandContext) -> CommandResult:
+    """List the passkeys in force, and whether their people certified them. Needs no key.
+
+    Example: almoner passkey list --json
+    """
+    with open_read_only(context.home).database.read() as session:
+        rows = flow.list_passkeys(session)
+    columns = ("number", "name", "origin", "key", "since", "certified")
+    return CommandResult({"passkeys": rows}, [table(columns, [[row[c] for c in columns] for row in rows])])
+
+
+@command(app, "revoke")
+def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandResult:
+    """Revoke a passkey: your own, with the approvals that it gave and nobody has used; or, as an admin, anybody's.
+
+    Example: almoner passkey revoke 1 --reason "the telephone is lost"
+    """
+    if not reason.strip():
+        raise PasskeyReasonMissing
+    workspace = open_workspace(context.home)
+    name, taken_back = flow.revoke(workspace, number, reason.strip())
+    data = {"passkey": number, "name": name, "withdrawn": [{"number": n, "gate": gate} for n, gate in taken_back]}
+    lines = [f"Passkey {number} of {name} decides nothing any more."]
+    lines += [f"Its approval at the {gate} gate of {n} is withdrawn." for n, gate in taken_back]
+    if name != workspace.actor.name:
+        lines.append(f"What it approved still counts: {name} takes it back with `almoner withdraw-approval`.")
+    return CommandResult(data, lines)
+
+
+def _recorded(number: int, name: str, certified: CertifiedPasskey) -> CommandResult:
+    key = flow.passkey_fingerprint(certified.public_key)
+    data = {"passkey": number, "name": name, "origin": certified.origin, "key": key}
+    return CommandResult(data, [f"Passkey {number} ({key}) decides for {name} at {certified.origin}."])
+
+
+class PasskeyReasonMissing(UsageError):
+    """A passkey is revoked without a reason."""
+
+    def __init__(self) -> None:
+        super().__init__("This needs a reason.", 'Say why: --reason "...".')

@@ -1,0 +1,340 @@
+"""Registration of passkeys: an invitation from the command line, the browser's answer, the person's own signature.
+
+The page on which a browser creates a passkey sends nothing to the dashboard. It shows a command, which its person types
+in the home that made the invitation; there the person's own key certifies the passkey. So whoever serves the page can
+neither register a passkey later nor for somebody else.
+"""
+
+import hashlib
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from flows.workspace.workspace import Workspace
+from models_db.database.base import utc_now
+from models_db.errors import Refused, UsageError
+from models_db.home import ProjectHome
+from models_db.services.catalogue import passkeys, principals
+from models_db.services.catalogue.passkeys import PasskeyTerms
+from models_db.services.lifecycle import gates
+from models_db.services.lifecycle.gate_status import DECIDABLE_STATES, GateStatus, find_decidable
+from models_db.services.lifecycle.gates import withdrawal_statement
+from models_db.tables import Approval, Artifact, Passkey, Publication
+from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.gates import Gate
+from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
+from tasks.common.strict_model import Digest, Name, Strict, read_as
+from tasks.release.signatures.ed25519 import SigningKey, verify
+from tasks.release.signatures.webauthn import encode_url
+from tasks.release.signatures.webauthn_registration import read_answer
+
+INVITATION_MINUTES: Final = 15
+_ORIGIN: Final = re.compile(r"(https?)://([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:[1-9][0-9]{0,4})?")
+_ADDRESS: Final = re.compile(r"[0-9.]+")
+_MOST_FILE_BYTES: Final = 20_000
+
+
+class Invitation(Strict):
+    """The one invitation of a home that waits for a browser's answer."""
+
+    format: Literal["almoner-passkey-invitation/1"] = "almoner-passkey-invitation/1"
+    name: Name
+    origin: str
+    nonce: Digest
+    expires_at: str
+
+    @property
+    def rp_id(self) -> str:
+        """Return the host of the origin."""
+        return host_of(self.origin)
+
+    def challenge(self, principal_key: str) -> bytes:
+        """Return what the new passkey has to answer: a digest of person, page, time and a number used once."""
+        return hashlib.sha256(
+            encode_canonical({"passkey_invitation": self.nonce, "origin": self.origin,
+                              "expires_at": self.expires_at, "principal": principal_key})
+        ).digest()  # fmt: skip
+
+    def url(self, principal_key: str) -> str:
+        """Return the address of the page that creates the passkey; it holds no secret."""
+        stated: dict[str, Json] = {
+            "name": self.name,
+            "principal": principal_key,
+            "challenge": encode_url(self.challenge(principal_key)),
+            "expires_at": self.expires_at,
+        }
+        return f"{self.origin}/passkeys/new?invitation={encode_url(encode_canonical(stated))}"
+
+
+class CertifiedPasskey(Strict):
+    """A passkey with its person's signature: what the ledger records, or a file that somebody brings to it."""
+
+    format: Literal["almoner-passkey/1"] = "almoner-passkey/1"
+    principal: Digest
+    public_key: Annotated[str, Field(pattern=r"^(es256:[0-9a-f]{128}|ed25519:[0-9a-f]{64})$")]
+    credential_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1364}$")]
+    rp_id: Annotated[str, Field(max_length=255)]
+    origin: Annotated[str, Field(max_length=255)]
+    signature: str
+
+    @property
+    def terms(self) -> PasskeyTerms:
+        """Return what is certified."""
+        return PasskeyTerms(self.public_key, self.rp_id, self.origin)
+
+    @property
+    def is_authentic(self) -> bool:
+        """Return whether its person's own key certified it."""
+        return verify(self.principal, self.signature, self.terms.statement(self.principal))
+
+
+def require_origin(origin: str) -> str:
+    """Return the address at which browsers reach a dashboard, in the form in which they state it.
+
+    Raises:
+        OriginUnfit: browsers create no passkey there.
+    """
+    match = _ORIGIN.fullmatch(origin.rstrip("/"))
+    if match is None or _ADDRESS.fullmatch(match[2]):
+        raise OriginUnfit(origin, "is not like https://ledger.example.org:8717: a name of a host, no address")
+    if match[1] == "http" and match[2] != "localhost":
+        raise OriginUnfit(origin, "is not encrypted, and only `localhost` need not be")
+    if match[4] == {"http": ":80", "https": ":443"}[match[1]]:
+        raise OriginUnfit(origin, "names the usual port, which browsers leave out")
+    return match[0]
+
+
+def host_of(origin: str) -> str:
+    """Return the host of an origin, which is the `rp id` of its passkeys."""
+    return origin.partition("://")[2].partition(":")[0]
+
+
+def invite(home: ProjectHome, name: str, origin: str) -> Invitation:
+    """Make the invitation that the next answer is for; an earlier one no longer counts.
+
+    Raises:
+        OriginUnfit: browsers create no passkey there.
+    """
+    expires = utc_now(datetime.now(UTC) + timedelta(minutes=INVITATION_MINUTES))
+    made = Invitation(name=name, origin=require_origin(origin), nonce=secrets.token_hex(32), expires_at=expires)
+    write_over(_invitation_path(home), encode_json(made.model_dump()), 0o600)
+    return made
+
+
+def certify(home: ProjectHome, key: SigningKey, answer: str) -> CertifiedPasskey:
+    """Sign the passkey in a browser's answer. The invitation is used up, whatever comes after.
+
+    Raises:
+        InvitationMissing, InvitationExpired: no invitation waits, or it came too late.
+        PasskeyAnswerUnfit: the answer is for another invitation, or makes no passkey. The invitation still waits.
+    """
+    invitation = _waiting_invitation(home)
+    if utc_now() >= invitation.expires_at:
+        raise InvitationExpired(invitation.expires_at)
+    created = read_answer(answer, invitation.rp_id, invitation.origin, invitation.challenge(key.public_key))
+    try:
+        _invitation_path(home).unlink()  # of two at once, one takes it
+    except FileNotFoundError:
+        raise InvitationMissing from None
+    return CertifiedPasskey(
+        principal=key.public_key,
+        public_key=created.terms.public_key,
+        credential_id=created.credential_id,
+        rp_id=created.terms.rp_id,
+        origin=created.terms.origin,
+        signature=key.sign(created.terms.statement(key.public_key)),
+    )
+
+
+def record(workspace: Workspace, certified: CertifiedPasskey) -> tuple[int, str]:
+    """Record a certified passkey; return its number and its person's name.
+
+    Raises:
+        PasskeyForged: its person's own key did not certify it.
+        PrincipalUnknown: the key belongs to nobody.
+        PasskeyTaken: the ledger has it already.
+        RoleDenied: it is another person's, and this home's owner is no admin.
+    """
+    if not certified.is_authentic:
+        raise PasskeyForged
+    with workspace.database.write() as session:
+        person = principals.identify(session, certified.principal)
+        row = passkeys.register(
+            session, workspace.actor, person, certified.terms, certified.credential_id, certified.signature
+        )
+        return row.id, person.name
+
+
+def write_certified(path: Path, certified: CertifiedPasskey) -> None:
+    """Write a certified passkey to the new file `path` (0600).
+
+    Raises:
+        PasskeyFileUnusable: the file exists, or cannot be written.
+    """
+    try:
+        write_new(path, encode_json(certified.model_dump()), 0o600)
+    except OSError as problem:
+        raise PasskeyFileUnusable(path, f"cannot be written: {problem.strerror or type(problem).__name__}") from None
+
+
+def read_certified(path: Path) -> CertifiedPasskey:
+    """Read a certified passkey from a file.
+
+    Raises:
+        PasskeyFileUnusable: the file is missing, or holds something else.
+    """
+    try:
+        with open_regular_file(path) as file:
+            return read_as(CertifiedPasskey, decode_json(file.read(_MOST_FILE_BYTES), path.name), path.name)
+    except FileUnfit as unfit:
+        raise PasskeyFileUnusable(path, unfit.reason) from None
+    except OSError as problem:
+        raise PasskeyFileUnusable(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
+
+
+def list_passkeys(session: Session) -> list[dict[str, Json]]:
+    """Return all passkeys in force, and whether their person's own key certified them."""
+    people = {person.id: person for person in principals.list_all(session)}
+    return [
+        {
+            "number": passkey.id,
+            "name": people[passkey.principal_id].name,
+            "origin": passkey.origin,
+            "key": passkey_fingerprint(passkey.public_key),
+            "since": passkey.at,
+            "certified": is_certified(passkey, people[passkey.principal_id].public_key),
+        }
+        for passkey in passkeys.open_passkeys(session)
+    ]
+
+
+def is_certified(passkey: Passkey, principal_key: str) -> bool:
+    """Return whether its person's own key certified a passkey."""
+    return verify(principal_key, passkey.signature, PasskeyTerms.of(passkey).statement(principal_key))
+
+
+def passkey_fingerprint(public_key: str) -> str:
+    """Return a short name of a passkey's public key, for people to compare."""
+    return f"SHA256:{encode_url(hashlib.sha256(public_key.encode()).digest())[:16]}"
+
+
+def revoke(workspace: Workspace, number: int, reason: str) -> tuple[str, list[tuple[int, str]]]:
+    """Revoke a passkey; its person takes back what it approved and nobody has used. Returns the person and these.
+
+    An admin revokes the passkey of somebody else, and takes nothing back: an approval is withdrawn by whom it binds.
+
+    Raises:
+        PasskeyUnknown: there is none, or it was revoked.
+        RoleDenied: it is another person's, and this home's owner is no admin.
+    """
+    with workspace.database.write() as session:
+        passkey = passkeys.find_open(session, number)
+        taken_back = _withdraw_unused(session, workspace, passkey, reason)
+        passkeys.revoke(session, workspace.actor, number, reason)
+        names = {person.id: person.name for person in principals.list_all(session)}
+        return names[passkey.principal_id], taken_back
+
+
+def _withdraw_unused(session: Session, workspace: Workspace, passkey: Passkey, reason: str) -> list[tuple[int, str]]:
+    if passkey.principal_id != workspace.actor.id:
+        return []
+    signed = select(Approval).where(Approval.passkey_id == passkey.id, Approval.decision == "approve")
+    subjects = {(a.proposal_id or a.request_id or 0, Gate(a.gate)) for a in session.scalars(signed)}
+    return [
+        (number, gate.value)
+        for number, gate in sorted(subjects)
+        if _withdraw_one(session, workspace, passkey, number, gate, reason)
+    ]
+
+
+def _withdraw_one(
+    session: Session, workspace: Workspace, passkey: Passkey, number: int, gate: Gate, reason: str
+) -> bool:
+    """Withdraw the person's approval at a gate, if it counts, is of this passkey and was not used."""
+    subject = find_decidable(session, number, gate)
+    counting = GateStatus.load(session, [subject]).counting(subject)
+    used = subject.state not in DECIDABLE_STATES[gate] or (gate is Gate.PUBLISH and _is_published(session, number))
+    if used or not any(a.passkey_id == passkey.id and a.decision == "approve" for a in counting):
+        return False
+    statement = withdrawal_statement(number, gate, subject.subject_digest, reason, workspace.actor.name)
+    gates.withdraw_approval(session, workspace.actor, number, gate, reason, workspace.key.sign(statement))
+    return True
+
+
+def _is_published(session: Session, number: int) -> bool:
+    query = select(Publication.id).join(Artifact, Artifact.id == Publication.artifact_id)
+    return session.scalars(query.where(Artifact.request_id == number)).first() is not None
+
+
+def _invitation_path(home: ProjectHome) -> Path:
+    return home.path_inside("keys", "passkey-invitation.json")
+
+
+def _waiting_invitation(home: ProjectHome) -> Invitation:
+    path = _invitation_path(home)
+    try:
+        data = path.read_bytes()[:_MOST_FILE_BYTES]
+        return read_as(Invitation, decode_json(data, path.name), path.name)
+    except (OSError, FileUnfit):
+        raise InvitationMissing from None
+
+
+class OriginUnfit(UsageError):
+    """Browsers create no passkey at the address."""
+
+    def __init__(self, origin: str, reason: str) -> None:
+        super().__init__(
+            f"{origin!r} {reason}.",
+            "Give the address as the browser shows it: https://HOST or https://HOST:PORT; on this machine"
+            " http://localhost:8717. `almoner dashboard --decide` prints it at its start.",
+            {"origin": origin},
+        )
+
+
+class InvitationMissing(Refused):
+    """No invitation of this home waits for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "No invitation of this home waits for a passkey; each is used once.",
+            "Begin with `almoner passkey invite`, and answer the newest one, in the same home.",
+        )
+
+
+class InvitationExpired(Refused):
+    """The answer came too late."""
+
+    def __init__(self, expires_at: str) -> None:
+        super().__init__(
+            f"The invitation expired at {expires_at[:16].replace('T', ' ')} UTC, {INVITATION_MINUTES} minutes after"
+            " it was made; nothing was recorded.",
+            "Begin again with `almoner passkey invite`.",
+            {"expires_at": expires_at},
+        )
+
+
+class PasskeyForged(Refused):
+    """A passkey that its person's own key did not certify."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The own key of its person did not certify this passkey; nothing was recorded.",
+            "Its person makes the file anew: `almoner passkey add ANSWER --export FILE`.",
+        )
+
+
+class PasskeyFileUnusable(UsageError):
+    """The file of a certified passkey."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} {reason}.",
+            "`almoner passkey add ANSWER --export FILE` writes such a file; do not edit it.",
+            {"path": str(path), "reason": reason},
+        )

@@ -1,0 +1,144 @@
+"""The dashboard's pages of people who have signed in: prices, headers, cookies, addresses."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from cli.web.access import AccessOptions, access_policy
+from cli.web.application import application
+from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
+from models_db.services.catalogue import passkeys, principals
+from models_db.values.canonical_json import encode_canonical
+from tasks.release.signatures.webauthn import encode_url
+from tests.authenticator import ORIGIN, Authenticator
+from tests.integration.browsing import Browser, dashboard, registered, signed_in, unchanged
+from tests.integration.story import REQUEST, Almoner
+from tests.integration.test_approving import Team, gathered
+from tests.support import fetch, snapshot
+
+TLS = AccessOptions(decide=True, certificate=Path("c"), key=Path("k"))
+
+
+@pytest.fixture
+def team(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Sue is a steward; anna's request 1 waits at the spend gate."""
+    return gathered(almoner, monkeypatch)
+
+
+# --- Prices ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_priced_and_submitted_by_a_form(team: Team) -> None:
+    browser = signed_in(team, "anna")
+    written = yaml.safe_dump(REQUEST | {"epsilon": 2.0})
+    browser.page("/price")
+    before = snapshot(team.root.database)
+    page = browser.post("/price", request=written, action="price")
+    assert "Public parameters" in page
+    assert snapshot(team.root.database) == before
+    for text_, error in (("[", "FileInvalid"), ("a: 1", "FileInvalid"), ("dataset: none", "FileInvalid")):
+        browser.page("/price")
+        assert error in browser.post("/price", 400, request=text_, action="submit")
+    browser.page("/price")
+    weak = yaml.safe_dump(REQUEST | {"epsilon": 7.9, "delta": 0.001})
+    assert re.search("WeakPromise|BudgetExceeded", browser.post("/price", None, request=weak, action="submit"))
+    assert snapshot(team.root.database) == before
+    browser.page("/price")
+    assert "Submitted as request" in browser.post("/price", request=written, action="submit")
+    rows = fetch(team.root.database, "SELECT p.name FROM request r JOIN principal p ON p.id = r.requester_id"
+                                     " ORDER BY r.id DESC LIMIT 1")  # fmt: skip
+    assert rows[0][0] == "anna"
+
+
+def test_nobody_without_the_role_submits(team: Team) -> None:
+    browser = signed_in(team)
+    browser.page("/price")
+    team.enrol("tom", "auditor")
+    tom = signed_in(team, "tom")
+    tom.page("/price")
+    unchanged(team, lambda: tom.post("/price", 403, request=yaml.safe_dump(REQUEST), action="submit"), "Role")
+
+
+# --- Pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_option_there_is_nothing_of_this(team: Team) -> None:
+    client = TestClient(application(team.root.home, access_policy(AccessOptions())), base_url=ORIGIN)
+    for path in ("/mine", "/sign-in", "/price", "/decide/spend/1", "/passkeys/new", "/webauthn.js"):
+        assert client.get(path).status_code == 404
+        assert client.post(path, headers={"origin": ORIGIN}).status_code == 405
+    assert "My decisions" not in client.get("/").text
+
+
+def test_scripts_run_on_three_pages_and_ours_alone(team: Team) -> None:
+    browser = signed_in(team)
+    invited = team.at(team.home("sue")).ask("passkey invite")["url"].removeprefix(ORIGIN)
+    team.at(team.root)
+    browser.prepare()
+    signing = browser.client.post("/decide/spend/1", data=browser.forms, headers={"origin": ORIGIN})
+    assert signing.status_code in (400, 403)
+    for path in ("/sign-in", invited):
+        answer = browser.client.get(path)
+        assert answer.headers["content-security-policy"] == SCRIPT_POLICY
+        assert re.findall("<script[^>]*>", answer.text) == ['<script src="/webauthn.js" defer>']
+        assert answer.headers["referrer-policy"] == "same-origin"
+    for path in ("/mine", "/price", "/decide/spend/1", "/", "/approvals", "/releases/1"):
+        answer = browser.client.get(path)
+        assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+        assert "<script" not in answer.text
+    assert "script-src" not in CONTENT_SECURITY_POLICY
+    assert SCRIPT_POLICY.removesuffix("; script-src 'self'") == CONTENT_SECURITY_POLICY
+
+
+def test_other_names_of_the_host_lead_to_the_one_origin(team: Team) -> None:
+    made = access_policy(AccessOptions(decide=True))
+    client = TestClient(application(team.root.home, made), base_url="http://127.0.0.1:8717", follow_redirects=False)
+    assert client.get("/sign-in?x=1").headers["location"] == f"{ORIGIN}/sign-in?x=1"
+    assert client.post("/sign-in", headers={"origin": "http://127.0.0.1:8717"}).status_code == 403
+
+
+def test_wrong_answers_are_slowed_down(team: Team) -> None:
+    browser = Browser(dashboard(team.root), registered(team))
+    for _ in range(5):
+        browser.sign_in(403, flags=0x01)
+    assert "TooManyWrongTokens" in browser.sign_in(429)
+
+
+def test_cookies_are_for_this_host_and_no_script(team: Team) -> None:
+    passkey = registered(team)
+    browser = Browser(dashboard(team.root), passkey)
+    browser.page("/sign-in")
+    answer = browser.client.post("/sign-in", data=browser.forms | browser.answer(), headers={"origin": ORIGIN})
+    set_cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in set_cookie
+    assert "samesite=strict" in set_cookie
+    assert "secure" not in set_cookie
+    secure = access_policy(replace(TLS, names=("ledger.example.org",)))
+    assert secure.origin == "https://ledger.example.org:8717"
+    abroad = Authenticator(host="ledger.example.org", origin=str(secure.origin), credential_id=b"abroad")
+    certify(team, abroad)
+    client = TestClient(application(team.root.home, secure), base_url=str(secure.origin), follow_redirects=False)
+    other = Browser(client, abroad, origin=str(secure.origin))
+    other.page("/sign-in")
+    answer = client.post("/sign-in", data=other.forms | other.answer(), headers={"origin": str(secure.origin)})
+    set_cookie = answer.headers["set-cookie"]
+    assert set_cookie.startswith("__Host-almoner-person=")
+    assert "; Secure" in set_cookie
+
+
+def certify(team: Team, passkey: Authenticator) -> None:
+    key = team.key("sue")
+    with team.root.database.write() as session:
+        sue = principals.identify(session, key.public_key)
+        signature = key.sign(passkey.terms.statement(key.public_key))
+        passkeys.register(session, sue, sue, passkey.terms, encode_url(passkey.credential_id), signature)
+
+
+@pytest.mark.parametrize("invitation", ["", "x", "e30", encode_url(b"{}"), encode_url(encode_canonical(
+    {"name": "<script>", "principal": "p", "challenge": "short", "expires_at": "2090"})), "A" * 9000])  # fmt: skip
+def test_invitations_that_are_none(team: Team, invitation: str) -> None:
+    assert dashboard(team.root).get(f"/passkeys/new?invitation={invitation}").status_code == 400
