@@ -85,7 +85,8 @@ def test_a_release_as_prefect_flows(
     almoner.type("doctor")
     # With a global provider of OpenTelemetry, Prefect would send spans of its own, parameters among them.
     assert {span.name for spans in collector.traces for span in spans} <= {*tracing.FLOWS, *tracing.STAGES}
-    assert [spans[0].name for spans in collector.traces] == ["ingest", "propose", "execute", "publish"]
+    flows = ["ingest", "propose", "approve", "execute", "approve", "publish"]
+    assert [spans[0].name for spans in collector.traces] == flows
 
     rows = known_to_prefect(new_rows, tasks=len(TASKS))
     tasks = [row for row in rows["task_run"] if not row["task_key"].startswith(("propose", "execute", "publish"))]
