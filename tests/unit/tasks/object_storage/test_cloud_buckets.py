@@ -29,7 +29,7 @@ DATED = {"x-ms-version": "2023-11-03", "x-ms-date": "Thu, 26 Nov 2026 08:00:00 G
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, tmp_path):
     """Nothing of this machine's own."""
-    require(find_spec("google.auth") and find_spec("azure.identity"), "google-auth or azure-identity is not installed")
+    require(find_spec("google.auth") and find_spec("azure"), "google-auth or azure-identity is not installed")
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
