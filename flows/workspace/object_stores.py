@@ -13,9 +13,9 @@ from models_db.values.requests import FileInvalid, parse_model
 from tasks.common.files import FileUnfit
 from tasks.corpus.readers.object_source import StoredSource
 from tasks.corpus.readers.sources import LOG_FILES, Source, formats
-from tasks.object_storage.address import Address, Place
+from tasks.object_storage.address import Address, Place, parse_place, require_destination
 from tasks.object_storage.bucket import open_store
-from tasks.object_storage.bucket_settings import PAGE, Bucket, Buckets
+from tasks.object_storage.bucket_settings import PAGE, SETTINGS, Buckets
 from tasks.object_storage.hub_dataset import HubDataset, fetch_dataset
 from tasks.publishing.object_store_delivery import BundlePrefix, fetch, listed
 from tasks.publishing.verify import NoBundle
@@ -25,6 +25,7 @@ def buckets_of(home: ProjectHome) -> Buckets:
     """Return a home's settings of each bucket; empty without a file.
 
     Raises:
+        SchemeUnknown, AddressUnfit: a bucket's name is no address.
         FileUnreadable, FileInvalid: the file holds no valid settings; the message does not repeat them.
         StoresFileExposed: others may read or change the file, and so send data elsewhere.
     """
@@ -38,8 +39,17 @@ def buckets_of(home: ProjectHome) -> Buckets:
     for name, written in sections.get("buckets", {}).items():
         if not isinstance(written, dict):
             raise FileInvalid(path.name, ["a bucket needs a name and its settings"], PAGE)
-        buckets[str(name)] = parse_model(Bucket, written, f"The bucket {str(name)!r}", PAGE)
+        address = _bucket(str(name))
+        buckets[address] = parse_model(SETTINGS[address.scheme], written, f"The bucket {str(name)!r}", PAGE)
     return Buckets(buckets)
+
+
+def _bucket(name: str) -> Address:
+    """Return the bucket that a name in the file stands for: `clinic-notes` of S3, or `gs://clinic-notes`."""
+    place = parse_place(name) if "://" in name else Address(name)
+    if not isinstance(place, Address) or place.key:
+        raise FileInvalid("stores.yaml", ["a bucket is named without a key"], PAGE)
+    return place
 
 
 @contextmanager
@@ -47,7 +57,7 @@ def open_source(home: ProjectHome, place: Place | HubDataset) -> Iterator[Source
     """Open a private source, on this machine, in a store or in the hub, until the end of the block.
 
     Raises:
-        StoreExtraMissing, CredentialsUnset, EndpointUnsafe: the store cannot be used.
+        StoreExtraMissing, CredentialsUnset, AccountMissing, EndpointUnsafe: the store cannot be used.
         HubDatasetHidden, HubDatasetUnreachable: the hub does not deliver it.
         The errors of `buckets_of`.
     """
@@ -67,12 +77,14 @@ def open_destination(home: ProjectHome, place: Place) -> Iterator[Path | BundleP
     """Open the destination of bundles until the end of the block; a store has answered once.
 
     Raises:
+        StoreReadOnly: almoner does not publish to this kind of store.
         StoreUnreachable, StoreDenied, BucketMissing, StoreFailed: the store does not accept a first request.
         The errors of `open_source`.
     """
     if not isinstance(place, Address):
         yield place
         return
+    require_destination(place)
     with (
         open_store(place, buckets_of(home)) as store,
         TemporaryDirectory(prefix="publish-", dir=home.scratch) as scratch,

@@ -1,10 +1,10 @@
-"""Address of a place: a path of this machine or `s3://bucket/key`; nothing else.
+"""Address of a place: a path of this machine, or an object in a store of one of three kinds; nothing else.
 
 An address is a bucket and a key. It holds no user name, password, query or host, so the audit log can hold it.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -12,25 +12,42 @@ from urllib.parse import unquote, urlsplit
 from models_db.errors import UsageError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+S3: Final = "s3"
+GOOGLE: Final = "gs"
+AZURE: Final = "az"
+_SCHEMES: Final = {"s3": S3, "gs": GOOGLE, "gcs": GOOGLE, "az": AZURE, "abfs": AZURE, "abfss": AZURE}
+"""Every scheme of a store that people type, and how almoner writes it."""
+_BUCKET: Final = {
+    S3: (re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"), "a bucket, of small letters, digits, dots and hyphens"),
+    GOOGLE: (
+        re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+        "a bucket, of small letters, digits, dots, hyphens and underscores",
+    ),
+    AZURE: (
+        re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*"),
+        "a container, of small letters, digits and hyphens; its account stands in stores.yaml",
+    ),
+}
 _LONGEST_KEY: Final = 900
-"""Bytes of a key; S3 takes 1,024, and the names of a bundle's files follow the key."""
-SCHEMES: Final = ("file", "s3")
+"""Bytes of a key; stores take 1,024, and the names of a bundle's files follow the key."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Address of an object, or of all objects below it, in a bucket of an S3-compatible store.
+    """Address of an object, or of all objects below it, in a bucket of a store.
 
     Attributes:
+        bucket: the bucket; for Azure, the container.
         key: plain names between single slashes, without one at either end; may be empty.
+        scheme: the kind of the store: S3, GOOGLE or AZURE.
     """
 
     bucket: str
     key: str = ""
+    scheme: str = S3
 
     def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.key}" if self.key else f"s3://{self.bucket}"
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.key}" if self.key else "")
 
     def __truediv__(self, name: str) -> "Address":
         """Return the address of `name` below this one.
@@ -40,7 +57,7 @@ class Address:
         """
         if "/" in name:
             raise AddressUnfit("a name holds a slash")
-        return Address(self.bucket, _checked_key(f"{self.key}/{name}" if self.key else name))
+        return replace(self, key=_checked_key(f"{self.key}/{name}" if self.key else name))
 
     @property
     def name(self) -> str:
@@ -52,7 +69,7 @@ Place: TypeAlias = Path | Address
 
 
 def parse_place(text: str) -> Place:
-    """Parse a place that a person has typed: a path, `file:///path`, or `s3://bucket/key`.
+    """Parse a place that a person has typed: a path, `file:///path`, or `SCHEME://bucket/key`.
 
     Raises:
         SchemeUnknown: the text begins with another scheme.
@@ -62,9 +79,22 @@ def parse_place(text: str) -> Place:
     if match is None:
         return Path(text)
     scheme, rest = match[1].lower(), text[match.end() :]
-    if scheme not in SCHEMES:
+    if scheme == "file":
+        return _path(text)
+    if scheme not in _SCHEMES:
         raise SchemeUnknown(scheme)
-    return _path(text) if scheme == "file" else _address(rest)
+    return _address(_SCHEMES[scheme], rest)
+
+
+def require_destination(place: Place) -> Place:
+    """Return a place, if bundles can be published to it.
+
+    Raises:
+        StoreReadOnly: almoner does not publish to this kind of store.
+    """
+    if isinstance(place, Address) and place.scheme != S3:
+        raise StoreReadOnly(place)
+    return place
 
 
 def _path(text: str) -> Path:
@@ -74,11 +104,12 @@ def _path(text: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _address(rest: str) -> Address:
+def _address(scheme: str, rest: str) -> Address:
     bucket, _, key = rest.partition("/")
-    if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise AddressUnfit("after s3:// comes a bucket, of small letters, digits, dots and hyphens")
-    return Address(bucket, _checked_key(key.removesuffix("/")))
+    pattern, description = _BUCKET[scheme]
+    if not pattern.fullmatch(bucket) or ".." in bucket:
+        raise AddressUnfit(f"after {scheme}:// comes {description}")
+    return Address(bucket, _checked_key(key.removesuffix("/")), scheme)
 
 
 def _checked_key(key: str) -> str:
@@ -99,7 +130,7 @@ class SchemeUnknown(UsageError):
     def __init__(self, scheme: str) -> None:
         super().__init__(
             f"almoner does not support {scheme}:// addresses.",
-            "Name a path, file:///path or s3://bucket/key (docs/stores.md).",
+            "Name a path, file:///path, s3://bucket/key, gs://bucket/key or az://container/key (docs/stores.md).",
             {"scheme": scheme},
         )
 
@@ -110,6 +141,18 @@ class AddressUnfit(UsageError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The address is not valid: {reason}.",
-            "Write s3://bucket/key. Secrets are no part of it: docs/stores.md says where they come from.",
+            "Write s3://bucket/key, gs://bucket/key or az://container/key. Secrets are no part of it:"
+            " docs/stores.md says where they come from.",
             {"reason": reason},
+        )
+
+
+class StoreReadOnly(UsageError):
+    """Destination in a store from which almoner only reads."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(
+            f"almoner reads from {address.scheme}:// addresses, and does not publish to them.",
+            "Publish to a folder or to s3://bucket/prefix, and copy the complete bundle from there.",
+            {"address": str(address)},
         )

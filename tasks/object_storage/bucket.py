@@ -1,76 +1,66 @@
-"""Bucket: lookup, listing, reading and writing through fsspec's S3 file system.
+"""Bucket: lookup, listing, reading and writing, in a store of any kind.
 
-Reads are pinned to one state of the object by its entity tag (If-Match); new objects take a free name only
-(If-None-Match). Nothing is cached, nothing is deleted, and no bucket is created.
+Reads are pinned to one state of the object by its tag. Nothing is cached, nothing is deleted, and no bucket is created.
 """
 
 import io
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, BinaryIO, Final
 
 from tasks.object_storage.address import Address
-from tasks.object_storage.bucket_settings import Bucket, Buckets, is_safe
+from tasks.object_storage.backend import Backend, Entry
+from tasks.object_storage.bucket_settings import AnySettings, AzureSettings, Buckets, GoogleSettings
 from tasks.object_storage.errors import (
-    CredentialsUnset,
-    EndpointUnsafe,
-    ObjectChanged,
     StoreExtraMissing,
+    StoreFailed,
     code_of,
     translate_store_errors,
 )
 
-if TYPE_CHECKING:
-    from s3fs import S3FileSystem
-
-_READ_AHEAD: Final = 8 << 20
 _BUFFER: Final = 1 << 20
 _NAME_TAKEN: Final = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _NOISY_LOGGERS: Final = ("botocore", "aiobotocore", "s3fs", "fsspec")
 """Loggers whose debugging output holds signed requests."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """State of an object: its size in bytes, and a tag that changes with its content."""
-
-    address: Address
-    size: int
-    tag: str
+_SILENT_LOGGERS: Final = ("urllib3", "google", "azure", "msal")
+"""Loggers whose warnings quote addresses, which may hold a signature, or names of objects."""
 
 
 class Store:
     """One bucket. Every method raises what `translate_store_errors` names."""
 
-    def __init__(self, system: "S3FileSystem", bucket: str) -> None:
-        self._system = system
-        self._bucket = Address(bucket)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def sorted(self) -> bool:
+        """Whether objects are listed in byte order of their keys."""
+        return self._backend.sorted
 
     def find(self, address: Address) -> Entry | None:
         """Return the object at exactly this address, or None; a missing bucket looks empty here."""
-        with translate_store_errors(address):
-            try:
-                head = self._system.call_s3("head_object", Bucket=address.bucket, Key=address.key)
-            except FileNotFoundError:
-                return None
-        return Entry(address, int(head["ContentLength"]), str(head["ETag"]))
+        with self._translated(address):
+            return self._backend.find(address)
 
     def list_below(self, address: Address) -> Iterator[Entry]:
-        """Yield every object below an address, in byte order of the keys, with the addresses that the store gives."""
-        more: dict[str, str] = {}
+        """Yield every object below an address, in the order of the store, with the addresses that it gives.
+
+        Raises:
+            StoreFailed: the store lists an object that is not below the address.
+        """
         prefix = f"{address.key}/" if address.key else ""
+        pages = self._backend.pages(address, prefix)
         while True:
-            with translate_store_errors(address):
-                page = self._system.call_s3("list_objects_v2", Bucket=address.bucket, Prefix=prefix, **more)
-            for item in page.get("Contents", ()):
-                yield Entry(Address(address.bucket, str(item["Key"])), int(item["Size"]), str(item["ETag"]))
-            if not page.get("IsTruncated"):
+            with self._translated(address):
+                page = next(pages, None)
+            if page is None:
                 return
-            more = {"ContinuationToken": str(page["NextContinuationToken"])}
+            if not all(entry.address.key.startswith(prefix) for entry in page):
+                raise StoreFailed(address, "it lists objects of another place")
+            yield from page
 
     def open(self, entry: Entry, shown_address: Address | None = None) -> io.BufferedReader:
         """Open an object for reading, sequentially or with seeks, in exactly the state of `entry`.
@@ -81,24 +71,16 @@ class Store:
         Raises:
             ObjectChanged: the object is in another state, now or while it is read.
         """
-        address, shown_address = entry.address, shown_address or entry.address
-        with translate_store_errors(shown_address):
-            try:
-                file = self._system.open(
-                    f"{address.bucket}/{address.key}", "rb", block_size=_READ_AHEAD, cache_type="readahead"
-                )
-                tag = str(file.details["ETag"])
-            except FileNotFoundError:
-                raise ObjectChanged(shown_address) from None
-        if tag != entry.tag:
-            raise ObjectChanged(shown_address)
-        return io.BufferedReader(_TranslatingReader(file, shown_address), _BUFFER)
+        shown_address = shown_address or entry.address
+        with self._translated(shown_address):
+            file = self._backend.open(entry)
+        return io.BufferedReader(_TranslatingReader(file, shown_address, self._backend.errors), _BUFFER)
 
     def create(self, address: Address, path: Path) -> bool:
         """Upload a file under a free name, atomically; return False if the name is taken."""
-        with translate_store_errors(address):
+        with self._translated(address):
             try:
-                self._system.put_file(str(path), f"{address.bucket}/{address.key}", mode="create")
+                self._backend.put(address, path, "create")
             except OSError as problem:
                 if isinstance(problem, FileExistsError) or code_of(problem) in _NAME_TAKEN:
                     return False
@@ -107,16 +89,20 @@ class Store:
 
     def replace(self, address: Address, path: Path) -> None:
         """Upload a file under a name and replace any object there."""
-        with translate_store_errors(address):
-            self._system.put_file(str(path), f"{address.bucket}/{address.key}")
+        with self._translated(address):
+            self._backend.put(address, path, "overwrite")
+
+    def _translated(self, address: Address) -> AbstractContextManager[None]:
+        return translate_store_errors(address, self._backend.errors)
 
 
 class _TranslatingReader(io.RawIOBase):
     """Reader of an object that translates the errors of libraries."""
 
-    def __init__(self, file: Any, address: Address) -> None:
+    def __init__(self, file: BinaryIO, address: Address, errors: tuple[type[Exception], ...]) -> None:
         self._file = file
         self._address = address
+        self._errors = errors
 
     def readable(self) -> bool:
         return True
@@ -125,7 +111,7 @@ class _TranslatingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        with translate_store_errors(self._address):
+        with translate_store_errors(self._address, self._errors):
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -147,74 +133,31 @@ def open_store(address: Address, buckets: Buckets) -> Iterator[Store]:
     """Open the bucket of an address until the end of the block. This sends no request yet.
 
     Raises:
-        StoreExtraMissing: the extra `s3` is not installed.
+        StoreExtraMissing: the extra of this kind of store is not installed.
         CredentialsUnset: a variable that the settings name is empty.
         EndpointUnsafe: the environment names an endpoint over plain http.
+        AccountMissing: the settings name no account of Azure.
     """
-    try:
-        import s3fs  # a local import: it takes half a second, and most commands need no store
-        from fsspec.asyn import sync
-    except ImportError:
-        raise StoreExtraMissing from None
-    for logger in map(logging.getLogger, _NOISY_LOGGERS):
-        logger.setLevel(max(logging.WARNING, logger.level))
-    settings = buckets.of(address.bucket)
-    with translate_store_errors(address):
-        system = s3fs.S3FileSystem(**_arguments(address, settings))
-        system.retries = 3
-        client = system.s3  # connects to nobody yet
-    try:
-        if not is_safe(str(client.meta.endpoint_url)):
-            raise EndpointUnsafe(address)
-        yield Store(system, address.bucket)
-    finally:
-        sync(system.loop, client.close)
+    for names, level in ((_NOISY_LOGGERS, logging.WARNING), (_SILENT_LOGGERS, logging.CRITICAL)):
+        for logger in map(logging.getLogger, names):
+            logger.setLevel(max(level, logger.level))
+    with ExitStack() as opened:
+        try:
+            backend = opened.enter_context(_open_backend(address, buckets.of(address)))
+        except ImportError:
+            raise StoreExtraMissing(address.scheme) from None
+        yield Store(backend)
 
 
-def _arguments(address: Address, settings: Bucket) -> dict[str, Any]:
-    """Return all arguments that decide how a store is reached; fsspec's own files could set any that is left out."""
-    from aiobotocore.session import AioSession
+def _open_backend(address: Address, settings: AnySettings) -> AbstractContextManager[Backend]:
+    if isinstance(settings, GoogleSettings):
+        from tasks.object_storage.google_bucket import open_google
 
-    session = AioSession(profile=settings.profile)
-    if not settings.instance_role:
-        session.get_component("credential_provider").remove("iam-role")  # queries an unconfigured address
-    key, secret, token = (
-        _secret(address, variable) for variable in (settings.key_env, settings.secret_env, settings.token_env)
-    )
-    proxies = {} if settings.proxy is None else {"http": settings.proxy, "https": settings.proxy}
-    encryption = {"ServerSideEncryption": settings.encryption, "SSEKMSKeyId": settings.kms_key}
-    return {
-        "anon": False,
-        "session": session,
-        "key": key,
-        "secret": secret,
-        "token": token,
-        "endpoint_url": settings.endpoint_url,
-        "use_ssl": True,
-        "client_kwargs": {"region_name": settings.region, "verify": settings.ca_file},
-        "config_kwargs": {
-            "proxies": proxies,
-            "connect_timeout": 10,
-            "read_timeout": 60,
-            "retries": {"mode": "standard", "max_attempts": 2},
-            # Stores of other makers know no trailing checksums; what matters is compared by SHA-256 here.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-        },
-        "s3_additional_kwargs": {name: value for name, value in encryption.items() if value is not None},
-        "requester_pays": False,
-        "version_aware": False,
-        "cache_regions": False,
-        "fixed_upload_size": True,
-        "local_expiry_check": False,
-        "use_listings_cache": False,
-        "skip_instance_cache": True,
-    }
+        return open_google(address, settings)
+    if isinstance(settings, AzureSettings):
+        from tasks.object_storage.azure_bucket import open_azure
 
+        return open_azure(address, settings)
+    from tasks.object_storage.s3_bucket import open_s3
 
-def _secret(address: Address, variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    if not (value := os.environ.get(variable, "")):
-        raise CredentialsUnset(address, variable)
-    return value
+    return open_s3(address, settings)

@@ -8,15 +8,17 @@ name the address, which is public, and the kind of failure.
     StoreDenied         (3) no credentials, or not enough of them
     BucketMissing       (3)
     StoreFailed         (3) any other error of the store, with its code
+    AccountMissing      (3) no storage account is named for a container
     ObjectChanged       (1) another object under the name than a moment ago
 """
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from models_db.errors import EnvironmentProblem, Refused
-from tasks.object_storage.address import Address
+from tasks.object_storage.address import AZURE, GOOGLE, S3, Address
 
 _DENIED = {
     "AccessDenied", "AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed", "ExpiredToken", "Forbidden",
@@ -24,36 +26,50 @@ _DENIED = {
     "401", "403",
 }  # fmt: skip
 _CHANGED = {"PreconditionFailed", "412", "NoSuchKey", "404"}
+_BUSY = {"408", "429", "500", "502", "503", "504"}
 _NOT_ASKED = {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError",
               "UnauthorizedSSOTokenError", "CredentialRetrievalError"}  # fmt: skip
 _TLS = {"SSLError", "ClientConnectorCertificateError", "ClientConnectorSSLError", "SSLCertVerificationError"}
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
+class StoreAnswer(OSError):
+    """Answer of a store that is an error, by its code; in the form in which botocore gives it."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}}
+
+
+class NoCredentialsError(OSError):
+    """No credentials to sign a request with; nothing was sent."""
+
+
+class UnsafeUrlError(OSError):
+    """A request over plain http to another machine; nothing was sent."""
+
+
 @contextmanager
-def translate_store_errors(address: Address) -> Iterator[None]:
+def translate_store_errors(address: Address, libraries: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Translate the errors that libraries raise inside the block.
+
+    Args:
+        libraries: the errors of a store's library that are no OSError.
 
     Raises:
         ObjectChanged: the object was removed or replaced.
-        StoreUnreachable, StoreDenied, BucketMissing, StoreFailed.
+        StoreUnreachable, StoreDenied, BucketMissing, EndpointUnsafe, StoreFailed.
     """
-    from botocore.exceptions import BotoCoreError, ClientError, ConfigNotFound, ProfileNotFound
-    from s3fs.utils import FileExpired
-
+    kinds: tuple[type[Exception], ...] = (OSError, *libraries)
     try:
         yield
-    except (ClientError, BotoCoreError, OSError, TimeoutError) as problem:
-        if isinstance(problem, ProfileNotFound | ConfigNotFound):
-            raise StoreDenied(address, "there is no such profile") from None
-        if isinstance(problem, FileExpired):
-            raise ObjectChanged(address) from None
+    except kinds as problem:
         code = code_of(problem)
         raise (_unanswered(address, problem) if code is None else _answered(address, code)) from None
 
 
 def code_of(problem: BaseException | None) -> str | None:
-    """Return the S3 error code of a store's answer; None if there was no answer."""
+    """Return the error code of a store's answer; None if there was no answer."""
     while problem is not None:
         response = getattr(problem, "response", None)
         if isinstance(response, dict):
@@ -70,11 +86,19 @@ def _answered(address: Address, code: str) -> EnvironmentProblem | Refused:
         return BucketMissing(address)
     if code in _CHANGED:
         return ObjectChanged(address)
+    if code in _BUSY:
+        return StoreUnreachable(address, f"it answers {code}")
     return StoreFailed(address, f"it answers {code}")
 
 
-def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem:
+def _unanswered(address: Address, problem: BaseException) -> EnvironmentProblem | Refused:
     kinds = {type(error).__name__ for error in _chain(problem)}
+    if kinds & {"ProfileNotFound", "ConfigNotFound"}:
+        return StoreDenied(address, "there is no such profile")
+    if "FileExpired" in kinds:  # s3fs: another state than when the file was opened
+        return ObjectChanged(address)
+    if "UnsafeUrlError" in kinds:
+        return EndpointUnsafe(address)
     if kinds & _NOT_ASKED:
         return StoreDenied(address, "there are no credentials")
     if kinds & _TLS:
@@ -89,14 +113,34 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
         problem = inner if isinstance(inner, BaseException) else problem.__cause__ or problem.__context__
 
 
+EXTRAS: Final = {S3: "s3", GOOGLE: "gcs", AZURE: "azure"}
+_DEFAULT_PLACE: Final = {
+    S3: "a bucket that stores.yaml does not name is looked for at Amazon",
+    GOOGLE: "a bucket that stores.yaml does not name is looked for at Google",
+    AZURE: "a container is looked for in the account that stores.yaml names for it",
+}
+
+
 class StoreExtraMissing(EnvironmentProblem):
     """Packages for object stores that are not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str) -> None:
+        extra = EXTRAS[scheme]
         super().__init__(
-            "s3:// addresses need packages that are not installed.",
-            "Install them with `pip install 'almoner[s3]'`.",
-            {"extra": "s3"},
+            f"{scheme}:// addresses need packages that are not installed.",
+            f"Install them with `pip install 'almoner[{extra}]'`.",
+            {"extra": extra},
+        )
+
+
+class AccountMissing(EnvironmentProblem):
+    """Azure container whose storage account is not named anywhere."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(
+            f"The storage account of {address} is not known: stores.yaml names none.",
+            f"Write `account:` under `{address.scheme}://{address.bucket}:` in stores.yaml (docs/stores.md).",
+            {"address": str(address)},
         )
 
 
@@ -108,18 +152,19 @@ class StoreUnreachable(EnvironmentProblem):
     def __init__(self, address: Address, reason: str) -> None:
         super().__init__(
             f"The store of {address} cannot be reached: {reason}.",
-            f"Check the name {address.bucket!r}: a bucket that stores.yaml does not name is looked for at Amazon."
+            f"Check the name {address.bucket!r}: {_DEFAULT_PLACE[address.scheme]}."
             " Then check its endpoint_url, proxy and ca_file there (docs/stores.md), and give the command again.",
             {"address": str(address), "reason": reason},
         )
 
 
 class EndpointUnsafe(EnvironmentProblem):
-    """Endpoint over plain http, named by the environment, whose traffic others could read."""
+    """Endpoint over plain http, named by the environment or by credentials, whose traffic others could read."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(
-            f"The store of {address} would be reached over plain http, which anybody on the network can read.",
+            f"The store of {address}, or the server of its credentials, would be reached over plain http, which anybody"
+            " on the network can read.",
             "Use https. Plain http goes to this machine alone.",
             {"address": str(address)},
         )
@@ -153,8 +198,7 @@ class BucketMissing(EnvironmentProblem):
     def __init__(self, address: Address) -> None:
         super().__init__(
             f"There is no bucket {address.bucket!r}.",
-            "Check its name and endpoint_url; a bucket that stores.yaml does not name is looked for at Amazon."
-            " almoner makes no buckets.",
+            f"Check its name and endpoint_url; {_DEFAULT_PLACE[address.scheme]}. almoner makes no buckets.",
             {"bucket": address.bucket},
         )
 

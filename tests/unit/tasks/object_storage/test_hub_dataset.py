@@ -164,7 +164,7 @@ def test_addresses() -> None:
         (f"hf://datasets/team/notes@{COMMIT}/../x", AddressUnfit),
         (f"hf://datasets/team/notes@{COMMIT}/a*.csv", AddressUnfit),
         (f"hf://datasets/../notes@{COMMIT}/a.csv", AddressUnfit),
-        ("gs://bucket/key", SchemeUnknown),
+        ("swift://bucket/key", SchemeUnknown),
     ],
 )
 def test_other_addresses_are_refused(address: str, error: type[Exception]) -> None:
