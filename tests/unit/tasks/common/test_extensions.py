@@ -56,7 +56,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         return folder
 
     yield installed
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"own", "other", "single"}]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"own", "own_other", "other", "single"}]:
         del sys.modules[name]
     monkeypatch.undo()
     forget()
@@ -259,9 +259,40 @@ def test_a_reader_of_an_extension_reads_its_files_and_takes_no_other(install: In
         read_documents(notes, None)
     install(READERS, ".lines", READ)
     assert [document.text for document in read_documents(notes, None)] == ["one", "two"]
-    install(READERS, ".jsonl", READ)
-    with pytest.raises(ExtensionUnfit, match="almoner reads such files itself"):
-        read_documents(notes, None)
+    for suffix in (".jsonl", ".more.jsonl"):
+        install(READERS, suffix, READ)
+        with pytest.raises(ExtensionUnfit, match="almoner reads such files itself"):
+            read_documents(notes, None)
+
+
+def test_the_longest_ending_decides_which_extension_reads_a_file(install: Install, tmp_path: Path) -> None:
+    install(READERS, ".lines", READ)
+    install(READERS, ".other.lines", "def thing(file):\n    yield {'text': 'the other'}\n", package="own-other")
+    for name, text in (("a.lines", "one"), ("a.other.lines", "the other")):
+        (tmp_path / name).write_text("one\n")
+        assert [document.text for document in read_documents(tmp_path / name, None)] == [text]
+
+
+def test_a_reader_may_close_its_file(install: Install, tmp_path: Path) -> None:
+    install(
+        READERS,
+        ".lines",
+        "def thing(file):\n    with file:\n        text = file.read().decode()\n    yield {'text': text}\n",
+    )
+    (tmp_path / "a.lines").write_text("one")
+    assert [document.text for document in read_documents(tmp_path / "a.lines", None)] == ["one"]
+
+
+LAZY = """
+from collections.abc import Mapping
+class Record(Mapping):
+    def __init__(self, text): self.text = text
+    def __iter__(self): return iter(("text",))
+    def __len__(self): return 1
+    def __getitem__(self, name): raise KeyError(self.text)
+def thing(file):
+    yield Record(file.read().decode())
+"""
 
 
 @pytest.mark.parametrize(
@@ -269,6 +300,7 @@ def test_a_reader_of_an_extension_reads_its_files_and_takes_no_other(install: In
     [
         ("def thing(file):\n    raise KeyError(file.read())\n", "its reader failed (KeyError)"),
         ("def thing(file):\n    yield {'text': 'one'}\n    raise OSError(5, 'one')\n", "its reader failed (OSError)"),
+        (LAZY, "its reader failed (KeyError)"),
         ("def thing(file):\n    return [1]\n", "is JSON, but not an object"),
         ("def thing(file):\n    return None\n", "its reader failed (TypeError)"),
         ("def thing(file):\n    yield {'text': 3}\n", "has no text"),
