@@ -15,9 +15,12 @@ from models_db.services.catalogue import database_access, datasets, policies
 from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
-from tasks.common.extensions import GROUPS, extensions, load
+from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
+from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of
+from tasks.mechanisms.registry import MECHANISMS
+from tasks.pricing.registry import SYSTEMS
 
 CheckedItem = TypeVar("CheckedItem")
 HealthCheck = Callable[[Workspace], Iterator[Finding]]
@@ -123,7 +126,10 @@ def _check_extensions(_: Workspace) -> Iterator[Finding]:
     """Name every extension, each with a finding of its own, and load all of them."""
     for extension in extensions():
         yield Finding(f"extension {extension}", ok=True, detail="")
-    for group in GROUPS:
+    extension_sources()
+    for registry in (SYSTEMS, MECHANISMS, METRICS):
+        len(registry)  # has all that there are, each of its kind
+    for group in (READERS, MODEL_FAMILIES):
         load(group)
 
 

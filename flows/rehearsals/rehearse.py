@@ -58,12 +58,6 @@ FEWEST_TEXTS = 5
 """Texts of a rehearsal: the default, and the fewest from which a share of the way means anything."""
 VECTOR = SteeringVector.name
 """The mechanism whose texts are all written with one released vector, of all people: it has no batches."""
-MECHANISMS = (
-    *(name for name, system in SYSTEMS.items() if isinstance(system, PrivateDecodingSystem) and system.charges),
-    VECTOR,
-)
-"""Mechanisms that can be rehearsed with fewer texts than a request asks for: each text has a batch of its own, or the
-number of texts has no part in the noise."""
 IGNORED_FIELDS = ("scope", "public_metadata", "rotate_over", "cohorts", "selection")
 """Fields of a request that a rehearsal ignores: they decide budget, blocks and selection, not how texts are drawn."""
 
@@ -231,8 +225,8 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
         number = None
         priced = price_request(workspace, parse_model(ReleaseRequest, dict(options.request), "The request"))
         body, request = priced.body, priced.request
-    if request.mechanism not in MECHANISMS:
-        raise NotRehearsed(request.kind, request.mechanism, MECHANISMS)
+    if not _can_be_rehearsed(request.mechanism):
+        raise NotRehearsed(request.kind, request.mechanism, tuple(filter(_can_be_rehearsed, SYSTEMS)))
     if request.parameters.get("label_allocation") is not None:
         raise AllocationNotRehearsed
     if (extended := body["parameters"].get("extends")) is not None:
@@ -244,6 +238,15 @@ def _rehearsed_request(workspace: Workspace, options: RehearsalOptions) -> _Rehe
     blocks = 1 if request.mechanism == VECTOR else len(body["plan"]["blocks"])  # a vector is of all blocks together
     shape = {"population": body["population"], "blocks": blocks, "reading": None}
     return _Rehearsed(body, on_twin, replace(facts, **shape), number)
+
+
+def _can_be_rehearsed(mechanism: str) -> bool:
+    """Return whether fewer texts than a request asks for can be drawn at its noise.
+
+    They can where each text has a batch of its own, or the number of texts has no part in the noise.
+    """
+    system = SYSTEMS.get(mechanism)
+    return mechanism == VECTOR or (isinstance(system, PrivateDecodingSystem) and system.charges)
 
 
 def _public_facts(workspace: Workspace, name: str) -> DatasetFacts:

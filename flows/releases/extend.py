@@ -31,11 +31,6 @@ FORMAT: Final = "almoner-values/1"
 MOST_VALUES_BYTES: Final = 2**28
 """Bytes of a file of values: the largest sketches that there are, in base 64, and the largest vocabulary."""
 
-EXTENDABLE_MECHANISMS: Final = frozenset(
-    name for name, system in SYSTEMS.items() if "extends" in system.parameters.model_fields
-)
-"""The mechanisms whose released values are all that texts are made of."""
-
 
 @dataclass(frozen=True)
 class ParentRelease:
@@ -52,6 +47,12 @@ class ParentRelease:
     artifact: str
     values: str | None
     request: Mapping[str, Any]
+
+
+def is_extendable(mechanism: str) -> bool:
+    """Return whether a mechanism is installed whose released values are all that its texts are made of."""
+    system = SYSTEMS.get(mechanism)
+    return system is not None and "extends" in system.parameters.model_fields
 
 
 def write_values(home: ProjectHome, artifact: str, values: Json) -> str:
@@ -84,7 +85,7 @@ def sweep_values(workspace: Workspace) -> int:
             request_body(requests.find_request(session, lease.request_id)) for lease in attempts.running_leases(session)
         ]
         kept = {f"{artifact.digest}.json" for artifact in artifacts.list_all(session)}
-    if any(body["mechanism"] in EXTENDABLE_MECHANISMS for body in at_work):
+    if any(is_extendable(body["mechanism"]) or body["mechanism"] not in SYSTEMS for body in at_work):
         return 0
     orphans = [path for path in files if path.name not in kept]
     for path in orphans:
@@ -138,7 +139,7 @@ def load_values(workspace: Workspace, request: Mapping[str, Any]) -> Json:
         ParentDiffers: it is not what it names, or not the same request but for the number of texts.
     """
     extends = request["parameters"].get("extends")
-    if request["mechanism"] not in EXTENDABLE_MECHANISMS or extends is None:
+    if not is_extendable(request["mechanism"]) or extends is None:
         return None
     parent = find_parent(workspace, extends["release"])
     _require_parent_parts(parent, request, extends["artifact"])
@@ -161,7 +162,7 @@ def find_parent(workspace: Workspace, number: int) -> ParentRelease:
         state, artifact = requests.state_of(session, number), artifacts.artifact_of(session, number)
         values = artifacts.values_of(session, artifact) if artifact else None
         retracted = proposals.retracted_artifacts(session)
-    if request["mechanism"] not in EXTENDABLE_MECHANISMS:
+    if not is_extendable(request["mechanism"]):
         raise NotExtendable(number, f"{request['mechanism']} makes its texts of more than released values")
     if artifact is None or state not in (RequestState.PRODUCED, RequestState.PUBLISHED) or artifact.digest in retracted:
         raise NotExtendable(number, f"it is {state}")
@@ -209,7 +210,7 @@ class NotExtendable(Refused):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
             f"Release {number} cannot be extended: {reason}.",
-            f"Extend a produced or published release by {' or '.join(sorted(EXTENDABLE_MECHANISMS))}"
+            f"Extend a produced or published release by {' or '.join(sorted(filter(is_extendable, SYSTEMS)))}"
             " (`almoner release list`),"
             " or make a new request.",
             {"request": number, "reason": reason},

@@ -13,18 +13,20 @@ the place of a name of almoner's own, now or later; that of a reader is the end 
 extension is part of the digest to which a spend approval is bound (`code_version`): after a change, a new version or a
 removal, nothing that was approved before is run.
 
-Reading the entry points imports no extension; `load` imports those of its group.
+Reading the entry points imports no extension; `load` imports those of its group, after the digest of their files was
+taken, so that a digest is never of files that came after the code that runs.
 """
 
 import hashlib
+import importlib.machinery
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from models_db.errors import EnvironmentProblem
 
@@ -35,10 +37,14 @@ READERS: Final = "almoner.readers"
 MODEL_FAMILIES: Final = "almoner.model_families"
 GROUPS: Final = (SYSTEMS, MECHANISMS, METRICS, READERS, MODEL_FAMILIES)
 
+_Entry = TypeVar("_Entry")
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", re.ASCII)
 _SUFFIX: Final = re.compile(r"(\.[a-z0-9_]+)+", re.ASCII)
 _MOST_CHARACTERS: Final = 80
 _COMPILED: Final = "__pycache__"
+_UNCHECKED: Final = (1).to_bytes(4, "little")
+"""Flags of a compiled module that is used without a look at its source."""
 
 
 class ExtensionUnfit(EnvironmentProblem):
@@ -87,16 +93,53 @@ def load(group: str) -> dict[str, object]:
     """Return the objects of a group's entry points by name, ascending; their packages are imported.
 
     Raises:
-        ExtensionUnfit: as `extensions`, or an extension cannot be imported.
+        ExtensionUnfit: as `extensions` and `extension_sources`, or an extension cannot be imported.
     """
     loaded: dict[str, object] = {}
     for _, entry in sorted(_entries(group), key=lambda found: found[1].name):
+        extension_sources()
         try:
             loaded[entry.name] = entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"it cannot be imported ({type(error).__name__})"
             raise ExtensionUnfit(_package(entry).name, entry.name, reason) from error
     return loaded
+
+
+class Registry(MutableMapping[str, _Entry]):
+    """What there is by name: almoner's own, then that of extensions.
+
+    Extensions are imported when a name with a dot is looked up, or all names are. So one that cannot be used ends what
+    needs it, and nothing else.
+
+    Args:
+        of_extensions: yields the names and objects of a group, or raises ExtensionUnfit.
+    """
+
+    def __init__(self, own: Mapping[str, _Entry], of_extensions: Callable[[], Iterator[tuple[str, _Entry]]]) -> None:
+        self._entries = dict(own)
+        self._of_extensions: Callable[[], Iterator[tuple[str, _Entry]]] | None = of_extensions
+
+    def _all(self) -> dict[str, _Entry]:
+        if self._of_extensions is not None:
+            self._entries |= dict(self._of_extensions())
+            self._of_extensions = None
+        return self._entries
+
+    def __getitem__(self, name: str) -> _Entry:
+        return (self._all() if "." in name and name not in self._entries else self._entries)[name]
+
+    def __setitem__(self, name: str, entry: _Entry) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
 
 
 def unfit(group: str, name: str, reason: str) -> ExtensionUnfit:
@@ -105,20 +148,30 @@ def unfit(group: str, name: str, reason: str) -> ExtensionUnfit:
     return ExtensionUnfit(_package(entry).name, name, reason)
 
 
-def extension_sources() -> Iterator[tuple[str, bytes]]:
-    """Yield what decides the behaviour of the extensions: their versions, entry points, and every file of their code.
+@cache
+def extension_sources() -> tuple[tuple[str, bytes], ...]:
+    """Return what decides the behaviour of the extensions: their versions, entry points, and every file of their code.
 
     Each is a name and the bytes of a value or of a SHA-256. The code of an entry point is the whole top-level package
-    that it is in, compiled modules and data included, or the one file of a module without a package.
+    that it is in, compiled modules, data and what links lead to included, or the one file of a module without a
+    package; and the files that its distribution lists.
 
     Raises:
         ExtensionUnfit: as `extensions`, or its code is not found in files.
     """
-    for group, entry in sorted(_entries(), key=lambda found: (found[0], found[1].name)):
-        package = _package(entry)
-        yield f"extension {group} {entry.name}", f"{package.name} {package.version} {entry.value}".encode()
-        for path, name in _files_of(entry):
-            yield f"extension file {name}", hashlib.sha256(path.read_bytes()).digest()
+    entries = sorted(_entries(), key=lambda found: (found[0], found[1].name))
+    files: dict[tuple[str, Path], bytes] = {}
+    for _, entry in entries:
+        try:
+            for path, name in {**_listed_files(_package(entry)), **_files_of(entry)}.items():
+                if (name, path) not in files:
+                    files[name, path] = hashlib.sha256(path.read_bytes()).digest()
+        except OSError:
+            raise ExtensionUnfit(_package(entry).name, entry.name, "its code cannot be read") from None
+    return (
+        *((f"extension {group} {entry.name}", _described(entry).encode()) for group, entry in entries),
+        *((f"extension file {name}", files[name, path]) for name, path in sorted(files)),
+    )
 
 
 def _entries(*groups: str) -> list[tuple[str, EntryPoint]]:
@@ -134,6 +187,8 @@ def _entries(*groups: str) -> list[tuple[str, EntryPoint]]:
 
 def _require_fit(group: str, entry: EntryPoint) -> None:
     allowed, form = (_SUFFIX, ".tsv") if group == READERS else (_NAME, "laboratory.word_counts")
+    if not entry.pattern.match(entry.value):
+        raise ExtensionUnfit(_package(entry).name, entry.name, "it does not name an object of a module")
     if len(entry.name) > _MOST_CHARACTERS or not allowed.fullmatch(entry.name):
         raise ExtensionUnfit(_package(entry).name, entry.name, f"its name is not of the form {form}")
 
@@ -144,24 +199,69 @@ def _same(one: EntryPoint, other: EntryPoint) -> bool:
 
 
 def _package(entry: EntryPoint) -> Distribution:
-    if entry.dist is None:
-        raise ExtensionUnfit("?", entry.name, "it belongs to no package")
+    if entry.dist is None or not entry.dist.metadata["Name"] or not entry.dist.metadata["Version"]:
+        raise ExtensionUnfit("?", entry.name, "it belongs to no package with a name and a version")
     return entry.dist
 
 
-def _files_of(entry: EntryPoint) -> list[tuple[Path, str]]:
+def _described(entry: EntryPoint) -> str:
+    package = _package(entry)
+    return f"{package.name} {package.version} {entry.value}"
+
+
+def _files_of(entry: EntryPoint) -> dict[Path, str]:
     """Return the files of the code of an entry point, with their names from the folder that is on the path."""
     top = entry.module.partition(".")[0]
-    spec = importlib.util.find_spec(top)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    if places:
-        files = [
-            (path, f"{top}/{path.relative_to(place).as_posix()}")
-            for place in map(Path, places)
-            for path in place.rglob("*")
-            if path.is_file() and _COMPILED not in path.parts
-        ]
-        return sorted(files, key=lambda found: found[1])
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    places = list(map(Path, (spec and spec.submodule_search_locations) or ()))
+    files = {path: f"{top}/{path.relative_to(place).as_posix()}" for place in places for path in _walk(place)}
+    if spec and spec.origin:
+        start = Path(spec.origin)
+        files.setdefault(start, start.name)
+    if not files or not all(path.is_file() for path in files):  # in an archive, or built into Python
         raise ExtensionUnfit(_package(entry).name, entry.name, "its code is not found in files")
-    return [(Path(spec.origin), Path(spec.origin).name)]
+    return files
+
+
+def _listed_files(package: Distribution) -> dict[Path, str]:
+    """Return the files that an installer has listed, with their names; not scripts, nor what describes the package."""
+    listed = {Path(str(file.locate())): file for file in package.files or () if ".." not in file.parts}
+    return {
+        path: file.as_posix()
+        for path, file in listed.items()
+        if not file.parts[0].endswith((".dist-info", ".egg-info")) and path.is_file() and not _is_cache(path)
+    }
+
+
+def _walk(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield the files below a folder, links followed; not those that Python or others keep to be faster."""
+    real = folder.resolve()
+    if real in above or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _walk(path, (*above, real))
+        elif path.is_file() and not _is_cache(path):
+            yield path
+
+
+def _is_cache(path: Path) -> bool:
+    """Return whether a file is a cache, whose content follows from another file or is imported by nothing.
+
+    Python compares a compiled module in `__pycache__` with its source before it uses it, unless its flags say not to
+    (PEP 552); without the source there, it is code like any other.
+    """
+    if path.parent.name != _COMPILED:
+        return False
+    if not path.name.endswith(tuple(importlib.machinery.all_suffixes())):
+        return True
+    try:
+        source = Path(importlib.util.source_from_cache(path))
+    except ValueError:
+        return False
+    with path.open("rb") as file:
+        flags = file.read(8)[4:]
+    return source.is_file() and flags != _UNCHECKED

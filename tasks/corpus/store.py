@@ -52,14 +52,13 @@ _LABELLED = """
 """
 """Hides the table of that name from every query of the connection."""
 _CARRIED = """
-    SELECT units.number, units.unit, units.cohort, found.label
-    FROM (SELECT DISTINCT unit, label FROM documents ORDER BY unit) AS found
-    JOIN units ON units.number = found.unit ORDER BY found.unit
+    SELECT units.number, units.unit, units.cohort, documents.label
+    FROM units CROSS JOIN documents ON documents.unit = units.number ORDER BY units.number
 """
 _EVERY = "SELECT number, unit, cohort, NULL FROM units"
 _OF_SHARD = "SELECT number, unit, cohort, NULL FROM units WHERE substr(mark, 1, 1) = ? ORDER BY number"
 _CARRIED_OF_SHARD = """
-    SELECT DISTINCT units.number, units.unit, units.cohort, documents.label
+    SELECT units.number, units.unit, units.cohort, documents.label
     FROM units CROSS JOIN documents ON documents.unit = units.number
     WHERE substr(units.mark, 1, 1) = ? ORDER BY units.number
 """
@@ -69,6 +68,8 @@ _TEXTS_OF_SHARD = """
 """
 _SEPARATOR = "\n\n"
 _LOCK_WAIT_S = 5.0
+_FUNCTION_FAILED = "user-defined function raised exception"
+"""What `sqlite3` says when a function of ours raised; it drops the exception."""
 
 Labelling: TypeAlias = Callable[[str], str | None]
 """Label of a document by its text alone; never raises."""
@@ -461,8 +462,8 @@ def _units(
         return
     every = connection.execute(_CARRIED_OF_SHARD if of_shard else _CARRIED, of_shard)
     for (number, unit, of), rows in groupby(every, key=itemgetter(0, 1, 2)):
-        if carried := [label for *_, label in rows if label in labels]:
-            yield number, unit, of, carried
+        if carried := dict.fromkeys(label for *_, label in rows if label in labels):
+            yield number, unit, of, list(carried)
 
 
 def _row(
@@ -501,33 +502,43 @@ def _reading(database: Path, label_of: Labelling | None = None) -> Iterator[sqli
     Args:
         label_of: gives documents their labels, in place of those that are stored.
     """
-    stopped: list[KeyboardInterrupt] = []
+    problems: list[BaseException] = []
     try:
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as connection:
             if label_of is not None:
-                function = _stoppable(label_of, stopped)
-                connection.create_function("label_of", 1, function, deterministic=True)
+                connection.create_function("label_of", 1, _recorded(label_of, problems), deterministic=True)
                 connection.execute(_LABELLED)
             yield connection
     except sqlite3.Error as error:
-        if stopped:
-            raise stopped[0] from None
+        if problem := _interruption(error, problems):
+            raise problem from None
         code = getattr(error, "sqlite_errorcode", None)
         raise (StoreBusy if code == sqlite3.SQLITE_BUSY else StoreUnreadable) from None
 
 
-def _stoppable(label_of: Labelling, stopped: list[KeyboardInterrupt]) -> Labelling:
-    """Return the function that remembers Ctrl-C, which SQLite reports as an error of its own."""
+def _recorded(label_of: Labelling, problems: list[BaseException]) -> Labelling:
+    """Return the function that keeps what it raises, which SQLite reports as an error of its own."""
 
     def label(text: str) -> str | None:
         try:
             return label_of(text)
-        except KeyboardInterrupt as problem:
-            stopped.append(problem)
+        except BaseException as problem:
+            problems.append(problem)
             raise
 
     return label
+
+
+def _interruption(error: sqlite3.Error, problems: Sequence[BaseException]) -> BaseException | None:
+    """Return the interruption that ended a query within the function of labels; None for an error.
+
+    A signal that comes while SQLite itself works is handled when the function is entered, before its first line. So a
+    function that failed, and kept nothing, was interrupted.
+    """
+    if problems:
+        return None if isinstance(problems[0], Exception) else problems[0]
+    return KeyboardInterrupt() if str(error) == _FUNCTION_FAILED else None
 
 
 class StoreBusy(EnvironmentProblem):

@@ -74,14 +74,14 @@ _TAGGER: frozenset[Need] = frozenset({"tagger"})
 _EMBEDDER: frozenset[Need] = frozenset({"embedder"})
 
 
-def _of_extensions() -> Iterator[Metric]:
+def _of_extensions() -> Iterator[tuple[str, Metric]]:
     for name, metric in extensions.load(extensions.METRICS).items():
         if not isinstance(metric, Metric) or metric.name != name:
             raise extensions.unfit(extensions.METRICS, name, "it is not a metric of that name")
-        yield metric
+        yield name, metric
 
 
-METRICS: Mapping[str, Metric] = {
+_OWN: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("length", "public", length),
@@ -109,9 +109,9 @@ METRICS: Mapping[str, Metric] = {
         Metric("bert_score", "internal", bert_score, _EMBEDDER),
         Metric("topics", "internal", topics, _EMBEDDER),
         Metric("train_on_synthetic", "internal", train_on_synthetic, _EMBEDDER),
-        *_of_extensions(),
     )
 }
+METRICS = extensions.Registry(_OWN, _of_extensions)
 
 
 def requested(names: Iterable[str], *, governed: bool) -> tuple[Metric, ...]:

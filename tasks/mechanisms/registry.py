@@ -29,7 +29,7 @@ def _of_extensions() -> Iterator[tuple[str, _Rebuild]]:
         yield name, rebuild
 
 
-MECHANISMS: Mapping[str, _Rebuild] = {
+_OWN: Mapping[str, _Rebuild] = {
     exponential_mechanism.MECHANISM: lambda event: exponential_mechanism.ExponentialMechanism.from_event(event).event(
         event.count
     ),
@@ -49,8 +49,8 @@ MECHANISMS: Mapping[str, _Rebuild] = {
     noisy_mean.MECHANISM: lambda event: noisy_mean.NoisyMean.from_event(event).event(event.count),
     post_processing.MECHANISM: lambda event: post_processing.PostProcessing.from_event(event).event(),
     **{name: lambda event: uncharged.uncharged(event.mechanism) for name in uncharged.NAMES},
-    **dict(_of_extensions()),
 }
+MECHANISMS = extensions.Registry(_OWN, _of_extensions)
 
 
 def recompute(event: PrivacyEvent) -> Amount:

@@ -14,10 +14,10 @@ AnswersInvalid (UsageError)
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from models_db.errors import UsageError
-from models_db.values.requests import RequestModel, TextLine
+from models_db.values.requests import RequestModel, TextLine, normalise_spelling
 from tasks.text.words import words
 
 NO_ANSWER = "no answer"
@@ -33,6 +33,15 @@ LONGEST_ANSWER = 60
 TieBreak: TypeAlias = Literal["most", "first"]
 
 
+def _not_blank(name: str) -> str:
+    if not normalise_spelling(name):
+        raise ValueError("an answer has a name with a letter or sign")
+    return name
+
+
+AnswerName = Annotated[TextLine, Field(max_length=LONGEST_ANSWER), AfterValidator(_not_blank)]
+
+
 class Answer(RequestModel):
     """One answer.
 
@@ -41,7 +50,7 @@ class Answer(RequestModel):
         keywords: words or phrases, any of which speaks for it.
     """
 
-    name: Annotated[TextLine, Field(max_length=LONGEST_ANSWER)]
+    name: AnswerName
     keywords: Annotated[tuple[Annotated[TextLine, Field(max_length=100)], ...], Field(max_length=1000)] = ()
 
 

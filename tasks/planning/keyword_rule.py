@@ -13,13 +13,12 @@ rows and counts of one label differ by that unit, and those of every other label
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from models_db.values.requests import TextLine
-from tasks.corpus.identity.labels import normalise_label
-from tasks.planning.closed_answers import LONGEST_ANSWER, ClosedAnswers, require_distinct_names
+from models_db.values.requests import normalise_spelling
+from tasks.planning.closed_answers import AnswerName, ClosedAnswers, require_distinct_names
 from tasks.text.keyword_normalisation import singular
 from tasks.text.words import words
 
@@ -80,7 +79,7 @@ class LabelRule(ClosedAnswers):
         default: the label of documents without any keyword; None leaves them without label.
     """
 
-    default: Annotated[TextLine, Field(max_length=LONGEST_ANSWER)] | None = None
+    default: AnswerName | None = None
 
     @model_validator(mode="after")
     def _default_is_another(self) -> Self:
@@ -97,7 +96,7 @@ class LabelRule(ClosedAnswers):
     def labels(self) -> tuple[str, ...]:
         """The public label set: the answers, then the default if there is one."""
         named = (*(answer.name for answer in self.answers), *([] if self.default is None else [self.default]))
-        return tuple(label for name in named if (label := normalise_label(name)) is not None)
+        return tuple(map(normalise_spelling, named))
 
 
 @dataclass(frozen=True)

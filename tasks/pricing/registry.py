@@ -38,11 +38,11 @@ _ALL: tuple[Generator[RunContext], ...] = (
 )
 
 
-def _of_extensions() -> Iterator[Generator[RunContext]]:
+def _of_extensions() -> Iterator[tuple[str, Generator[RunContext]]]:
     for name, system in extensions.load(extensions.SYSTEMS).items():
         if not _is_generator(system, name):
             raise extensions.unfit(extensions.SYSTEMS, name, "it is not a generator of that name")
-        yield system
+        yield name, system
 
 
 def _is_generator(system: object, name: str) -> TypeGuard[Generator[RunContext]]:
@@ -61,7 +61,7 @@ _PARTS = (
     "generate",
 )
 
-SYSTEMS: dict[str, Generator[RunContext]] = {system.name: system for system in (*_ALL, *_of_extensions())}
+SYSTEMS = extensions.Registry({system.name: system for system in _ALL}, _of_extensions)
 
 
 def system_for(mechanism: str, kind: str) -> Generator[RunContext]:

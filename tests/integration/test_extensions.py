@@ -123,3 +123,21 @@ def test_a_changed_extension_is_not_what_was_approved(machine: Machine) -> None:
     said, budget = machine.type("run 1 --json", "budget show clinic --json", codes=(2, 0))
     assert "UnknownSystem" in said
     assert json.loads(budget)["rho_spent"] == "0"
+
+
+def test_beside_an_extension_that_cannot_be_used_almoner_works_and_doctor_says_why(machine: Machine) -> None:
+    machine.type("init", "dataset register clinic --unit patient_id --epsilon 8 --delta 1e-6")
+    (machine.folder / "notes.jsonl").write_text('{"patient_id": "p1", "text": "a cough"}\n')
+    (machine.site / "laboratory" / "word_counts.py").write_text("raise ValueError('a private word')\n")
+    said = machine.type(
+        "dataset ingest clinic notes.jsonl",
+        "budget show clinic",
+        "audit verify",
+        "release list",
+        "doctor",
+        "release request request.yaml",
+        codes=(0, 0, 0, 0, 3, 3),
+    )
+    for words in said[4:]:
+        assert "'almoner-laboratory' extends almoner by 'laboratory.word_counts', which cannot be used" in words
+        assert "a private word" not in words

@@ -40,6 +40,7 @@ class SourceDocument:
         offset: bytes of the source read when it was reached, for progress (an estimate for Parquet and Arrow).
         source: the file, or the text folder, in which the position is counted.
         label: its normalised label, None if the record has none or labels are not kept.
+        absent: the fields of a text template that its record lacks.
     """
 
     document_id: str | None = field(repr=False)
@@ -49,6 +50,7 @@ class SourceDocument:
     offset: int
     source: AnySource = field(repr=False, compare=False)
     label: str | None = field(default=None, repr=False)
+    absent: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,6 @@ class Fields:
 
     Attributes:
         constants: the fields that the path of the file fixes for all of its records.
-        unseen: the fields of a text template that no record of the source has had; those that are read take theirs off.
     """
 
     unit: str | None
@@ -65,7 +66,6 @@ class Fields:
     document_id: str
     labels: tuple[str, ...] = ()
     constants: Mapping[str, str | None] = field(default_factory=dict)
-    unseen: set[str] = field(default_factory=set, compare=False)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -81,7 +81,6 @@ class Fields:
         """
         if self.constants:
             record = self._with_constants(record, source, position)
-        self.unseen.difference_update(record)
         text = self.text.text_of(record)
         if text is None:
             raise NoText(source, position, str(self.text))
@@ -91,7 +90,8 @@ class Fields:
             raise NotUtf8(source, position)
         unit = self._unit(record, source, position)
         document_id, label = self._document_id(record, source, position), self._label(record, source, position)
-        return SourceDocument(document_id, unit, text, position, offset, source, label)
+        absent = self.text.optional_fields.difference(record)
+        return SourceDocument(document_id, unit, text, position, offset, source, label, absent)
 
     def _with_constants(self, record: Mapping[str, object], source: AnySource, position: int) -> Mapping[str, object]:
         """Return the record with the fields that are asked for and that its path fixes; a path may name persons."""

@@ -109,8 +109,7 @@ def read_documents(
     if read is None:
         raise UnknownFileType(path)
     template = TextTemplate.parse(text_field)
-    unseen = set(template.fields) if template.composed else set()
-    return _guarded(read, path, Fields(unit_field, template, id_field, labels, unseen=unseen), most)
+    return _guarded(read, path, Fields(unit_field, template, id_field, labels), most)
 
 
 def _holds_tables(folder: Source) -> bool:
@@ -121,17 +120,18 @@ def _holds_tables(folder: Source) -> bool:
 
 
 def _guarded(read: Callable[[Source, Fields], Documents], path: Source, fields: Fields, most: int | None) -> Documents:
-    empty, labelled = True, False
+    empty, labelled, unseen = True, False, fields.text.optional_fields
     with named_problems(path), closing(read(path, fields)) as documents:
         for document in islice(documents, most):
             empty, labelled = False, labelled or document.label is not None
+            unseen &= document.absent
             yield document
     if empty:
         raise SourceEmpty(path)
     if fields.labels and not labelled:
         raise LabelFieldEmpty(path, FIELD_SEPARATOR.join(fields.labels))
-    if fields.unseen:
-        raise TemplateFieldMissing(path, min(fields.unseen), str(fields.text))
+    if unseen:
+        raise TemplateFieldMissing(path, min(unseen), str(fields.text))
 
 
 class _Lines:
@@ -280,17 +280,21 @@ def _extension_reader(kind: str) -> RecordReader:
 
 def _read_by_extension(read_records: RecordReader, source: AnySource, fields: Fields) -> Documents:
     with open_bytes(source) as file:
+        offset = 0
         for position, record in enumerate(_records_of(read_records, file, source), 1):
-            if not isinstance(record, Mapping):
+            if record is None:
                 raise NotAnObject(source, position)
             if sum(len(value) for value in record.values() if isinstance(value, str)) > MAX_RECORD_BYTES:
                 raise RecordTooLong(source, position)
-            yield fields.document(record, source, position, file.tell())
+            offset = offset if file.closed else file.tell()
+            yield fields.document(record, source, position, offset)
 
 
-def _records_of(read_records: RecordReader, file: BinaryIO, source: AnySource) -> Iterator[object]:
+def _records_of(read_records: RecordReader, file: BinaryIO, source: AnySource) -> Iterator[dict[str, object] | None]:
+    """Yield copies of the records, of which no code of the extension is run afterwards; None for what is no record."""
     try:
-        yield from read_records(file)
+        for record in read_records(file):
+            yield dict(record) if isinstance(record, Mapping) else None
     except Exception as error:  # noqa: BLE001 - of any kind, and its text may quote a record
         raise SourceUnreadable(source, f"its reader failed ({type(error).__name__})") from None
 

@@ -80,7 +80,6 @@ def require_columns(header: Sequence[str], fields: Fields, source: AnySource) ->
     for name in required:
         if header.count(name) + (name in fields.constants) != 1:
             raise ColumnMissing(source, name)
-    fields.unseen.clear()
     return sorted(name for name in required if name not in fields.constants)
 
 
@@ -92,13 +91,14 @@ def _documents(
     for name in (*fields.labels, *parts):
         if name in columns and name not in plain:
             raise ColumnUnfit(source, name)
+    without_value = dict.fromkeys(name for name in columns if name not in plain)
     position = 0
     try:
         for batch, offset in batches:
             held = {name: batch.column(name) for name in plain}
             for row in range(batch.num_rows):
                 position += 1
-                record = {name: column[row].as_py() for name, column in held.items()}
+                record = without_value | {name: column[row].as_py() for name, column in held.items()}
                 yield fields.document(record, source, position, offset)
     except UnicodeDecodeError:
         raise NotUtf8(source, position) from None

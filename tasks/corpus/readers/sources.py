@@ -103,16 +103,16 @@ def format_of(path: AnySource | PurePath) -> str | None:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """Return the formats of files, by the ends of their names; those of extensions come last.
+    """Return the formats of files, by the ends of their names; those of extensions come last, the longest first.
 
     Raises:
         ExtensionUnfit: an extension reads what almoner reads itself, or cannot be used.
     """
     names = [name for extension in extensions() for group, name in extension.entries if group == READERS]
     for name in names:
-        if name in FORMATS:
+        if name.endswith(FORMATS):
             raise unfit(READERS, name, "almoner reads such files itself")
-    return FORMATS + tuple(names)
+    return FORMATS + tuple(sorted(names, key=len, reverse=True))
 
 
 def data_files(folder: Source) -> Iterator[tuple[PurePath, Source]]:

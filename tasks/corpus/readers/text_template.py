@@ -6,6 +6,7 @@ is a line break, `{{` and `}}` are braces. A template is public; the dataset's r
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from string import Formatter
 
 from models_db.errors import UsageError
@@ -52,6 +53,11 @@ class TextTemplate:
     def fields(self) -> tuple[str, ...]:
         """Names of its fields, each once, in the order of the template."""
         return tuple(dict.fromkeys(name for _, name in self.parts if name is not None))
+
+    @cached_property
+    def optional_fields(self) -> frozenset[str]:
+        """The fields that a record may lack: those of a template, which are empty then."""
+        return frozenset(self.fields if self.composed else ())
 
     def text_of(self, record: Mapping[str, object]) -> str | None:
         """Return the text of a record; None if it has none.

@@ -90,7 +90,6 @@ def _listed() -> Iterator[str]:
     yield "tasks.inference.network.row_wise_experts.RowWiseExperts"
     for family, (prefix, names) in _FAMILIES.items():
         yield from (f"transformers.models.{family}.modeling_{family}.{prefix}{name}" for name in names.split())
-    yield from _of_extensions()
 
 
 def _of_extensions() -> Iterator[str]:
@@ -105,7 +104,7 @@ def _of_extensions() -> Iterator[str]:
 
 
 ROWWISE: Final = frozenset(_listed())
-"""The full names of all classes whose modules act on rows one by one."""
+"""The full names of the reviewed classes, whose modules act on rows one by one."""
 
 TABLES: Final = frozenset({"default", "linear", "llama3", "yarn", "ntk_alpha"})
 """Kinds of rotary embeddings whose table of angles is the same in every pass."""
@@ -134,6 +133,9 @@ def require_rowwise(name: str, network: nn.Module, *, experts_replaced: bool = T
         later = tuple(f"{path}." for path, module in modules if has_row_wise_form(module))
         modules = [(path, module) for path, module in modules if not f"{path}.".startswith(later)]
     unknown = [(path, type(module)) for path, module in modules if _full_name(type(module)) not in ROWWISE]
+    if unknown:
+        of_extensions = frozenset(_of_extensions())
+        unknown = [(path, kind) for path, kind in unknown if _full_name(kind) not in of_extensions]
     if unknown:
         raise UnsupportedModel(name, _first_reason(unknown))
     for path, module in modules:

@@ -1,10 +1,14 @@
 """Entry points of others: which are taken, which are refused by name, and what their digest covers."""
 
+import importlib.util
+import py_compile
 import re
 import sys
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 import pytest
@@ -52,7 +56,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         return folder
 
     yield installed
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"own", "other", "single"}]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"own", "own_other", "other", "single"}]:
         del sys.modules[name]
     monkeypatch.undo()
     forget()
@@ -60,7 +64,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def forget() -> None:
     """Look again at what is installed."""
-    for cached in (extensions.extensions, sources.formats, code_version.code_digest):
+    for cached in (extensions.extensions, extensions.extension_sources, sources.formats, code_version.code_digest):
         cached.cache_clear()
 
 
@@ -115,10 +119,118 @@ def test_the_digest_covers_every_file_of_the_package_and_its_version(install: In
     changed(information / "entry_points.txt", f"[{METRICS}]\nown.metrics = own:other\n")
     changed(information / "entry_points.txt", f"[{SYSTEMS}]\nown.metrics = own:other\n")
     assert len(set(digests)) == len(digests)
-    changed(folder / "__pycache__" / "part.pyc", "compiled")
-    assert digests[-1] == digests[-2]
+    cache = Path(importlib.util.cache_from_source(str(folder / "__init__.py")))
+    changed(cache, "compiled")
+    changed(cache.with_suffix(".nbi"), "of another compiler")
+    assert digests[-1] == digests[-2] == digests[-3]
     changed(information / "entry_points.txt", "")
     assert digests[-1] == before
+
+
+@pytest.mark.parametrize("module", ["__pycache__/hidden.py", "__pycache__/hidden.pyc", "__pycache__/deep/__init__.py"])
+def test_a_module_that_hides_among_caches_is_code(install: Install, module: str) -> None:
+    hidden = install() / module
+    before = code_version.code_digest()
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("")
+    forget()
+    assert code_version.code_digest() != before
+
+
+@pytest.mark.parametrize(
+    ("mode", "covered"),
+    [
+        (PycInvalidationMode.UNCHECKED_HASH, True),
+        (PycInvalidationMode.CHECKED_HASH, False),
+        (PycInvalidationMode.TIMESTAMP, False),
+    ],
+)
+def test_a_compiled_module_that_is_used_without_a_look_at_its_source_is_code(
+    install: Install, mode: PycInvalidationMode, covered: bool
+) -> None:
+    folder = install()
+    before = code_version.code_digest()
+    py_compile.compile(str(folder / "__init__.py"), invalidation_mode=mode)
+    forget()
+    assert (code_version.code_digest() != before) is covered
+
+
+def test_what_a_link_leads_to_is_code(install: Install, tmp_path: Path) -> None:
+    folder, elsewhere = install(), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "part").symlink_to(elsewhere)
+    (elsewhere / "again").symlink_to(folder)
+    digests = set()
+    for code in ("thing = 1", "thing = 2"):
+        (elsewhere / "code.py").write_text(code)
+        forget()
+        digests.add(code_version.code_digest())
+    assert len(digests) == 2
+
+
+def test_what_the_distribution_lists_beside_its_package_is_code(install: Install, tmp_path: Path) -> None:
+    install()
+    (tmp_path / "own-1.0.dist-info" / "RECORD").write_text("helper.py,,\nown-1.0.dist-info/RECORD,,\n../bin/own,,\n")
+    (tmp_path / "helper.py").write_text("")
+    assert [name for name, _ in extension_sources()] == [
+        f"extension {METRICS} own.metric",
+        "extension file helper.py",
+        "extension file own/__init__.py",
+    ]
+
+
+def test_code_in_an_archive_is_refused(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(value="archived:thing")
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
+        archive.writestr("archived/__init__.py", "thing = 1")
+    monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
+    assert importlib.util.find_spec("archived") is not None
+    with pytest.raises(ExtensionUnfit, match="not found in files"):
+        code_version.code_digest()
+
+
+def test_the_digest_is_of_the_files_before_they_were_imported(install: Install) -> None:
+    folder = install()
+    load(METRICS)
+    (folder / "__init__.py").write_text("thing = 2")
+    late = code_version.code_digest()
+    forget()
+    assert code_version.code_digest() != late
+
+
+@pytest.mark.parametrize("value", ["own.a b:thing", "sys:thing", ""])
+def test_an_entry_point_without_code_of_its_own_is_refused(install: Install, value: str) -> None:
+    install(value=value or " ")
+    with pytest.raises(ExtensionUnfit):
+        code_version.code_digest()
+
+
+def test_a_package_without_a_name_is_refused(install: Install, tmp_path: Path) -> None:
+    install()
+    (tmp_path / "own-1.0.dist-info" / "METADATA").unlink()
+    forget()
+    with pytest.raises(ExtensionUnfit, match="no package with a name"):
+        extensions.extensions()
+
+
+def test_an_extension_that_ends_the_program_is_named(install: Install) -> None:
+    install(code="raise SystemExit(0)")
+    with pytest.raises(ExtensionUnfit, match=r"\(SystemExit\)"):
+        load(METRICS)
+
+
+def test_names_without_a_dot_need_no_extension(install: Install) -> None:
+    install(code="raise ValueError")
+
+    def of_extensions() -> Iterator[tuple[str, object]]:
+        yield from load(METRICS).items()
+
+    registry = extensions.Registry({"length": 1}, of_extensions)
+    assert registry["length"] == 1
+    assert "lenght" not in registry
+    for ask in (lambda: registry["own.metric"], lambda: "own.other" in registry, lambda: list(registry)):
+        with pytest.raises(ExtensionUnfit):
+            ask()
 
 
 def test_a_module_without_a_package_is_one_file(install: Install, tmp_path: Path) -> None:
@@ -147,9 +259,40 @@ def test_a_reader_of_an_extension_reads_its_files_and_takes_no_other(install: In
         read_documents(notes, None)
     install(READERS, ".lines", READ)
     assert [document.text for document in read_documents(notes, None)] == ["one", "two"]
-    install(READERS, ".jsonl", READ)
-    with pytest.raises(ExtensionUnfit, match="almoner reads such files itself"):
-        read_documents(notes, None)
+    for suffix in (".jsonl", ".more.jsonl"):
+        install(READERS, suffix, READ)
+        with pytest.raises(ExtensionUnfit, match="almoner reads such files itself"):
+            read_documents(notes, None)
+
+
+def test_the_longest_ending_decides_which_extension_reads_a_file(install: Install, tmp_path: Path) -> None:
+    install(READERS, ".lines", READ)
+    install(READERS, ".other.lines", "def thing(file):\n    yield {'text': 'the other'}\n", package="own-other")
+    for name, text in (("a.lines", "one"), ("a.other.lines", "the other")):
+        (tmp_path / name).write_text("one\n")
+        assert [document.text for document in read_documents(tmp_path / name, None)] == [text]
+
+
+def test_a_reader_may_close_its_file(install: Install, tmp_path: Path) -> None:
+    install(
+        READERS,
+        ".lines",
+        "def thing(file):\n    with file:\n        text = file.read().decode()\n    yield {'text': text}\n",
+    )
+    (tmp_path / "a.lines").write_text("one")
+    assert [document.text for document in read_documents(tmp_path / "a.lines", None)] == ["one"]
+
+
+LAZY = """
+from collections.abc import Mapping
+class Record(Mapping):
+    def __init__(self, text): self.text = text
+    def __iter__(self): return iter(("text",))
+    def __len__(self): return 1
+    def __getitem__(self, name): raise KeyError(self.text)
+def thing(file):
+    yield Record(file.read().decode())
+"""
 
 
 @pytest.mark.parametrize(
@@ -157,6 +300,7 @@ def test_a_reader_of_an_extension_reads_its_files_and_takes_no_other(install: In
     [
         ("def thing(file):\n    raise KeyError(file.read())\n", "its reader failed (KeyError)"),
         ("def thing(file):\n    yield {'text': 'one'}\n    raise OSError(5, 'one')\n", "its reader failed (OSError)"),
+        (LAZY, "its reader failed (KeyError)"),
         ("def thing(file):\n    return [1]\n", "is JSON, but not an object"),
         ("def thing(file):\n    return None\n", "its reader failed (TypeError)"),
         ("def thing(file):\n    yield {'text': 3}\n", "has no text"),

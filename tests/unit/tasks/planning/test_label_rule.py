@@ -71,7 +71,18 @@ def test_what_contradicts_itself_is_refused_by_name(changes: dict[str, Any], err
     assert "label_rule" in str(refused.value)
 
 
-@pytest.mark.parametrize("rule", [{**RULE, "rule": "model"}, {"answers": 1}, [], {**RULE, "default": ""}, "money"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {**RULE, "rule": "model"},
+        {"answers": 1},
+        [],
+        {**RULE, "default": ""},
+        {**RULE, "default": " "},
+        {"answers": [{**MONEY, "name": " "}, PARCELS]},
+        "money",
+    ],
+)
 def test_what_is_no_rule_is_refused_with_its_field(rule: object) -> None:
     with pytest.raises(ValidationError, match="label_rule"):
         ink(label_rule=rule)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.home import ProjectHome
+from tasks.corpus import store
 from tasks.corpus.ingest import ingest
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.store import Corpus, LabelsNotKept, PartOfCorpus, StoreUnreadable, open_corpus
@@ -107,7 +108,9 @@ def test_labels_of_a_rule_take_the_place_of_those_of_a_field() -> None:
         assert everything.label_counts(SCHEME, SPLIT, ("all",)) == [2]
 
 
-def test_an_interruption_in_the_rule_is_one_and_another_failure_quotes_nothing() -> None:
+def test_an_interruption_in_the_rule_is_one_and_another_failure_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def interrupted(text: str) -> str:
         raise KeyboardInterrupt
 
@@ -117,6 +120,21 @@ def test_an_interruption_in_the_rule_is_one_and_another_failure_quotes_nothing()
     with corpora([(1, "a parcel")], RULE) as (corpus, _):
         with pytest.raises(KeyboardInterrupt):
             corpus.labelled_by(interrupted).label_counts(SCHEME, SPLIT, ("a",))
+        with monkeypatch.context() as patch:
+            # A signal while SQLite works is handled before the first line of the function, which keeps nothing then.
+            patch.setattr(store, "_recorded", lambda label_of, problems: label_of)
+            with pytest.raises(KeyboardInterrupt):
+                corpus.labelled_by(interrupted).label_counts(SCHEME, SPLIT, ("a",))
         with pytest.raises(StoreUnreadable) as refused:
             corpus.labelled_by(failing).label_counts(SCHEME, SPLIT, ("a",))
         assert "parcel" not in str(refused.value)
+
+
+def test_no_pass_sorts_units_and_labels_in_a_temporary_file() -> None:
+    """SQLite would write them into a folder outside the home."""
+    with corpora([(1, "a parcel")], RULE) as both:
+        for corpus in both:
+            with corpus._reading() as connection:
+                for query, values in ((store._CARRIED, ()), (store._CARRIED_OF_SHARD, (b"a",))):
+                    steps = connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
+                    assert [step for *_, step in steps if "TEMP" in step or "MATERIALIZE" in step] == []
