@@ -19,7 +19,7 @@ help:
 	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"
 	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
-	@echo "make audit     pip-audit and bandit, in an environment of their own (needs the internet)"
+	@echo "make audit     pip-audit, bandit and deptry, in an environment of their own (needs the internet)"
 	@echo "make bench     the benchmarks' small runs"
 	@echo "make results   tables and figures of the results pages, from the data in docs/figures"
 	@echo "make docs      the documentation site, in site/ (docs/index.md)"
@@ -87,8 +87,9 @@ lint: setup-dev
 
 audit:
 	$(PYTHON) -m venv .venv-audit
-	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet bandit==1.9.4 pip-audit==2.10.1
+	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet bandit==1.9.4 deptry==0.25.1 pip-audit==2.10.1
 	.venv-audit/bin/bandit --quiet --recursive --exit-zero --format json $(ROOMS) | .venv-audit/bin/python .ci/audit.py
+	.venv-audit/bin/deptry .
 	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements-dev.lock
 
 bench: setup-dev weights

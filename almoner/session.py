@@ -18,7 +18,7 @@ def session(home: ProjectHome, **arguments: object) -> Iterator[Workspace]:
 
     Raises:
         UnreadableArgument, IntegerTooLarge: the ledger cannot store an argument.
-        LedgerAltered, FileInaccessible: in place of an unexpected exception that one of them explains.
+        GenerationMissing, LedgerAltered, FileInaccessible: in place of an unexpected exception that it explains.
         AlmonerError: the errors of `open_workspace`, and of the block.
     """
     require_storable(arguments)

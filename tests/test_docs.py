@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +193,15 @@ def test_pages_that_code_and_documentation_cite_exist() -> None:
         if not list(ROOT.glob(f"{cited}*"))
     ]
     assert missing == []
+
+
+def test_every_extra_is_on_the_page_of_installing() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text()
+    listed = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for row in listed for name in re.findall(r"`(\w+)`", row)} == set(extras)
+    named = {name for other in (*PAGES, *SOURCES) for name in re.findall(r"almoner\[(\w+)\]", other.read_text())}
+    assert named <= set(extras)
 
 
 def test_make_targets_that_are_mentioned_exist() -> None:

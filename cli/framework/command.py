@@ -137,9 +137,10 @@ class CommandInvalid(UsageError):
 
 
 def _answered(function: Callable[..., CommandResult], context: CommandContext, parameters: Mapping[str, Any]) -> int:
-    """Run a command and print its result; report altered rows of the ledger as the cause of any failure they explain.
+    """Run a command and print its result; an unexpected exception is reported as the named error that explains it.
 
     Raises:
+        GenerationMissing: a package of the extra `generation` is not installed.
         LedgerAltered: rows of the ledger differ from its audit log.
         FileInaccessible: the operating system refused access to a path.
         The errors of the command itself also pass through.

@@ -1,8 +1,9 @@
-"""Unexpected exceptions as named errors: an altered ledger that explains them, or a path that the system refuses."""
+"""Unexpected exceptions as named errors: missing packages, an altered ledger, or a path that the system refuses."""
 
 from flows.audit.verify import ledger_altered
 from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
+from tasks.common.generation_extra import name_missing
 
 NOT_OF_FILES = (ConnectionError, TimeoutError)
 """Errors of the operating system that concern a network, or a pipe whose reader has gone (typer then exits)."""
@@ -11,9 +12,11 @@ NOT_OF_FILES = (ConnectionError, TimeoutError)
 def explain(home: ProjectHome, problem: Exception) -> AlmonerError | None:
     """Return the named error behind an unexpected exception; None if there is none.
 
-    It is a `LedgerAltered` if rows of the ledger differ from its audit log, else a `FileInaccessible` for an error of
-    the operating system with a path.
+    It is a `GenerationMissing` if a package of the extra `generation` is not installed, a `LedgerAltered` if rows of
+    the ledger differ from its audit log, else a `FileInaccessible` for an error of the operating system with a path.
     """
+    if (missing := name_missing(problem)) is not None:
+        return missing
     if (altered := ledger_altered(home)) is not None:
         return altered
     if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, NOT_OF_FILES):

@@ -16,6 +16,7 @@ from models_db.services.lifecycle import proposals
 from models_db.services.queries import health
 from tasks.common.code_version import ROOMS
 from tasks.common.extensions import MODEL_FAMILIES, READERS, extension_sources, extensions, load
+from tasks.common.generation_extra import INSTALL, PACKAGES, missing_packages
 from tasks.evaluation.registry import METRICS
 from tasks.inference.catalogue.registry import list_models
 from tasks.inference.loading.check_model import usability_of
@@ -48,6 +49,7 @@ def check_home(home: ProjectHome, structure: HealthCheck, stored_versions: Healt
         _check_permissions,
         stored_versions,
         _check_package_names,
+        _check_generation,
         _check_extensions,
         _check_models,
     ):
@@ -120,6 +122,18 @@ def _check_package_names(_: Workspace) -> Iterator[Finding]:
         ok=not foreign,
         detail=f"uninstall {', '.join(foreign)}: almoner needs an environment of its own" if foreign else "",
     )
+
+
+def _check_generation(_: Workspace) -> Iterator[Finding]:
+    """Say whether this machine can run releases: all packages of the extra `generation`, or none; some are a fault."""
+    missing = missing_packages()
+    if not missing:
+        detail = "installed"
+    elif len(missing) == len(PACKAGES):
+        detail = f"not installed, so this machine prices and runs no release; `{INSTALL}` changes that"
+    else:
+        detail = f"{', '.join(missing)} not installed; `{INSTALL}`"
+    yield Finding("packages for generation", ok=len(missing) in {0, len(PACKAGES)}, detail=detail)
 
 
 def _check_extensions(_: Workspace) -> Iterator[Finding]:

@@ -66,7 +66,7 @@ def load_report(viewer: Viewer, number: int, version: Version) -> Mapping[str, A
     with viewer.open_view() as view:
         if version not in documents_of_request(view, number).reports:
             raise DocumentWithheld(number, f"the {version} version of the report")
-    from flows.reports.build import report_facts  # it knows torch, which nothing else here needs
+    from flows.reports.build import report_facts  # no other page needs it
 
     # Without the map of texts, because a web server should not load an embedder.
     return contents(version, report_facts(viewer.workspace(), number, version, drawn=False, viewer_recorded=True))

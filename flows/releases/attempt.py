@@ -31,6 +31,7 @@ from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import RequestState
 from tasks.common.code_version import code_digest
+from tasks.common.generation_extra import require_generation
 from tasks.corpus.identity.keys import load_key
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
@@ -221,6 +222,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
         PlanAltered: the ledger would hold it to another plan than the approved one.
         PlanChanged: the code, the model or the plan is not what was approved.
         TooManyAttempts, PolicyForbids: the policy it was made under does not allow it (any more).
+        GenerationMissing: this machine does not have the packages that a run needs.
         KeyMissing: this home does not have the key of the partition.
         VersionMissing: it does not have the version of the data.
     """
@@ -239,6 +241,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     if sum(step.to_state == RequestState.RUNNING for step in steps) >= policy.attempts:
         raise TooManyAttempts(request_id, policy.attempts)
     require_policy(policy, body, facts.budget.cap)
+    require_generation()
     priced = _reprice_request(workspace, request_id, facts, body)
     require_data(workspace, request_id)
     return CheckedRequest(workspace, request_id, request.digest, priced, body, scheme)

@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from flows.observability import tracing
 from flows.releases.publish import find_artifact
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.services.audit.stored_text import request_body
 from models_db.services.catalogue import erasures, internal_views, requests
-from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts
-from models_db.tables import Dataset, DatasetVersion
-from models_db.values.request_state import DECIDED
+from models_db.tables import DatasetVersion
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.evaluate import SCORER, evaluate_texts, require_tools
@@ -39,18 +35,6 @@ class StoredText:
     tokens: int = 0
     complete: bool = True
     label: str | None = None
-
-
-def require_decided(session: Session, request_id: int) -> None:
-    """Check that internal figures of a release may be made and seen (PRIVACY §7).
-
-    Raises:
-        WrongState: governed data, and the publish decision is still open.
-    """
-    state, dataset_id = requests.state_of(session, request_id), requests.find_request(session, request_id).dataset_id
-    decided = state in DECIDED
-    if session.get_one(Dataset, dataset_id).governed and not decided:
-        raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
 
 
 def load_scorer(device: str) -> LanguageModel | None:
@@ -90,7 +74,7 @@ def evaluate_internally(
     workspace = open_workspace(ProjectHome.locate(home))
     artifact = find_artifact(workspace, request_id)
     with workspace.database.read() as session:
-        require_decided(session, request_id)
+        requests.require_decided(session, request_id)
         internal_views.require_viewable(session, artifact)
         request = requests.find_request(session, request_id)
         erasures.require_not_erased(session, request.version_id)

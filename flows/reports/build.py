@@ -11,17 +11,17 @@ from flows.approvals.load_review import load_request_review
 from flows.attacks.result_store import results_for
 from flows.governance.policy import require_visible_balances
 from flows.observability import tracing
-from flows.releases.evaluate_internal import require_decided
 from flows.releases.publish import find_artifact
 from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
 from models_db.services.audit.stored_text import files_of
-from models_db.services.catalogue import assignment_exposures, internal_views
+from models_db.services.catalogue import assignment_exposures, internal_views, requests
 from models_db.services.lifecycle import ledger
 from models_db.tables import Artifact
 from models_db.values.gates import Gate
 from tasks.common.files import read_document
+from tasks.common.generation_extra import missing_packages
 from tasks.common.retry import retry
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
@@ -73,7 +73,7 @@ def report_facts(
         return tuple(bundle_facts(draft, None if end is None else end.public_sentence))
     with workspace.database.read() as session:
         if version == "internal":
-            require_decided(session, request_id)
+            requests.require_decided(session, request_id)
         dataset = load_request_review(session, request_id, Gate.PUBLISH).dataset
     require_visible_balances(workspace, dataset)
     record = read_record(draft)
@@ -142,11 +142,11 @@ def _attack_results(workspace: Workspace, request: Mapping[str, Any]) -> Iterato
 
 
 def _text_map(texts: Sequence[Text]) -> Map | None:
-    """Return the texts on a plane; None without an embedder on this machine, or for too few texts.
+    """Return the texts on a plane; None without an embedder or its packages on this machine, or for too few texts.
 
     It costs nothing, so it is retried after a temporary fault.
     """
-    if len(texts) < LEAST:
+    if len(texts) < LEAST or missing_packages():
         return None
     from tasks.inference.embeddings.encoder import load_embedder  # it knows torch
     from tasks.inference.embeddings.retried_encoder import RetriedEmbedder

@@ -34,7 +34,9 @@ class TaggerChanged(EnvironmentProblem):
     def __init__(self, installed: str | None) -> None:
         super().__init__(
             f"The tagger {PACKAGE} {VERSION} is {'not the pinned one' if installed else 'not installed'}.",
-            "Install what requirements.lock names; if that changes nothing, find out who changed its files.",
+            "Install the version that requirements.lock names; if that changes nothing, find out who changed its files."
+            if installed
+            else "Install it with `pip install 'almoner[generation]'`.",
             {"package": PACKAGE, "pinned": PINNED, "found": installed},
         )
 

@@ -26,7 +26,7 @@ from models_db.tables import (
     Transition,
 )
 from models_db.values.canonical_json import Json, digest, encode_canonical
-from models_db.values.request_state import UNRUN_STATES, RequestState
+from models_db.values.request_state import DECIDED, UNRUN_STATES, RequestState
 from models_db.values.standing_terms import without_rotation
 from models_db.writes.database_errors import AlreadyRecorded
 from models_db.writes.insert import insert_row, lock_request
@@ -153,6 +153,18 @@ def state_of(session: Session, request_id: int) -> str:
     """Return the state of the request now."""
     query = select(Transition.to_state).where(Transition.request_id == request_id)
     return session.scalars(query.order_by(Transition.number.desc()).limit(1)).one_or_none() or RequestState.DRAFT
+
+
+def require_decided(session: Session, request_id: int) -> None:
+    """Check that internal figures of a release may be made and seen (PRIVACY §7).
+
+    Raises:
+        WrongState: governed data, and the publish decision is still open.
+    """
+    state, dataset_id = state_of(session, request_id), find_request(session, request_id).dataset_id
+    decided = state in DECIDED
+    if session.get_one(Dataset, dataset_id).governed and not decided:
+        raise WrongState(request_id, state, "published or discarded: internal metrics wait for the decision")
 
 
 def history(session: Session, request_id: int) -> Sequence[Transition]:

@@ -15,7 +15,7 @@ import os
 import platform
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json
+from tasks.common.generation_extra import GenerationMissing, require_generation
 from tasks.inference.catalogue import model_store
 from tasks.inference.catalogue.local_models import LocalModel
 from tasks.inference.catalogue.model_check import ModelCheck
@@ -37,6 +38,7 @@ def require_usable(name: str) -> ModelCheck:
     """Return the check of a pulled language model that the engine can read; its chat template is the request's concern.
 
     Raises:
+        GenerationMissing: the packages that look at a model are not installed.
         UnsupportedModel: the network that its config.json describes is not one that the engine reads.
         UnreadableModel: it has no configuration that transformers understands.
         ModelNotPulled: it is not on this machine.
@@ -62,8 +64,10 @@ def check_model(name: str) -> ModelCheck:
     """Return the check of a pulled language model, the stored one where nothing has changed since.
 
     Raises:
+        GenerationMissing: the packages that look at a model are not installed.
         UnknownModel, NoRevision, ModelKindMismatch, ModelNotPulled, UnreadableModel.
     """
+    require_generation()
     if (stored := stored_check(name)) is not None:
         return stored
     from tasks.inference.loading.loading import located
@@ -100,6 +104,8 @@ def usability_of(model: ListedModel) -> Usability:
         check = check_model(model.name)
     except ModelKindMismatch:
         return Usability(True, "for metrics")
+    except GenerationMissing:
+        return Usability(True, "not checked: this machine has no packages that read models")
     except AlmonerError as error:
         return Usability(False, f"not usable: {error.message}")
     return Usability(check.usable, check.verdict, fits=check.fits_here)
@@ -121,13 +127,13 @@ def check_folder(name: str, folder: Path) -> ModelCheck:
 
 
 def stored_check(name: str) -> ModelCheck | None:
-    """Return the stored result; None if there is none, or where something that it depends on has changed."""
+    """Return the stored result; None if there is none, or where what it depends on has changed or is absent."""
     try:
         stored = json.loads(checks_file(name, "json").read_text(encoding="utf-8"))
         if any(stored[part] != value for part, value in state_of(Path(stored["folder"])).items()):
             return None
         return ModelCheck.model_validate(stored["check"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, PackageNotFoundError):
         return None
 
 

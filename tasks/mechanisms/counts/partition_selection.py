@@ -3,8 +3,8 @@
 Each unit names at most k candidates, strings that nobody has to know beforehand. A candidate that n units name is kept
 with probability p(n), each by a coin of its own: p(0) = 0, and from then on p grows as fast as (a, d)-differential
 privacy lets it, a = epsilon / k, d = 1 - (1 - delta)^(1/k) (Desfontaines, Voss, Gipson, Mandayam, "Differentially
-Private Partition Selection", PoPETS 2022, Theorem 1; PyDP's truncated geometric strategy computes p; URANIA, appendix
-A.2, where the text's epsilon/k is what is meant):
+Private Partition Selection", PoPETS 2022, Theorem 1; URANIA, appendix A.2, where the text's epsilon/k is what is
+meant):
 
     p(n + 1) <= e^a p(n) + d    and    1 - p(n) <= e^a (1 - p(n + 1)) + d        for every n >= 0.
 
@@ -19,18 +19,21 @@ Why that costs rho = epsilon tanh(epsilon / (2k)) and delta:
 4. The kept set is published in sorted order, which is a function of the set: no order of reading shows.
 
 In doubles the inequalities hold up to rounding, a few 1e-15 measured against a in [2^-14, 4]. So each coin is charged
-d + 2^-44, delta + k 2^-44 together, and before the first draw every p(n) that PyDP computes, up to the n from which
-all is kept, is put into both inequalities (`_probabilities`). The coins are not PyDP's: its generator reads the
-operating system ahead into a buffer, and two processes forked from one give the same bits. They come through
-`tasks.mechanisms.core.rng`, and are exact: a double is a fraction, and a uniform integer below its denominator decides.
+d + 2^-44, delta + k 2^-44 together. PyDP's truncated geometric strategy computes p; where PyDP is not installed,
+because it has no wheel for the platform, the recursion of the theorem does. Whichever it is, before the first draw
+every p(n), up to the n from which all is kept, is put into both inequalities (`_probabilities`): the charge rests on
+that check alone. The coins are not PyDP's: its generator reads the operating system ahead into a buffer, and two
+processes forked from one give the same bits. They come through `tasks.mechanisms.core.rng`, and are exact: a double is
+a fraction, and a uniform integer below its denominator decides.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from importlib.util import find_spec
+from itertools import count, pairwise
 
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
@@ -57,7 +60,7 @@ class PartitionSelection:
 
     Attributes:
         epsilon: of all k candidates of a unit together: a multiple of 2^-30, k 2^-14 to 4 k.
-        delta: what PyDP is given, exactly a double, more than k 2^-44 and below 1/2.
+        delta: of all k together, exactly a double, more than k 2^-44 and below 1/2.
         contributions: k, how many candidates one unit can name.
     """
 
@@ -119,7 +122,7 @@ class PartitionSelection:
         """Return p(units), the probability that a candidate of `units` units is kept.
 
         Raises:
-            StrategyDisagrees: PyDP's probabilities do not keep what is charged.
+            StrategyDisagrees: the probabilities do not keep what is charged.
         """
         probabilities = _probabilities(self)
         return probabilities[min(max(units, 0), len(probabilities) - 1)]
@@ -132,7 +135,7 @@ class PartitionSelection:
             rng: where the coins come from.
 
         Raises:
-            StrategyDisagrees: PyDP's probabilities do not keep what is charged; no coin was thrown.
+            StrategyDisagrees: the probabilities do not keep what is charged; no coin was thrown.
         """
         chances = {units: Fraction(self.probability(units)) for units in set(counts.values())}
         return [name for name in sorted(counts) if _happens(chances[counts[name]], rng)]
@@ -191,22 +194,44 @@ def _happens(chance: Fraction, rng: RandomSource) -> bool:
 
 @lru_cache(maxsize=16)
 def _probabilities(selection: PartitionSelection) -> tuple[float, ...]:
-    """PyDP's p(0), p(1), ... up to the first 1, from where on it stays there.
+    """p(0), p(1), ... up to the first 1, from where on it stays there: PyDP's, or without it those of the recursion.
 
     Raises:
         StrategyDisagrees: one of them breaks an inequality that the charge rests on.
     """
-    from pydp.algorithms.partition_selection import create_truncated_geometric_partition_strategy as strategy  # heavy
-
-    reference = strategy(float(selection.epsilon), float(selection.delta), selection.contributions)
-    probabilities = [float(reference.probability_of_keep(0))]
-    while probabilities[-1] < 1:
-        probabilities.append(float(reference.probability_of_keep(len(probabilities))))
+    source = by_recursion if find_spec("pydp") is None else _by_pydp
+    probabilities: list[float] = []
+    for chance in source(selection):
+        probabilities.append(chance)
+        if chance >= 1:
+            break
         if len(probabilities) > MOST_UNITS:
             raise StrategyDisagrees
     if not satisfies_dp(probabilities, selection):
         raise StrategyDisagrees
     return tuple(probabilities)
+
+
+def _by_pydp(selection: PartitionSelection) -> Iterator[float]:
+    """Yield p(0), p(1), ... without end, as PyDP's truncated geometric strategy computes them."""
+    from pydp.algorithms.partition_selection import create_truncated_geometric_partition_strategy as strategy  # heavy
+
+    reference = strategy(float(selection.epsilon), float(selection.delta), selection.contributions)
+    return (float(reference.probability_of_keep(units)) for units in count())
+
+
+def by_recursion(selection: PartitionSelection) -> Iterator[float]:
+    """Yield p(0), p(1), ... without end, in doubles: each as large as both inequalities allow, and at most 1.
+
+    Theorem 1 of Desfontaines et al. in its recursive form: p(n + 1) = min(e^a p(n) + d, 1 - e^-a (1 - p(n) - d), 1).
+    A step errs by less than e^4 2^-52 < 2^-46, which the 2^-44 that each coin is charged cover; the caller checks it.
+    """
+    growth = math.exp(float_below(selection.epsilon / selection.contributions))
+    failure = -math.expm1(math.log1p(-float(selection.delta)) / selection.contributions)
+    chance = 0.0
+    while True:
+        yield chance
+        chance = min(growth * chance + failure, 1 - (1 - chance - failure) / growth, 1.0)
 
 
 MOST_UNITS = 2**21
@@ -247,10 +272,10 @@ class SelectionUnaffordable(UsageError):
 
 
 class StrategyDisagrees(EnvironmentProblem):
-    """The installed PyDP keeps candidates more readily than is charged."""
+    """Candidates would be kept more readily than is charged."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The installed PyDP does not confirm the charge of partition selection.",
-            "Install the PyDP version of the lock file; nothing was drawn with this one.",
+            "The probabilities computed here do not confirm the charge of partition selection.",
+            "Install the PyDP version of the lock file; nothing was drawn with these.",
         )

