@@ -134,7 +134,7 @@ class Constraint(Protocol):
         """Return whether a text that has not ended may make no further choice, so that it is cut there."""
 
     def before_choice(self, drawn: Sequence[int]) -> int:
-        """Return how many tokens there will be, these included, when a choice comes next: so many rows then read."""
+        """Return how many tokens there will be, these included, when a choice comes next: rows are read by then."""
 
 
 class BudgetMeter(Protocol):
@@ -267,8 +267,17 @@ def open_session(
     places = min(count, generations_at_once(engine.model, sizes, engine.memory))
     begun = [(), *(tokens for tokens in earlier.values() if len(tokens) < sizes.max_new_tokens)]
     behind = (tokens for tokens in begun if not tokens or tokens[-1] not in engine.model.stop_tokens)
-    drawn = {len(tokens) if constraint is None else constraint.before_choice(tokens) for tokens in behind}
+    drawn = {number for tokens in behind for number in _when_read(tokens, constraint)}
     return engine.session(sizes, max(1, places), drawn, interruptions)
+
+
+def _when_read(tokens: Sequence[int], constraint: Constraint | None) -> range:
+    """Return how many tokens a generation that enters with these may have when its private rows are first read.
+
+    When it has a choice, or already amid the tokens that are forced before: one that is live beside it may have one.
+    """
+    last = len(tokens) if constraint is None else constraint.before_choice(tokens)
+    return range(len(tokens), last + 1)
 
 
 @dataclass

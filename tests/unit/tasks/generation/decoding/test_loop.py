@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode
+from tasks.generation.decoding.loop import DrawMeter, GenerationJob, Step, decode, open_session
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.shapes import Sizes, generations_at_once
@@ -309,3 +309,36 @@ def test_what_is_held_to_a_grammar_that_ends_its_texts_does_not_end_at_a_separat
 def test_a_text_without_a_choice_that_is_left_is_cut() -> None:
     made = run(Script(["zzzz"]), steps=4, constraint=OnlyLetters(most=2))
     assert [(text.text, text.tokens, text.complete) for text in made] == [("zz", 2, False)]
+
+
+class ForcedAtFirst:
+    """Five tokens are forced; then every letter is allowed."""
+
+    ends_texts = True
+
+    def allowed(self, number: int, drawn: Sequence[int]) -> Tensor:
+        mask = torch.zeros(tiny_model().vocabulary, dtype=torch.bool)
+        mask[[token(letter) for letter in ("z" if len(drawn) < 5 else "abc.")]] = True
+        return mask
+
+    def choices(self, drawn: Sequence[int]) -> int:
+        return max(0, len(drawn) - 5)
+
+    def before_choice(self, drawn: Sequence[int]) -> int:
+        return max(5, len(drawn))
+
+    def is_used_up(self, number: int, drawn: Sequence[int]) -> bool:
+        return False
+
+
+def test_the_device_was_asked_about_rows_that_are_read_amid_forced_tokens() -> None:
+    """A text goes on amid its forced tokens, beside one with a choice: the rows of both are read at that step."""
+    own, sizes = engine(), Sizes.of([PUBLIC], [PRIVATE], 8, 12, 2)
+    earlier = {0: [token("z")] * 2, 1: [token("z")] * 5 + [token("a")]}
+    jobs = [GenerationJob(PUBLIC, PRIVATE, ((20, 21), (22,)))] * 2
+    session = open_session(own, 2, sizes, earlier, 0, ForcedAtFirst())
+    asked, script = own.isolation.tested_shapes, Script(["ab.", "ab."])
+    made = decode(own, jobs, 2, sizes, script, constraint=ForcedAtFirst(), earlier=earlier, session=session)
+    assert [text.tokens for text in made] == [7, 7]
+    assert script.of(1)[0] == (1,)  # the first step has a choice for the second text alone
+    assert own.isolation.tested_shapes == asked
