@@ -388,6 +388,23 @@ def test_what_a_revoked_passkey_approved_counts_no_more_whoever_revoked_it(any_t
     any_team.at(root).type("run 1")
 
 
+def test_nothing_is_published_on_what_a_revoked_passkey_approved(any_team: Team) -> None:
+    browser = signed_in(any_team)
+    browser.decide()
+    root = any_team.at(any_team.root)
+    root.type("run 1")
+    browser.decide(gate="publish")
+    root.type("passkey revoke 1 --reason 'sue has lost the telephone'")
+    publish = f"publish 1 --to {root.folder / 'out'}"
+    before = snapshot(root.database)
+    assert root.ask(publish, expected=1)["error"] == "GateClosed"
+    assert snapshot(root.database) == before
+    any_team.at(any_team.home("sue")).type("withdraw-approval 1 --gate publish --reason 'not by me'")
+    signed_in(any_team).decide(gate="publish")  # with a new passkey
+    root.type(publish)
+    assert root.ask(f"verify-release {root.bundle}")["holds"] is True
+
+
 def test_no_role_given_again_brings_back_what_a_revoked_passkey_approved(team: Team) -> None:
     """While its person has no role nothing of theirs counts, and all of it is taken back nevertheless."""
     signed_in(team).decide()
