@@ -36,14 +36,14 @@ from flows.governance.passkey_answers import AnswerRefused, PasskeyAnswer, find_
 from flows.governance.passkeys import host_of, passkey_fingerprint
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
-from models_db.errors import Refused, UsageError
+from models_db.errors import EnvironmentProblem, Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services.audit.chain import Actor
 from models_db.services.catalogue import passkeys
 from models_db.values.bounded_json import InvalidJson, parse_json
 from models_db.values.digits import parse_digits
 from models_db.values.gates import Gate
-from tasks.release.signatures.webauthn import challenge_of, encode_url
+from tasks.release.signatures.webauthn import encode_url
 from tasks.release.signatures.webauthn_registration import decode_url
 
 MOST_FORM_BYTES = 60_000
@@ -51,6 +51,9 @@ MOST_REQUEST_BYTES = 600_000
 """Largest sizes of a form, and of the form with a request's text, in bytes."""
 
 MOST_FIELDS = 12
+MOST_PRICES = 2
+"""Prices that are computed at once: one may take a processor for a while, and the other pages share the threads."""
+
 Fields = Mapping[str, str]
 PersonEndpoint = Callable[[Request, PersonSession], Response]
 FormEndpoint = Callable[[Request, PersonSession, Fields], Response]
@@ -66,6 +69,7 @@ class PersonPages:
     tell: FaultReporter
     sessions: PersonSessions = field(default_factory=PersonSessions)
     _own: threading.local = field(default_factory=threading.local)
+    _pricing: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_PRICES))
 
     def endpoints(self) -> list[tuple[str, str, Any]]:
         """Return the path, the method and the endpoint of every page."""
@@ -231,11 +235,9 @@ class PersonPages:
         """Show the page that creates a passkey; it sends nothing, and what it shows is certified elsewhere."""
         stated = _read_invitation(request.query_params.get("invitation", ""))
         late = stated["expires_at"] <= utc_now()
-        user = encode_url(challenge_of(stated["principal"].encode()))
         page = self._page(
-            "passkey_new.html", None, None, invitation=stated, late=late, user=user, rp_id=host_of(self.origin),
-            origin=self.origin,
-        )  # fmt: skip
+            "passkey_new.html", None, None, invitation=stated, late=late, rp_id=host_of(self.origin), origin=self.origin
+        )
         return _with_script(page)
 
     def mine(self, request: Request, session: PersonSession) -> Response:
@@ -319,12 +321,22 @@ class PersonPages:
         return self._price_page(session, "", (), None)
 
     def price(self, request: Request, session: PersonSession, fields: Fields) -> Response:
-        """Show the price of a request; submit it in the person's name, if they ask for that."""
+        """Show the price of a request; submit it in the person's name, if they ask for that.
+
+        Raises:
+            PricingBusy: `MOST_PRICES` others are being computed.
+            The errors of `price_page`.
+        """
         written = fields.get("request", "").replace("\r\n", "\n")
-        found = price_page(
-            open_workspace(self.home), session.person, written, submit=fields.get("action") == "submit",
-            accept_weak_promise=fields.get("accept_weak_promise") == "1",
-        )  # fmt: skip
+        if not self._pricing.acquire(blocking=False):
+            raise PricingBusy
+        try:
+            found = price_page(
+                open_workspace(self.home), session.person, written, submit=fields.get("action") == "submit",
+                accept_weak_promise=fields.get("accept_weak_promise") == "1",
+            )  # fmt: skip
+        finally:
+            self._pricing.release()
         return self._price_page(session, written, found.sections, found.request)
 
     def _price_page(
@@ -386,7 +398,7 @@ def _read_invitation(written: str) -> dict[str, str]:
 async def _read_form(request: Request) -> Fields:
     """Return the fields of a form, the first of each name; nothing if it is too large or no form."""
     most = MOST_REQUEST_BYTES if request.url.path == "/price" else MOST_FORM_BYTES
-    body = b""
+    body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
@@ -426,6 +438,16 @@ class InvitationUnfit(UsageError):
 
     def __init__(self) -> None:
         super().__init__("This is no invitation.", "Open the whole address that `almoner passkey invite` printed.")
+
+
+class PricingBusy(EnvironmentProblem):
+    """As many prices are being computed as the dashboard computes at once."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{MOST_PRICES} other prices are being computed here; this request was neither priced nor submitted.",
+            "Send it again in a minute, or price it on the command line: `almoner release request FILE --dry-run`.",
+        )
 
 
 class NotPrepared(Refused):

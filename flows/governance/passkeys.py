@@ -227,7 +227,8 @@ def passkey_fingerprint(public_key: str) -> str:
 def revoke(workspace: Workspace, number: int, reason: str) -> tuple[str, list[tuple[int, str]]]:
     """Revoke a passkey; its person takes back what it approved and nobody has used. Returns the person and these.
 
-    An admin revokes the passkey of somebody else, and takes nothing back: an approval is withdrawn by whom it binds.
+    An admin who revokes the passkey of somebody else signs no withdrawals, which bind that person. What it approved
+    counts no more in either case.
 
     Raises:
         PasskeyUnknown: there is none, or it was revoked.
@@ -256,11 +257,11 @@ def _withdraw_unused(session: Session, workspace: Workspace, passkey: Passkey, r
 def _withdraw_one(
     session: Session, workspace: Workspace, passkey: Passkey, number: int, gate: Gate, reason: str
 ) -> bool:
-    """Withdraw the person's approval at a gate, if it counts, is of this passkey and was not used."""
+    """Withdraw the person's approval at a gate, if it is of this passkey and was not used."""
     subject = find_decidable(session, number, gate)
-    counting = GateStatus.load(session, [subject]).counting(subject)
+    own = GateStatus.load(session, [subject]).approvals_of(subject, workspace.actor.id)
     used = subject.state not in DECIDABLE_STATES[gate] or (gate is Gate.PUBLISH and _is_published(session, number))
-    if used or not any(a.passkey_id == passkey.id and a.decision == "approve" for a in counting):
+    if used or not any(approval.passkey_id == passkey.id for approval in own):
         return False
     statement = withdrawal_statement(number, gate, subject.subject_digest, reason, workspace.actor.name)
     gates.withdraw_approval(session, workspace.actor, number, gate, reason, workspace.key.sign(statement))

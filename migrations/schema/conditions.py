@@ -136,15 +136,17 @@ FORGOTTEN = "that dataset was forgotten"
 def _passed(gate: str, subject: str, row: str, digest: str) -> str:
     """Enough approvals count for the subject in `row`, whose policy is row `p`, and nobody has rejected it.
 
-    An approval counts while it has not expired, was not withdrawn, its steward still has the role and, if a delegate
-    gave it, the delegation still holds. People are counted, not rows: a delegate counts as the delegating steward. The
-    number needed is the largest of all datasets of the account, because they protect the same people.
+    An approval counts while it has not expired, was not withdrawn, the passkey that gave it, if one did, was not
+    revoked, its steward still has the role and, if a delegate gave it, the delegation still holds. People are counted,
+    not rows: a delegate counts as the delegating steward. The number needed is the largest of all datasets of the
+    account, because they protect the same people.
     """
     counted = (
         "(SELECT count(DISTINCT coalesce(a.on_behalf_of, a.approver_id)) FROM approval a"
         f" WHERE a.{subject}_id = {row}.id AND a.gate = '{gate}' AND a.subject_digest = {digest}"
         " AND a.decision = 'approve' AND a.expires_at > NEW.at"
         " AND NOT EXISTS (SELECT 1 FROM withdrawal w WHERE w.approval_id = a.id)"
+        " AND NOT EXISTS (SELECT 1 FROM passkey_end x WHERE x.passkey_id = a.passkey_id)"
         f" AND {role('coalesce(a.on_behalf_of, a.approver_id)', 'steward')}"
         f" AND (a.on_behalf_of IS NULL OR {delegated('a.on_behalf_of', 'a.approver_id', f'{row}.dataset_id')}))"
     )

@@ -222,7 +222,7 @@ RECORDING = (
                 PERFORM 1 FROM role_grant g WHERE g.role = 'admin' ORDER BY g.id FOR UPDATE;
             END IF;
             IF kind IN ('carried', 'publication') OR (kind = 'entry' AND given @> '[{"kind": "ARM"}]') THEN
-                LOCK TABLE role_revocation, delegation_end, withdrawal IN SHARE MODE;
+                LOCK TABLE role_revocation, delegation_end, withdrawal, passkey_end IN SHARE MODE;
                 PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id
@@ -372,7 +372,7 @@ BUDGETS = (
             PERFORM 1 FROM account a
              WHERE a.id IN (SELECT h.account_id FROM hold h WHERE h.id = ANY (holds)) ORDER BY a.id FOR UPDATE;
             IF 'ARM' = ANY (kinds) THEN
-                LOCK TABLE role_revocation, delegation_end, withdrawal IN SHARE MODE;
+                LOCK TABLE role_revocation, delegation_end, withdrawal, passkey_end IN SHARE MODE;
                 PERFORM 1 FROM proposal m
                  WHERE m.id IN (
                      SELECT r.standing_id FROM hold h JOIN invocation i ON i.id = h.invocation_id

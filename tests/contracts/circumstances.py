@@ -104,6 +104,10 @@ _SIBLINGS = (
     " FROM dataset"
 )
 _NO_RULES = "DELETE FROM policy_rule"
+_BY_PASSKEY = (
+    "UPDATE approval SET assertion = '{{}}', passkey_id ="
+    " (SELECT min(id) FROM passkey WHERE id {} (SELECT passkey_id FROM passkey_end))"
+)
 _IN_USE = "p.id IN (SELECT policy_id FROM request UNION SELECT policy_id FROM proposal)"
 _DELEGATED = (
     (
@@ -152,6 +156,7 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         "every approval has expired": f"UPDATE approval SET expires_at = '{PAST}'",
         "every approval is withdrawn": "INSERT INTO withdrawal (approval_id, reason, signature, at)"
         f" SELECT id, 'a doubt', 's', '{PAST}' FROM approval WHERE id NOT IN (SELECT approval_id FROM withdrawal)",
+        "a passkey has given every approval, and is revoked": _BY_PASSKEY.format("IN"),
         "every approval is a rejection": "UPDATE approval SET decision = 'reject'",
         "every approval is neither": "UPDATE approval SET decision = 'abstain'",
         "every approval is of another subject": f"UPDATE approval SET subject_digest = '{OTHER}'",
@@ -165,6 +170,10 @@ def _circumstances() -> Iterator[tuple[str, Circumstance]]:
         yield name, Circumstance((change,), WITH_APPROVALS)
         if "rejection" not in name:
             yield f"{name}, so a request reopens", Circumstance((change,), REOPENING, denied=False)
+    yield (
+        "a passkey in force has given every approval",
+        Circumstance((_BY_PASSKEY.format("NOT IN"),), WITH_APPROVALS, denied=False),
+    )
     twice = (
         "INSERT INTO approval (request_id, proposal_id, gate, subject_digest, approver_id, on_behalf_of, decision,"
         " reason, at, expires_at, signature) SELECT request_id, proposal_id, gate, subject_digest, {approver}, NULL,"

@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import Actor
-from models_db.services.catalogue import datasets, policies, principals, requests
+from models_db.services.catalogue import datasets, passkeys, policies, principals, requests
+from models_db.services.catalogue.passkeys import PasskeySignature
 from models_db.services.catalogue.principals import Mandate
 from models_db.services.catalogue.requests import WrongState
 from models_db.services.lifecycle import artifacts, attempts, envelopes, gates, ledger
@@ -192,6 +193,23 @@ def test_a_delegation_ends_while_an_instalment_is_armed(world: World) -> None:
     outcome = meanwhile(
         world.database,
         lambda session: principals.end_delegation(session, world.steward, given),
+        lambda: world.arm(attempt),
+    )
+    assert outcome == RuleViolated.__name__
+    assert world.balance().spent == Amount()
+
+
+def test_a_passkey_is_revoked_while_an_instalment_is_armed(world: World) -> None:
+    world.dataset()
+    number, request = world.passkey(world.steward), world.request()
+    made = GateDecision(request, "spend", world.subject(request, "spend"), "approve", "by passkey", SOON)
+    with world.database.write() as session:
+        gates.record_decision(session, world.steward, made, "signature", passkey=PasskeySignature(number, "", ""))
+    attempt = world.start(request)
+    world.hold(attempt, planned(TEN))
+    outcome = meanwhile(
+        world.database,
+        lambda session: passkeys.revoke(session, world.admin, number, "the telephone is lost"),
         lambda: world.arm(attempt),
     )
     assert outcome == RuleViolated.__name__

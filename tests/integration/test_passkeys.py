@@ -372,6 +372,50 @@ def test_a_revoked_passkey_signs_nobody_in_and_what_it_gave_is_taken_back(any_te
     assert root.ask("doctor", expected=0)
 
 
+def test_what_a_revoked_passkey_approved_counts_no_more_whoever_revoked_it(any_team: Team) -> None:
+    """An admin revokes it while its person is away; the person takes the approval back, and may decide again."""
+    signed_in(any_team).decide()
+    root = any_team.at(any_team.root)
+    assert "counts no more" in root.type("passkey revoke 1 --reason 'sue has lost the telephone'").out
+    before = snapshot(root.database)
+    assert root.ask("run 1", expected=1)["error"] == "GateClosed"
+    assert snapshot(root.database) == before
+    sue = any_team.at(any_team.home("sue"))
+    assert sue.ask("approve 1 --gate spend --reason again", expected=1)["error"] == "RuleViolated"
+    sue.type("withdraw-approval 1 --gate spend --reason 'not by me'")
+    assert any_team.at(root).state() == "submitted"
+    any_team.at(sue).type("approve 1 --gate spend --reason 'by me'")
+    any_team.at(root).type("run 1")
+
+
+def test_nothing_is_published_on_what_a_revoked_passkey_approved(any_team: Team) -> None:
+    browser = signed_in(any_team)
+    browser.decide()
+    root = any_team.at(any_team.root)
+    root.type("run 1")
+    browser.decide(gate="publish")
+    root.type("passkey revoke 1 --reason 'sue has lost the telephone'")
+    publish = f"publish 1 --to {root.folder / 'out'}"
+    before = snapshot(root.database)
+    assert root.ask(publish, expected=1)["error"] == "GateClosed"
+    assert snapshot(root.database) == before
+    any_team.at(any_team.home("sue")).type("withdraw-approval 1 --gate publish --reason 'not by me'")
+    signed_in(any_team).decide(gate="publish")  # with a new passkey
+    root.type(publish)
+    assert root.ask(f"verify-release {root.bundle}")["holds"] is True
+
+
+def test_no_role_given_again_brings_back_what_a_revoked_passkey_approved(team: Team) -> None:
+    """While its person has no role nothing of theirs counts, and all of it is taken back nevertheless."""
+    signed_in(team).decide()
+    team.root.type("user revoke sue steward --reason 'the telephone is lost'")
+    told = team.at(team.home("sue")).ask("passkey revoke 1 --reason 'the telephone is lost'")
+    assert told["withdrawn"] == [{"number": 1, "gate": "spend"}]
+    team.at(team.root).type("user grant sue steward --reason 'a new telephone'")
+    assert team.root.state() == "submitted"
+    assert team.root.ask("run 1", expected=1)["error"] in ("GateClosed", "WrongState")
+
+
 def test_a_passkey_that_is_revoked_while_its_decision_waits_decides_nothing(any_team: Team) -> None:
     browser = signed_in(any_team)
     second = Browser(browser.client, registered(any_team))  # so that the session is not what refuses

@@ -3,11 +3,13 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from starlette.testclient import TestClient
 
+from cli.web import person_pages
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
@@ -52,6 +54,26 @@ def test_a_request_is_priced_and_submitted_by_a_form(team: Team) -> None:
     rows = fetch(team.root.database, "SELECT p.name FROM request r JOIN principal p ON p.id = r.requester_id"
                                      " ORDER BY r.id DESC LIMIT 1")  # fmt: skip
     assert rows[0][0] == "anna"
+
+
+def test_few_prices_are_computed_at_once(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one price is computed its sender asks for the next, and so on: the third is refused, with no trace."""
+    browser = signed_in(team, "anna")
+    browser.page("/price")
+    real, asked = person_pages.price_page, []
+
+    def price(*given: Any, **options: Any) -> Any:
+        sent = browser.forms | {"request": yaml.safe_dump(REQUEST)}
+        asked.append(browser.client.post("/price", data=sent, headers={"origin": ORIGIN}))
+        return real(*given, **options)
+
+    monkeypatch.setattr(person_pages, "price_page", price)
+    for _ in range(2):
+        asked.clear()
+        browser.page("/price")
+        assert "Public parameters" in browser.post("/price", request=yaml.safe_dump(REQUEST), action="price")
+        assert [answer.status_code for answer in asked] == [503, 200]
+        assert "PricingBusy" in asked[0].text
 
 
 def test_nobody_without_the_role_submits(team: Team) -> None:

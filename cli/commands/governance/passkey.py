@@ -107,7 +107,10 @@ def revoke(context: CommandContext, number: Number, reason: Reason) -> CommandRe
     lines = [f"Passkey {number} of {name} decides nothing any more."]
     lines += [f"Its approval at the {gate} gate of {n} is withdrawn." for n, gate in taken_back]
     if name != workspace.actor.name:
-        lines.append(f"What it approved still counts: {name} takes it back with `almoner withdraw-approval`.")
+        lines.append(
+            f"What it approved and nobody has used counts no more; before {name} decides there again, they take it back"
+            " with `almoner withdraw-approval`."
+        )
     return CommandResult(data, lines)
 
 

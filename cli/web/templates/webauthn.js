@@ -22,7 +22,7 @@ async function create(form) {
   const given = form.dataset;
   const made = await navigator.credentials.create({ publicKey: {
     challenge: decode(given.challenge), rp: { id: given.rp, name: "almoner" }, timeout: MINUTES, attestation: "none",
-    user: { id: decode(given.user), name: given.name, displayName: given.name },
+    user: { id: decode(given.challenge), name: given.name, displayName: given.name }, // a new one: none is replaced
     pubKeyCredParams: [{ type: "public-key", alg: -7 }, { type: "public-key", alg: -8 }],
     authenticatorSelection: { residentKey: "required", requireResidentKey: true, userVerification: "required" },
   } });

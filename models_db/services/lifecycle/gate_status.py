@@ -22,6 +22,7 @@ from models_db.tables import (
     Delegation,
     DelegationEnd,
     Invocation,
+    PasskeyEnd,
     Proposal,
     Request,
     RoleGrant,
@@ -146,6 +147,8 @@ class GateStatus:
     decisions: Sequence[Approval]
     viewers: Mapping[int, frozenset[int]]
     """Principals who have seen unprotected figures, by account."""
+    revoked: frozenset[int]
+    """Passkeys that were revoked; what they approved counts no more."""
 
     @classmethod
     def load(cls, session: Session, decidables: Collection[Decidable]) -> "GateStatus":
@@ -156,6 +159,7 @@ class GateStatus:
             load_approval_rules(session, {decidable.policy_id for decidable in decidables}, accounts),
             _possible_decisions(session, decidables),
             internal_views.list_viewers(session, accounts),
+            frozenset(session.scalars(select(PasskeyEnd.passkey_id))),
         )
 
     def needed(self, subject: Decidable) -> int:
@@ -168,7 +172,18 @@ class GateStatus:
             decision
             for decision in self.decisions
             if subject.is_subject_of(decision)
-            and (decision.decision == "reject" or self.people.may_count(decision, subject.dataset_id))
+            and (decision.decision == "reject" or self._is_in_force(decision, subject.dataset_id))
+        ]
+
+    def _is_in_force(self, approval: Approval, dataset_id: int) -> bool:
+        return approval.passkey_id not in self.revoked and self.people.may_count(approval, dataset_id)
+
+    def approvals_of(self, subject: Decidable, person: int) -> list[Approval]:
+        """Return the approvals that a person has given and may take back, also those that do not count now."""
+        return [
+            decision
+            for decision in self.decisions
+            if subject.is_subject_of(decision) and (decision.decision, decision.approver_id) == ("approve", person)
         ]
 
     def approvers(self, subject: Decidable) -> frozenset[int]:

@@ -44,7 +44,7 @@ class NothingToWithdraw(Refused):
 
     def __init__(self, number: int, gate: Gate) -> None:
         super().__init__(
-            f"You have no approval at the {gate} gate of {number} that counts.",
+            f"You have no approval at the {gate} gate of {number} that is neither withdrawn nor expired.",
             f"See the decisions with `almoner {'proposal' if gate is Gate.PROPOSAL else 'release'} show {number}`.",
             {"number": number, "gate": gate},
         )
@@ -196,13 +196,11 @@ def withdraw_approval(session: Session, actor: Actor, number: int, gate: str, re
     """Take the actor's approval back before it is used; its subject may wait again. Returns its state.
 
     Raises:
-        NothingToWithdraw: there is none that counts.
+        NothingToWithdraw: there is none, or it has expired.
         RuleViolated: it has been used.
     """
     subject = _lock_decidable(session, number, Gate(gate))
-    counting = GateStatus.load(session, [subject]).counting(subject)
-    approvals = (decision for decision in counting if decision.decision == "approve")
-    own_approvals = [approval for approval in approvals if approval.approver_id == actor.id]
+    own_approvals = GateStatus.load(session, [subject]).approvals_of(subject, actor.id)
     if not own_approvals:
         raise NothingToWithdraw(number, subject.gate)
     for approval in own_approvals:

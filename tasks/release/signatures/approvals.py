@@ -149,11 +149,15 @@ def require_approved(decisions: Iterable[SignedDecision], record: ReleaseRecord,
     subjects = subjects_of(record, artifact)
     decisions = list(decisions)
     keys: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for person in (record.people.requester, record.people.runner):
         _acquaint(keys, person.name, person.public_key, "spend")
     for number, decision in enumerate(decisions):
         _check_decision(decision, record, subjects)
         _acquaint(keys, decision.approver, decision.public_key, decision.gate)
+        passkey = decision.passkey
+        if passkey is not None and owners.setdefault(passkey.public_key, decision.public_key) != decision.public_key:
+            raise NotApproved(decision.gate, f"{decision.approver!r} and another person have the same passkey")
         if any((other.gate, other.public_key) == (decision.gate, decision.public_key) for other in decisions[:number]):
             raise NotApproved(decision.gate, f"{decision.approver!r} decided twice")
     _check_counts(decisions, record)

@@ -14,7 +14,12 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicNumbers
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    SECP256R1,
+    EllipticCurvePublicKey,
+    EllipticCurvePublicNumbers,
+)
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -27,8 +32,9 @@ AUTHENTICATOR_BYTES: Final = 37
 """Digest of the host (32), flags (1), counter (4). An assertion without extensions has no more."""
 MOST_CLIENT_DATA: Final = 2000
 USER_PRESENT, USER_VERIFIED, ATTESTED, EXTENDED = 0x01, 0x04, 0x40, 0x80
+_PRIME: Final = 2**256 - 2**224 + 2**192 + 2**96 - 1
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Order n of P-256 (NIST SP 800-186, section 3.2.1.3)."""
+"""Prime p of the coordinates and order n of P-256 (NIST SP 800-186, section 3.2.1.3)."""
 
 
 def verify_certified(
@@ -112,11 +118,22 @@ def _is_signed(public_key: str, signature: str, message: bytes) -> bool:
     if not (0 < r < _ORDER and 0 < s <= _ORDER // 2):
         return False
     try:
-        point = EllipticCurvePublicNumbers(int(digits[:64], 16), int(digits[64:], 16), SECP256R1())
-        point.public_key().verify(encode_dss_signature(r, s), message, ECDSA(SHA256()))
-    except (InvalidSignature, ValueError):  # ValueError: the point is not on the curve
+        read_point(digits).verify(encode_dss_signature(r, s), message, ECDSA(SHA256()))
+    except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def read_point(digits: str) -> EllipticCurvePublicKey:
+    """Return the public key of ES256 behind 128 hexadecimal digits, its coordinates x and y.
+
+    Raises:
+        ValueError: it is no point of the curve, or not in its one spelling: OpenSSL takes x and x + p for the same.
+    """
+    x, y = int(digits[:64], 16), int(digits[64:], 16)
+    if max(x, y) >= _PRIME:
+        raise ValueError("a coordinate is below the prime of its curve")
+    return EllipticCurvePublicNumbers(x, y, SECP256R1()).public_key()
 
 
 def spell_signature(public_key: str, signature: bytes) -> str:

@@ -19,6 +19,7 @@ from tasks.release.signatures.webauthn import (
     USER_PRESENT,
     USER_VERIFIED,
     encode_url,
+    read_point,
     states_ceremony,
 )
 
@@ -68,7 +69,7 @@ def _read_attestation(attestation: bytes, rp_id: str, origin: str) -> CreatedPas
         raise PasskeyAnswerUnfit("has an unreadable attestation object") from None
     if credential is None or key is None or not PUBLIC_KEY.fullmatch(key):
         raise PasskeyAnswerUnfit("has no key of the types ES256 (P-256) or Ed25519")
-    if key.startswith("ed25519:") and not is_persons_key(bytes.fromhex(key.partition(":")[2])):
+    if not _is_key(*key.split(":")):
         raise PasskeyAnswerUnfit("has a key to which no private key belongs")
     if data.rp_id_hash != hashlib.sha256(rp_id.encode()).digest():
         raise PasskeyAnswerUnfit("is of another host")
@@ -77,6 +78,17 @@ def _read_attestation(attestation: bytes, rp_id: str, origin: str) -> CreatedPas
     if not 0 < len(credential.credential_id) <= LONGEST_CREDENTIAL_ID:
         raise PasskeyAnswerUnfit("names its key unfitly")
     return CreatedPasskey(PasskeyTerms(key, rp_id, origin), encode_url(credential.credential_id))
+
+
+def _is_key(algorithm: str, digits: str) -> bool:
+    """Return whether a private key can belong to a public one."""
+    if algorithm == "ed25519":
+        return is_persons_key(bytes.fromhex(digits))
+    try:
+        read_point(digits)
+    except ValueError:
+        return False
+    return True
 
 
 def _spell_key(key: "dict[int, object]") -> str | None:

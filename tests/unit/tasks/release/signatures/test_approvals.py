@@ -18,6 +18,7 @@ from tasks.release.signatures.approvals import (
     read_approvals,
     require_approved,
 )
+from tests.authenticator import Authenticator
 from tests.support import SOON, World
 from tests.unit.tasks.publishing.builders import POLICY, Steward, a_record, a_request, event, people, standing
 
@@ -84,6 +85,23 @@ def test_one_key_under_two_names_counts_once(release, artifact):
         require_approved(
             [*release.approvals[:2], alias.decide(release.record, "publish", artifact)], release.record, artifact
         )
+
+
+def test_one_passkey_is_one_person(release, artifact):
+    """Two people have certified the same device: whoever holds it would be two of them."""
+    owners = {steward.name: steward.key for steward in release.stewards}
+
+    def signed_by(passkey, decision):
+        stated = gates.GateDecision(decision.request, decision.gate, decision.subject_sha256, decision.decision,
+                                    decision.reason, decision.expires_at)  # fmt: skip
+        signature, use = passkey.certified(owners[decision.approver], stated.statement(decision.approver))
+        return decision.model_copy(update={"signature": signature, "passkey": use})
+
+    own = {name: Authenticator() for name in owners}
+    require_approved([signed_by(own[one.approver], one) for one in release.approvals], release.record, artifact)
+    shared = Authenticator()
+    with pytest.raises(NotApproved, match="the same passkey"):
+        require_approved([signed_by(shared, one) for one in release.approvals], release.record, artifact)
 
 
 def test_one_name_with_two_keys_is_nobody(release, artifact, new_key):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicNumbers
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from fido2.cose import CoseKey
@@ -19,13 +19,16 @@ from models_db.services.lifecycle.gates import GateDecision
 from models_db.tables import Passkey
 from tasks.release.signatures.approvals import PasskeyUse, SignedDecision, is_signed
 from tasks.release.signatures.ed25519 import SigningKey
-from tasks.release.signatures.webauthn import PUBLIC_KEY, spell_signature, verify_assertion
+from tasks.release.signatures.webauthn import PUBLIC_KEY, read_point, spell_signature, verify_assertion
 from tasks.release.signatures.webauthn_registration import PasskeyAnswerUnfit, read_answer
 from tests.authenticator import HOST, ORIGIN, VERIFIED, Authenticator
 
 MESSAGE = b'{"decision":"approve"}'
 DIGEST = hashlib.sha256(MESSAGE).digest()
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
+POINT = f"{5:064x}459243b9aa581806fe913bce99817ade11ca503c64d9a3c533415c083248fbcc"
+"""A point of P-256 whose x is 5."""
 BOTH = pytest.mark.parametrize("kind", ["es256", "ed25519"])
 
 
@@ -122,6 +125,17 @@ def test_the_other_signature_of_ecdsa_is_none():
     r, s = int(other[:64], 16), int(other[64:], 16)
     passkey.private.public_key().verify(encode_dss_signature(r, s), signed, ECDSA(SHA256()))
     assert not verify_assertion(passkey.terms, data, client_data, other, DIGEST)
+
+
+def test_a_public_key_has_one_spelling():
+    """OpenSSL takes x and x + p for the same coordinate: one device would have been the keys of two people."""
+    x, y = (int(digits, 16) for digits in (POINT[:64], POINT[64:]))
+    assert x + PRIME < 2**256
+    point = read_point(POINT)
+    assert EllipticCurvePublicNumbers(x + PRIME, y, SECP256R1()).public_key() == point
+    for digits in (f"{x + PRIME:064x}{y:064x}", f"{PRIME:064x}{y:064x}", f"{x:064x}{PRIME:064x}"):
+        with pytest.raises(ValueError, match="below the prime"):
+            read_point(digits)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0), (ORDER, 1), (1, ORDER), (0, 0)])
@@ -251,6 +265,7 @@ def test_the_key_of_an_answer_is_that_of_the_authenticator(kind):
         ({"cose": {1: 3, 3: -257, -1: b"n" * 256, -2: b"\1\0\1"}}, "no key"),
         ({"cose": {1: 2, 3: -35, -1: 2, -2: b"x" * 48, -3: b"y" * 48}}, "no key"),
         ({"cose": {1: 1, 3: -8, -1: 6, -2: b"\1" + bytes(31)}}, "no private key"),
+        ({"cose": {1: 2, 3: -7, -1: 1, -2: b"x" * 32, -3: b"y" * 32}}, "no private key"),
         ({"cose": {1: 2, 3: -7, -1: 1, -2: b"x" * 31, -3: b"y" * 32}}, "no key"),
         ({"cose": {3: -7}}, "unreadable|no key"),
     ],
