@@ -78,6 +78,7 @@ def _wanted() -> dict[str, str]:
     """Name -> version specifier, from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     development = [line for line in project["dependency-groups"]["dev"] if isinstance(line, str)]  # no other group
-    lines = [*project["project"]["dependencies"], *development]
+    generation = project["project"]["optional-dependencies"]["generation"]
+    lines = [*project["project"]["dependencies"], *generation, *development]
     parsed = (re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*(.*)", line) for line in lines)
     return {match[1]: match[2] for match in parsed if match}

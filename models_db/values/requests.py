@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     PlainValidator,
     ValidationError,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
@@ -42,9 +43,25 @@ _OwnMechanism = Literal[
     "private_evolution",
     "steering_vector",
 ]
-ExtensionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$", max_length=80)]
-"""Name that an installed extension gives to a system: with a dot, as no name of almoner's own has one."""
-MechanismName = _OwnMechanism | ExtensionName
+_EXTENSION_NAME = "^[a-z][a-z0-9_]*([.][a-z][a-z0-9_]*)+$"
+
+
+def _require_mechanism(name: str) -> str:
+    if name not in get_args(_OwnMechanism) and not re.fullmatch(_EXTENSION_NAME, name, re.ASCII):
+        known = ", ".join(get_args(_OwnMechanism))
+        raise ValueError(f"one of {known}, or the name that an extension gives, with a dot, is needed")
+    return name
+
+
+MechanismName = Annotated[
+    str,
+    Field(max_length=80),
+    AfterValidator(_require_mechanism),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(get_args(_OwnMechanism))}, {"pattern": _EXTENSION_NAME}], "type": "string"}
+    ),
+]
+"""Name of a system; one with a dot is of an installed extension, as no name of almoner's own has one."""
 
 
 def _exact_decimal(value: object) -> object:

@@ -6,16 +6,18 @@ documents. Which groups there are, and what is said of them, is declared: by the
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from models_db.errors import UsageError
 from models_db.values.requests import PublicGroup, RequestModel, model_to_json, require_distinct_groups
 from tasks.corpus.identity.labels import MOST_LABELS, DeclaredLabels, normalise_label
-from tasks.corpus.store import Corpus
 from tasks.planning.keyword_rule import DocumentLabeller, LabelRule
 from tasks.values.release_kinds import ReleaseKind
+
+if TYPE_CHECKING:  # what chooses among released texts knows no store
+    from tasks.corpus.store import Corpus
 
 EVERY: Final = "all"
 """Value of `groups` that stands for the whole catalogue of the dataset, in its order."""
@@ -92,7 +94,7 @@ def labels_of(parameters: BaseModel) -> tuple[str, ...]:
     return parameters.labels if isinstance(parameters, PartParameters) else ()
 
 
-def labelled_corpus(corpus: Corpus, parameters: BaseModel | Mapping[str, Any]) -> Corpus:
+def labelled_corpus(corpus: "Corpus", parameters: BaseModel | Mapping[str, Any]) -> "Corpus":
     """Return the corpus with the labels that a release reads it by: those of its rule, or of the version's fields.
 
     Args:

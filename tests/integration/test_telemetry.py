@@ -35,7 +35,8 @@ def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almo
     assert almoner.ask("run 2", expected=1)["error"] == "GateClosed"
     assert [[span.name for span in spans] for spans in collector.traces] == [
         ["propose", "price", "submit"],
-        ["execute", "hold", "generate", "evaluate", "commit"], ["publish", "deliver"], ["execute"],
+        ["execute", "hold", "generate", "evaluate", "commit"],
+        ["approve", "record"], ["publish", "deliver"], ["execute"],
     ]  # fmt: skip
     for sent in collector.requests:
         for resource in sent.resource_spans:
@@ -45,9 +46,9 @@ def test_a_whole_release_says_what_is_on_the_list_and_nothing_else(almoner: Almo
             only_what_may_be_said(span)
     [armed] = fetch(almoner.database, "SELECT count(*) FROM audit WHERE kind = 'ledger.arm'")[0]
     said = [attributes(spans[0]) for spans in collector.traces]
-    assert [each.get("almoner.instalments") for each in said] == [None, armed, None, 0]
-    assert [each["almoner.request"] for each in said] == [2, 1, 1, 2]
-    assert [each["almoner.outcome"] for each in said] == ["done", "done", "done", "GateClosed"]
+    assert [each.get("almoner.instalments") for each in said] == [None, armed, None, None, 0]
+    assert [each["almoner.request"] for each in said] == [2, 1, 1, 1, 2]
+    assert [each["almoner.outcome"] for each in said] == ["done", "done", "done", "done", "GateClosed"]
     everything = b"".join(collector.bodies)
     for secret in (*SECRETS, "clinic", "patient", "a first look", str(almoner.folder), almoner.home.root.name):
         assert secret.encode() not in everything
