@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.free_tokens import longer_by
 from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, interval, perplexity, store
@@ -207,17 +208,9 @@ def figures(line: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def perplexity_ratio(
-    scores: Sequence[tuple[float, int]], usual: Sequence[tuple[float, int]], rounds: int = 2000
-) -> list[float]:
+def perplexity_ratio(scores: Sequence[tuple[float, int]], usual: Sequence[tuple[float, int]]) -> list[float]:
     """Perplexity as a multiple of that of other texts, and a 95 % interval over texts of both drawn anew."""
-    source = random.Random(SEED)
-    drawn = sorted(
-        perplexity(source.choices(scores, k=len(scores))) / perplexity(source.choices(usual, k=len(usual)))
-        for _ in range(rounds)
-    )
-    middle = perplexity(scores) / perplexity(usual)
-    return [middle, drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+    return interval_of_difference(scores, usual, lambda own, other: perplexity(own) / perplexity(other), SEED)
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -234,21 +227,16 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             line["system"].replace("_", " ") + (", outline" if line["outline"] else ""),
             str(len(line["tokens"])),
             ", ".join(f"{norm:.2f}" for norm in line["clip_norms"]),
-            _written(found["tokens"], 0),
-            _written(found["perplexity"], 1),
-            _written(perplexity_ratio(line["log_likelihood"], plain["log_likelihood"]), 2) if line["outline"] else "",
-            _written(found["distinct_2"], 2),
-            _written(longer_by(line["distinct_2"], plain["distinct_2"]), 2) if line["outline"] else "",
+            written(found["tokens"], 0),
+            written(found["perplexity"], 1),
+            written(perplexity_ratio(line["log_likelihood"], plain["log_likelihood"]), 2) if line["outline"] else "",
+            written(found["distinct_2"], 2),
+            written(longer_by(line["distinct_2"], plain["distinct_2"]), 2) if line["outline"] else "",
             str(line["repeats"]),
-            _written(line["mauve"], 2),
-            _written(line["mauve_difference"], 2) if line["outline"] else "",
+            written(line["mauve"], 2),
+            written(line["mauve_difference"], 2) if line["outline"] else "",
         ]
         yield f"| {' | '.join(shown)} |"
-
-
-def _written(values: Sequence[float], digits: int) -> str:
-    middle, low, high = (f"{value:.{digits}f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from torch import Tensor
 
+from benchmarks.common.intervals import written
 from benchmarks.common.open_bench import open_bench
 from benchmarks.utility.mauve import embedder, measured_together
 from benchmarks.utility.sampled import DELTA, UNREAD, distinct_2, figures, real_texts, store
@@ -279,10 +280,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 
 def _shown(values: Sequence[float] | None, digits: int) -> str:
-    if values is None:
-        return ""
-    middle, low, high = (f"{value:.{digits}f}" for value in values)
-    return f"{middle} [{low}, {high}]"
+    return "" if values is None else written(values, digits)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import written
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.free_tokens import DRAWS, EPSILON, REFERENCE_TOKENS, REFERENCES
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
@@ -211,19 +212,14 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             line["setting"],
             "completed" if line["completed"] else "cut",
             str(len(line["tokens"])),
-            _written(found["tokens"], 1),
-            _written([100 * value for value in found["ended"]], 0, " %"),
-            _written(found["perplexity"], 1),
+            written(found["tokens"], 1),
+            written([100 * value for value in found["ended"]], 0, " %"),
+            written(found["perplexity"], 1),
             str(line["copies"]),
-            "" if line["completed"] else _written(line["mauve"], 2),
-            "" if line["completed"] or line["setting"] == TODAY else _written(line["mauve_difference"], 2),
+            "" if line["completed"] else written(line["mauve"], 2),
+            "" if line["completed"] or line["setting"] == TODAY else written(line["mauve_difference"], 2),
         ]
         yield f"| {' | '.join(shown)} |"
-
-
-def _written(values: Sequence[float], digits: int, unit: str = "") -> str:
-    middle, low, high = (f"{value:.{digits}f}" for value in values)
-    return f"{middle}{unit} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ paired.
 
 import argparse
 import json
-import random
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import interval_of_difference, written
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.sampled import DELTA, interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, SEED
@@ -185,12 +185,9 @@ def free_share(pairs: Sequence[tuple[int, int]]) -> float:
     return sum(free for free, _ in pairs) / max(1, sum(tokens for _, tokens in pairs))
 
 
-def longer_by(tokens: Sequence[int], usual: Sequence[int], rounds: int = 2000) -> list[float]:
+def longer_by(tokens: Sequence[float], usual: Sequence[float]) -> list[float]:
     """How much longer texts are than others on average, and a 95 % interval over texts of both drawn anew."""
-    source = random.Random(SEED)
-    drawn = sorted(fmean(source.choices(tokens, k=len(tokens))) - fmean(source.choices(usual, k=len(usual)))
-                   for _ in range(rounds))  # fmt: skip
-    return [fmean(tokens) - fmean(usual), drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+    return interval_of_difference(tokens, usual, lambda own, other: fmean(own) - fmean(other), SEED)
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -204,20 +201,15 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         shown = [
             f"{line['clip_norm']:.2f}",
             str(len(line["tokens"])),
-            _written(found["free"], 2),
-            _written(found["tokens"], 1),
-            "" if cell.free_above is None else _written(longer_by(line["tokens"], usual), 1),
+            written(found["free"], 2),
+            written(found["tokens"], 1),
+            "" if cell.free_above is None else written(longer_by(line["tokens"], usual), 1),
             f"{fmean(line['complete']):.0%}",
-            _written(found["perplexity"], 1),
-            _written(found["mauve"], 2),
-            "" if cell.free_above is None else _written(found["mauve_difference"], 2),
+            written(found["perplexity"], 1),
+            written(found["mauve"], 2),
+            "" if cell.free_above is None else written(found["mauve_difference"], 2),
         ]
         yield f"| {line['data']} | {cell.name} | {' | '.join(shown)} |"
-
-
-def _written(values: Sequence[float], digits: int) -> str:
-    middle, low, high = (f"{value:.{digits}f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

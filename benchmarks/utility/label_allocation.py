@@ -29,6 +29,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import numpy as np
 
 from benchmarks.common.controls import rotated
+from benchmarks.common.intervals import written
 from benchmarks.utility.texts import DATA, SEED
 from tasks.accounting.zcdp import rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM
@@ -184,16 +185,11 @@ def texts_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| {' | '.join(['---'] * len(heads))} |"
     for row in (row for row in rows if row["part"] != "shares"):
         shown = [row["part"], row["data"], row["epsilon"], row["allocation"], str(row["texts"])]
-        yield f"| {' | '.join([*shown, *(_interval(row[name]) for name in ('mauve', 'less_equal'))])} |"
+        yield f"| {' | '.join([*shown, *(written(row[name], 2) for name in ('mauve', 'less_equal'))])} |"
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in values]
-
-
-def _interval(values: Sequence[float]) -> str:
-    middle, low, high = (f"{value:.2f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -99,9 +99,3 @@ def anew(counts: Any, source: np.random.Generator) -> Floats:
     """float64 [ROUNDS, buckets]: shares of as many texts, drawn with replacement."""
     total = int(counts.sum())
     return np.asarray(source.multinomial(total, counts / total, size=ROUNDS) / total, np.float64)
-
-
-def written(estimate: Estimate) -> str:
-    """With two digits."""
-    value, low, high = (f"{part:.2f}" for part in estimate.shown)
-    return f"{value} [{low}, {high}]"

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
-from benchmarks.utility.mauve import embedder, mean, measured_together, written
+from benchmarks.common.intervals import written
+from benchmarks.utility.mauve import embedder, mean, measured_together
 from benchmarks.utility.sampled import MECHANISMS, UNPROTECTED, Cell, read_cells, real_texts
 from tasks.inference.loading.loading import load
 
@@ -38,11 +39,11 @@ def main() -> None:
         others, real = real_texts(tokenizer, fewer.data, count, fewer.tokens)
         estimates = measured_together(embed, {OTHERS: others} | sides(found, fewer, more, count), real)
         differences.append(estimates[LOG].less(estimates[PAPER]))
-        shown = [written(estimates[name]) if name in estimates else "" for name in columns]
+        shown = [written(estimates[name].shown, 2) if name in estimates else "" for name in columns]
         place = f"{fewer.data} | {fewer.epsilon} | {fewer.references}, {more.references} | {count}, {len(real)} real"
-        print(f"| {place} | {' | '.join(shown)} | {written(differences[-1])} |", flush=True)
+        print(f"| {place} | {' | '.join(shown)} | {written(differences[-1].shown, 2)} |", flush=True)
     if differences:
-        print(f"\nmean difference: {written(mean(differences))}")
+        print(f"\nmean difference: {written(mean(differences).shown, 2)}")
 
 
 def pairs(found: Found) -> list[tuple[Cell, Cell]]:

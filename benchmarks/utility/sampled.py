@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
+from benchmarks.common.intervals import written
 from benchmarks.common.open_bench import KEY, open_bench
 from benchmarks.utility.texts import DESCRIPTIONS, SEED, read_texts
 from models_db.home import ProjectHome
@@ -257,23 +258,18 @@ def _figures(
     model: LanguageModel, texts: Sequence[dict[str, Any]], embed: Any, few: int, count: int, real: Sequence[str]
 ) -> str:
     """distinct-2 is of the first `few` texts of every line: it falls with their number."""
-    from benchmarks.utility.mauve import measured_together, written
+    from benchmarks.utility.mauve import measured_together
 
     found, written_out = figures(model, texts), [text["text"] for text in texts]
     enough = len(texts) >= count
-    mauve = written(measured_together(embed, {"": written_out[:count]}, real)[""]) if enough else ""
-    shown = [str(len(texts)), mauve, _mean_text(found["perplexity"], 1), f"{distinct_2(written_out[:few]):.2f}"]
-    return " | ".join([*shown, _mean_text(found["tokens"], 0), f"{found['complete'][0]:.0%}"])
+    mauve = written(measured_together(embed, {"": written_out[:count]}, real)[""].shown, 2) if enough else ""
+    shown = [str(len(texts)), mauve, written(found["perplexity"], 1), f"{distinct_2(written_out[:few]):.2f}"]
+    return " | ".join([*shown, written(found["tokens"], 0), f"{found['complete'][0]:.0%}"])
 
 
 def _as_text(model: LanguageModel, text: str, tokens: int) -> dict[str, Any]:
     count = len(reference_tokens(model.tokenizer, text, tokens))
     return {"text": text, "tokens": count, "complete": count < tokens}
-
-
-def _mean_text(values: Sequence[float], digits: int) -> str:
-    middle, low, high = (f"{value:.{digits}f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import torch
 from torch import Tensor
 
+from benchmarks.common.intervals import written
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Bound, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -173,16 +174,11 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         shown = [data, cell.epsilon or "-", cell.rows or "-", cell.units or "-"]
         shown.append("" if line["C"] is None else f"{line['C']:.3f}")
         for name in ("kl", "loss"):
-            shown.append(_written(interval(line[name])))
+            shown.append(written(interval(line[name]), 3))
             differs = usual is not None and usual is not line
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
-            shown.append(_written(interval(less)) if differs else "")
+            shown.append(written(interval(less), 3) if differs else "")
         yield f"| {' | '.join(map(str, shown))} |"
-
-
-def _written(values: Sequence[float]) -> str:
-    middle, low, high = (f"{value:.3f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ public model, and `private`, InvisibleInk's with 7 rows at epsilon 4. Each figur
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +23,7 @@ import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how
 import torch
 from torch import Tensor
 
+from benchmarks.common.intervals import written
 from benchmarks.utility.next_tokens import compare, interval
 from benchmarks.utility.systems import INK, Setting, bind, private_distribution, unprotected
 from benchmarks.utility.texts import DESCRIPTIONS, STRIDE, Forced, Trace, choose, read_texts
@@ -211,16 +212,11 @@ def table(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             continue
         shown = [cell.data, cell.wording, "2" if cell.examples else "-", cell.penalty, str(len(line["private"]))]
         for name in ("public", "private"):
-            shown.append(_written(interval(line[name])))
+            shown.append(written(interval(line[name]), 3))
             differs = usual is not None and usual is not line
             less = [own - other for own, other in zip(line[name], usual[name], strict=True)] if usual else []
-            shown.append(_written(interval(less)) if differs else "")
+            shown.append(written(interval(less), 3) if differs else "")
         yield f"| {' | '.join(shown)} |"
-
-
-def _written(values: Sequence[float]) -> str:
-    middle, low, high = (f"{value:.3f}" for value in values)
-    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,28 @@
+"""Figures with their 95 % intervals: differences of two samples, and how results pages write both."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def interval_of_difference(
+    values: Sequence[Value],
+    usual: Sequence[Value],
+    difference: Callable[[Sequence[Value], Sequence[Value]], float],
+    seed: int,
+    rounds: int = 2000,
+) -> list[float]:
+    """Return how one sample differs from another, and a 95 % percentile interval over both drawn with replacement."""
+    source = random.Random(seed)
+    drawn = sorted(
+        difference(source.choices(values, k=len(values)), source.choices(usual, k=len(usual))) for _ in range(rounds)
+    )
+    return [difference(values, usual), drawn[round(0.025 * rounds)], drawn[round(0.975 * rounds) - 1]]
+
+
+def written(values: Sequence[float], digits: int, unit: str = "") -> str:
+    """Return a figure and its interval as tables have them: `2.1 [1.6, 2.9]`; the unit stands behind the figure."""
+    middle, low, high = (f"{value:.{digits}f}" for value in values)
+    return f"{middle}{unit} [{low}, {high}]"
