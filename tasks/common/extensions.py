@@ -96,8 +96,10 @@ def load(group: str) -> dict[str, object]:
         ExtensionUnfit: as `extensions` and `extension_sources`, or an extension cannot be imported.
     """
     loaded: dict[str, object] = {}
-    for _, entry in sorted(_entries(group), key=lambda found: found[1].name):
+    entries = sorted((entry for _, entry in _entries(group)), key=lambda entry: entry.name)
+    if entries:
         extension_sources()
+    for entry in entries:
         try:
             loaded[entry.name] = entry.load()
         except (Exception, SystemExit) as error:

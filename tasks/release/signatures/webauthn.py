@@ -69,7 +69,9 @@ def verify_assertion(
     if not re.fullmatch(f"[0-9a-f]{{{2 * AUTHENTICATOR_BYTES}}}", authenticator_data):
         return False
     stated = bytes.fromhex(authenticator_data)
-    if not _states_user(stated, terms.rp_id) or not _states_challenge(client_data, terms.origin, challenge):
+    if not _states_user(stated, terms.rp_id):
+        return False
+    if not states_ceremony(client_data, "webauthn.get", terms.origin, challenge):
         return False
     return _is_signed(terms.public_key, signature, stated + hashlib.sha256(client_data.encode()).digest())
 
@@ -82,10 +84,6 @@ def _states_user(authenticator_data: bytes, rp_id: str) -> bool:
         and flags & USER_VERIFIED != 0
         and flags & (ATTESTED | EXTENDED) == 0
     )
-
-
-def _states_challenge(client_data: str, origin: str, challenge: bytes) -> bool:
-    return states_ceremony(client_data, "webauthn.get", origin, challenge)
 
 
 def states_ceremony(client_data: str, ceremony: str, origin: str, challenge: bytes) -> bool:
