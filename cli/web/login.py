@@ -1,19 +1,21 @@
 """Login form, the only one: it exchanges the token for a session."""
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cli.web.access import AccessPolicy
+from cli.web.forms import read_form
 from cli.web.middleware import client_address, cookie_name, throttled_response
 from cli.web.responses import error_response, html_response
 from cli.web.sessions import LoginThrottle, Sessions
 
 MOST_FORM_BYTES = 4096
 """Largest size of the form in bytes."""
+
+MOST_FIELDS = 5
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,5 @@ class Login:
 
 
 async def _token(request: Request) -> str:
-    """Return the token from the form; an empty string if the body is too large."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_FORM_BYTES:
-            return ""
-    try:
-        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("token", [""])[0].strip()
-    except ValueError:  # more fields than the form has
-        return ""
+    """Return the token from the form; an empty string if there is none."""
+    return (await read_form(request, MOST_FORM_BYTES, MOST_FIELDS)).get("token", "").strip()

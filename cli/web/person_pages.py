@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, cast
-from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cli.web.access import AccessPolicy
+from cli.web.forms import read_form
 from cli.web.middleware import SCRIPT_POLICY, client_address, throttled_response
 from cli.web.person_sessions import PersonSession, PersonSessions
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
@@ -396,20 +396,11 @@ def _read_invitation(written: str) -> dict[str, str]:
 
 
 async def _read_form(request: Request) -> Fields:
-    """Return the fields of a form, the first of each name; nothing if it is too large or no form."""
+    """Return the fields of a form; nothing if it is too large, or says that it is something else."""
     most = MOST_REQUEST_BYTES if request.url.path == "/price" else MOST_FORM_BYTES
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            return {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        return {}
-    try:
-        read = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-    except ValueError:
-        return {}
-    return {name: values[0] for name, values in read.items()}
+    fields = await read_form(request, most, MOST_FIELDS)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return fields if kind == "application/x-www-form-urlencoded" else {}
 
 
 def _refuse_foreign(request: Request) -> Response:
