@@ -34,6 +34,7 @@ from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.shapes import Sizes, generations_at_once
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder
 from tasks.inference.prompts.render import PromptPieces
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import sampler
@@ -108,6 +109,9 @@ def compare(bench: Bench, plan: Plan) -> None:
         for references in plan.references:
             row = bench.row(f"engine, {references} references", partial(engine_row, bench, plan, model, references))
             generations[references] = int(row.get("generations", 0))
+            if bench.device.startswith("cuda") and references in plan.references[:2]:
+                measure = partial(engine_row, bench, plan, model, references, recorded=False)
+                bench.row(f"engine without graphs, {references} references", measure)
             if row.get("rows a pass", 0) < row.get("rows wanted", 0):
                 measure = partial(engine_row, bench, plan, model, references, asked=False)
                 bench.row(f"engine without the question, {references} references", measure)
@@ -139,6 +143,8 @@ def ratios(bench: Bench, references: int) -> Mapping[str, Any]:
     found = {"of the plain loop": ratio("plain loop"), "of plain generate": ratio("plain generate")}
     if vllm := ratio("vLLM"):
         found["of vLLM"] = vllm
+    if without := ratio("engine without graphs"):
+        found["of the engine without graphs"] = without
     if without := ratio("plain loop", "engine without the question"):
         found["of the plain loop, without the question"] = without
     return {key: value if value is not None else "not measured" for key, value in found.items()}
@@ -191,11 +197,14 @@ def rule_for(work: Work, kind: sampler.Kind = "table") -> InvisibleInkRule:
 
 
 def engine_row(
-    bench: Bench, plan: Plan, model: LanguageModel, references: int, *, asked: bool = True
+    bench: Bench, plan: Plan, model: LanguageModel, references: int, *, asked: bool = True, recorded: bool = True
 ) -> Mapping[str, Any]:
     """As many generations at once as fit: figures of the engine."""
     networks.reset_peak(bench.device)
-    engine, sizes = Engine(model), plan.work(references, 1, model.vocabulary).sizes
+    recorder = PassRecorder(model.device)
+    if not recorded:
+        recorder.give_up()
+    engine, sizes = Engine(model, recorder=recorder), plan.work(references, 1, model.vocabulary).sizes
     fit = min(plan.most, generations_at_once(model, sizes, engine.memory))
     work = plan.work(references, fit, model.vocabulary)
     began = time.perf_counter()
@@ -218,6 +227,7 @@ def engine_row(
         "step ms": step * 1000,
         "tokens/s": places / step,
         "steps": len(steps.times),
+        "graphs": recorder.records,
         "candidates": rule.facts(0)["effective_k"],
         "peak GiB": networks.peak_memory(bench.device) or "not on a CPU",
     }

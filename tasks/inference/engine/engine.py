@@ -20,6 +20,7 @@ from tasks.inference.engine.session import Session
 from tasks.inference.engine.shapes import Sizes, rows_per_chunk, smaller_chunk
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder
 
 
 class Engine:
@@ -30,13 +31,20 @@ class Engine:
         chunk_rows: private rows per pass, a multiple of a prefill pass's rows; chosen from public numbers if not given.
         memory: bytes for keys and values; `memory_budget` if not given. It is measured here and now, because an
             engine is made before any private text is loaded, which would take memory too.
+        recorder: of passes; that of the model's device if not given.
     """
 
-    def __init__(self, model: LanguageModel, chunk_rows: int | None = None, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        chunk_rows: int | None = None,
+        memory: int | None = None,
+        recorder: PassRecorder | None = None,
+    ) -> None:
         if chunk_rows is not None and (chunk_rows < 1 or chunk_rows % prefill_shape(model.device)[0]):
             raise ValueError(f"{chunk_rows} rows cannot be read {prefill_shape(model.device)[0]} at a time")
         self.model = model
-        self.isolation = IsolationCheck(model)
+        self.isolation = IsolationCheck(model, recorder)
         self.memory = memory_budget(model.device) if memory is None else memory
         self._chunk_rows = chunk_rows
 

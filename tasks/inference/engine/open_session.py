@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tasks.inference.engine.memory import NotEnoughMemory, is_out_of_memory
+from tasks.inference.engine.ring_buffer import visible_counts
 from tasks.inference.engine.row_batch import blocks, prefill_shape
 from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk, smaller_chunk
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
-from tasks.inference.network.attention import ALIGNMENT, aligned
+from tasks.inference.network.attention import aligned
 from tasks.inference.network.candidate_head import widths
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
@@ -93,10 +94,9 @@ class SessionOpening:
 
     def _ask_steps(self, rows: int) -> None:
         """Passes over one token of each row (`ring.Clock.visible_columns`), and the head."""
-        columns = aligned(self.sizes.private_columns)
-        first = aligned(self.sizes.prefix + self.sizes.segment + 1)
+        columns, prompt = aligned(self.sizes.private_columns), self.sizes.prefix + self.sizes.segment
         self.isolation.layers(rows, 1)
-        self.isolation.attention(rows, 1, [*range(min(first, columns), columns, ALIGNMENT), columns], columns)
+        self.isolation.attention(rows, 1, visible_counts(prompt + 1, columns, self.model.device), columns)
         self.isolation.head(rows)
         for width in widths(self.model.vocabulary):
             self.isolation.candidates(rows, width)

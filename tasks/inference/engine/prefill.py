@@ -122,10 +122,12 @@ class PrivateReader:
         self._model, self._isolation, self._sizes, self._mean = model, isolation, sizes, mean
         self._height = min(prefill_shape(model.device)[0], rows)
         self._prefixes = PrefixCache(model)
+        self._scratch: RowBatch | None = None
 
     def forget(self) -> None:
         """Free the memory."""
         self._prefixes.forget()
+        self._scratch = None
 
     def read(self, arrivals: Mapping[int, Generation], pool: PrefillTarget) -> None:
         """Read the private rows of generations and put them into `pool`; a null row gets no slot."""
@@ -139,11 +141,19 @@ class PrivateReader:
         height = self._height
         if not rows:
             return
-        scratch = RowBatch(self._model, height, self._sizes.prefix + segment, self._isolation.before_pass)
+        scratch = self._scratch_of(self._sizes.prefix + segment)
         shared, _ = self._prefixes.read(prefix, self._sizes.prefix)
         keys = sorted(rows, key=lambda key: -len(rows[key]))
         for first in range(0, len(keys), height):
             self._read_few(keys[first : first + height], rows, segment, shared, scratch, pool)
+
+    def _scratch_of(self, columns: int) -> RowBatch:
+        """Return the batch that prompts of so many columns are read in: one is kept, its passes are recorded."""
+        if self._scratch is None or self._scratch.columns != columns:
+            self._scratch = None  # its memory is free before the next one is taken
+            check, recorder = self._isolation.before_pass, self._isolation.recorder
+            self._scratch = RowBatch(self._model, self._height, columns, check, recorder)
+        return self._scratch
 
     def _read_few(
         self,

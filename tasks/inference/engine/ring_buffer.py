@@ -11,14 +11,25 @@ entered. So the time of entry must be public; the slot may be any.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from tasks.inference.engine.row_batch import RowBatch
-from tasks.inference.network.attention import aligned
+from tasks.inference.network.attention import ALIGNMENT, aligned
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
+
+# A step reads a multiple of so many columns: each number is a shape, which an accelerator records (`recorded_passes`).
+_COLUMNS_AT_ONCE = {"cpu": ALIGNMENT, "cuda": 8 * ALIGNMENT}
+
+
+def visible_counts(least: int, columns: int, device: torch.device) -> list[int]:
+    """Return every number of columns that a step may read of `columns` if `least` are written; ascending."""
+    unit = _COLUMNS_AT_ONCE.get(device.type, ALIGNMENT)
+    return [*range(min(-(-least // unit) * unit, columns), columns, unit), columns]
 
 
 @dataclass
@@ -27,11 +38,13 @@ class Clock:
 
     Attributes:
         columns: L, a multiple of ALIGNMENT.
+        device: of the ring.
         now: steps and prompt columns so far.
         wrapped: whether a row in use reaches over the end of the ring.
     """
 
     columns: int
+    device: torch.device
     now: int = 0
     wrapped: bool = False
 
@@ -57,7 +70,7 @@ class Clock:
     @property
     def visible_columns(self) -> int:
         """Number of columns, from the first on, that the next step reads."""
-        return self.columns if self.wrapped or self.now >= self.columns else aligned(self.now + 1)
+        return self.columns if self.wrapped else visible_counts(self.now + 1, self.columns, self.device)[0]
 
     def before(self, columns: int) -> list[tuple[int, int]]:
         """Return the last `columns` columns as pieces (first, length), oldest first."""
@@ -76,9 +89,15 @@ class Ring:
     """
 
     def __init__(
-        self, model: LanguageModel, rows: int, columns: int, check: Callable[[int, int, int, int], None]
+        self,
+        model: LanguageModel,
+        rows: int,
+        columns: int,
+        check: Callable[[int, int, int, int], None],
+        recorder: PassRecorder,
     ) -> None:
         self.model, self.rows, self._check = model, rows, check
+        self._recorded = RecordedPasses(recorder)
         self._cache = KeyValueCache.allocate(model, rows, columns)
         self._columns = aligned(columns)
         self._bias = torch.full((rows, self._columns), -torch.inf, device=model.device)
@@ -123,10 +142,16 @@ class Ring:
 
     def step(self, tokens: Tensor, clock: Clock) -> None:
         """Read one more token of every row, int64 [rows]; a null row's is any."""
-        column, visible_columns = clock.column, clock.visible_columns
+        visible_columns = clock.visible_columns
         self._check(self.rows, 1, visible_columns, self._columns)
-        self._bias[:, column] = 0.0
+        column = torch.full((1,), clock.column, device=tokens.device)
+        self.hidden = self._recorded.run(visible_columns, partial(self._step, visible_columns), tokens, column)
+
+    def _step(self, visible_columns: int, tokens: Tensor, column: Tensor) -> Tensor:
+        """Read int64 [rows] tokens into the column int64 [1]: -> hidden states [rows, D]."""
+        self._bias.index_fill_(1, column, 0.0)
         bias = self._bias[:, None, None, :visible_columns]
         window = self._cache.window(slice(0, self.rows), column, visible_columns)
-        self.hidden = self.model.hidden(tokens[:, None], self._positions[:, None], bias, window)[:, -1]
+        hidden = self.model.hidden(tokens[:, None], self._positions[:, None], bias, window)[:, -1]
         self._positions += self._live
+        return hidden

@@ -7,6 +7,7 @@ not depend on a row's place in the batch, which `isolation.check` checks on the 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from tasks.inference.network.attention import aligned
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
 
 # Long texts are read in passes of this many rows x columns: few enough that short texts, sorted together, skip the
 # columns that are padding for all of them; enough tokens to use the processor well.
@@ -44,19 +46,27 @@ def _unchecked(rows: int, queries: int, visible_columns: int, columns: int) -> N
 class RowBatch:
     """`rows` rows that are read together, over one preallocated cache of `columns` columns.
 
-    `check` hears the shape of each pass (rows, tokens of each, columns seen, columns of the cache) before it runs.
+    `check` hears the shape of each pass (rows, tokens of each, columns seen, columns of the cache) before it runs, and
+    `recorder` records it: for a batch that is cleared and read again.
 
     Attributes:
+        columns: as given.
         bias: float32 [rows, aligned columns], 0 if a column holds a real token, else -inf.
         positions: int64 [rows], the number of real tokens read so far.
         filled: the number of columns written so far, the same for all rows.
     """
 
     def __init__(
-        self, model: LanguageModel, rows: int, columns: int, check: Callable[[int, int, int, int], None] = _unchecked
+        self,
+        model: LanguageModel,
+        rows: int,
+        columns: int,
+        check: Callable[[int, int, int, int], None] = _unchecked,
+        recorder: PassRecorder | None = None,
     ) -> None:
         self.model, self.rows, self.filled = model, rows, 0
-        self._columns, self._check = columns, check
+        self.columns, self._check = columns, check
+        self._recorded = RecordedPasses(recorder)
         self.cache = KeyValueCache.allocate(model, rows, columns)
         self.bias = torch.full((rows, aligned(columns)), -torch.inf, device=model.device)
         self.positions = torch.zeros(rows, dtype=torch.int64, device=model.device)
@@ -82,7 +92,7 @@ class RowBatch:
         Raises:
             ValueError: all columns are written.
         """
-        if self.filled == self._columns:
+        if self.filled == self.columns:
             raise ValueError(f"all {self.filled} columns are written: max_new_tokens is reached")
         real = torch.ones((self.rows, 1), dtype=torch.bool, device=self.model.device)
         hidden = self._read(tokens[:, None], real, slice(0, self.rows), self.filled)
@@ -148,13 +158,18 @@ class RowBatch:
         self.filled += columns
 
     def _read(self, tokens: Tensor, real: Tensor, rows: slice, start: int) -> Tensor:
+        """Read one pass: int64 and bool [r, q] -> [r, q, D]; valid until the next pass of the same columns."""
+        stop = start + tokens.shape[1]
+        self._check(tokens.shape[0], tokens.shape[1], aligned(stop), self.bias.shape[1])
+        return self._recorded.run((rows.start, start, stop), partial(self._pass, rows, start), tokens, real)
+
+    def _pass(self, rows: slice, start: int, tokens: Tensor, real: Tensor) -> Tensor:
         stop = start + tokens.shape[1]
         self.bias[rows, start:stop].masked_fill_(real, 0.0)
         count = real.cumsum(1)
         positions = (self.positions[rows, None] + count - 1).clamp_min(0)
         self.positions[rows] += count[:, -1]
         bias = _causal(self.bias[rows, : aligned(stop)], start, stop)
-        self._check(tokens.shape[0], tokens.shape[1], bias.shape[-1], self.bias.shape[1])
         return self.model.hidden(tokens, positions, bias, self.cache.window(rows, start))
 
 

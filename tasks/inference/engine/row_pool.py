@@ -15,6 +15,7 @@ from tasks.inference.engine.ring_buffer import Clock, Ring
 from tasks.inference.engine.row_batch import RowBatch
 from tasks.inference.network.attention import aligned
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder
 
 Key = tuple[int, int]
 """A row: its generation, and which of that generation's rows it is."""
@@ -49,6 +50,7 @@ class RowPool:
         per_chunk: slots of each ring.
         columns: the length of the rings.
         check: hears the shape of each pass before it runs.
+        recorder: of steps.
         members: the generations that have entered, with rows or without.
     """
 
@@ -56,12 +58,13 @@ class RowPool:
     per_chunk: int
     columns: int
     check: Callable[[int, int, int, int], None]
+    recorder: PassRecorder
     members: set[int] = field(default_factory=set)
     chunks: list[RowChunk] = field(default_factory=list)
     _waiting: deque[Mapping[int, int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(aligned(self.columns))
+        self.clock = Clock(aligned(self.columns), self.model.device)
 
     def places(self) -> dict[Key, int]:
         """Return the place of each row, counting the slots of all chunks in order."""
@@ -127,7 +130,8 @@ class RowPool:
             self.clock.tick()
 
     def _open_chunk(self) -> RowChunk:
-        chunk = RowChunk(Ring(self.model, self.per_chunk, self.columns, self.check), [None] * self.per_chunk)
+        ring = Ring(self.model, self.per_chunk, self.columns, self.check, self.recorder)
+        chunk = RowChunk(ring, [None] * self.per_chunk)
         self.chunks.append(chunk)
         return chunk
 

@@ -231,10 +231,12 @@ class Session:
 
     def _public_pool(self) -> RowPool:
         rows = public_rows_per_chunk(self.places, self._model.device)
-        return RowPool(self._model, rows, self._sizes.public_columns, lambda *shape: None)
+        recorder = self._isolation.recorder
+        return RowPool(self._model, rows, self._sizes.public_columns, lambda *shape: None, recorder)
 
     def _private_pool(self) -> RowPool:
-        return RowPool(self._model, self._per_chunk, self._sizes.private_columns, self._isolation.before_pass)
+        check, recorder = self._isolation.before_pass, self._isolation.recorder
+        return RowPool(self._model, self._per_chunk, self._sizes.private_columns, check, recorder)
 
     def _public_part(self, numbers: Sequence[int]) -> Tensor:
         pool = self._public

@@ -6,7 +6,8 @@ product at 5, 6, 7 and 9 to 11 rows; torch's CPU attention, see `attention`; wor
 So the device itself is asked, once for every shape and with public numbers, before a session begins (`open_session`):
 `arrangements` has the arrangements. The computation of a pass is checked in parts, whose shapes are few:
 
-* all layers, each row at a position and with a past of its own, the longest that the model has among them;
+* all layers, each row at a position and with a past of its own, the longest that the model has among them; where passes
+  are recorded (`recorded_passes`), all but the first are replays, which must have the bits of the plain pass;
 * attention alone, over every number of columns that a step may read;
 * the head, over all tokens and over each number of candidates that a product has.
 
@@ -25,6 +26,7 @@ from tasks.inference.isolation.arrangements import LONG, SHORT, FirstResults, ar
 from tasks.inference.network.attention import ALIGNMENT, aligned, grouped_attention
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
 
 Shape = tuple[str | int, ...]
 
@@ -50,10 +52,15 @@ class IsolationCheck:
     """Checks each shape once; the result holds as long as the model multiplies by the same kernels.
 
     Its methods raise RowsNotIsolated if some row came out with other bits.
+
+    Attributes:
+        recorder: of the passes that are asked about, and of all that follow. It gives up where a replay has other bits
+            than a plain pass.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, recorder: PassRecorder | None = None) -> None:
         self._model = model
+        self.recorder = recorder or PassRecorder(model.device)
         self._verdicts: dict[Shape, bool] = {}
 
     @property
@@ -72,10 +79,11 @@ class IsolationCheck:
     def layers(self, rows: int, queries: int) -> None:
         """All layers, `queries` new tokens for each of `rows` rows."""
         if self._is_new("layers", rows, queries):
-            witness = FirstResults(contents_of(rows))
-            for contents in arrangements(rows):
-                witness.compare(contents, self._pass(contents, queries))
-            self._learn(witness.holds, "layers", rows, queries)
+            holds = self._layers_hold(rows, queries)
+            if not holds and self.recorder.records:
+                self.recorder.give_up()
+                holds = self._layers_hold(rows, queries)
+            self._learn(holds, "layers", rows, queries)
         self._require("layers", rows, queries)
 
     def attention(self, rows: int, queries: int, column_counts: Sequence[int], columns: int) -> None:
@@ -119,27 +127,45 @@ class IsolationCheck:
             sizes = f"{rows} rows, {' x '.join(map(str, more))} {what}".replace(",  ", ", ")
             raise RowsNotIsolated(str(self._model.device), sizes, self._model.precision)
 
-    @torch.inference_mode()
-    def _pass(self, contents: Tensor, queries: int) -> Tensor:
-        """Return the hidden states of all layers, float32 [R, queries, D]."""
-        model, rows = self._model, len(contents)
-        past = self._pasts(contents_of(rows), _PAST)[contents]
+    def _layers_hold(self, rows: int, queries: int) -> bool:
+        """The first arrangement is a plain pass, the others replay it where passes are recorded."""
+        witness, hidden = FirstResults(contents_of(rows)), self._passes(rows, queries)
+        for contents in arrangements(rows):
+            witness.compare(contents, hidden(contents))
+        return witness.holds
+
+    def _passes(self, rows: int, queries: int) -> Callable[[Tensor], Tensor]:
+        """Return what computes the hidden states of all layers over one cache: contents -> float32 [R, queries, D]."""
+        model, columns, passes = self._model, aligned(_PAST + queries), RecordedPasses(self.recorder)
+        cache = KeyValueCache.allocate(model, rows, columns)
+        shape = (contents_of(rows), model.key_value_heads, _PAST, model.head_size)
+        deck = self._numbers(shape).to(model.cache_dtype)
+
+        def run(tokens: Tensor, positions: Tensor, bias: Tensor, column: Tensor) -> Tensor:
+            window = cache.window(slice(0, rows), column if queries == 1 else _PAST, columns)
+            return model.hidden(tokens, positions, bias, window)
+
+        @torch.inference_mode()
+        def hidden(contents: Tensor) -> Tensor:
+            where = contents.to(model.device)
+            for held in cache.keys + cache.values:
+                held[:, :, :_PAST] = deck[where]
+            column = torch.full((1,), _PAST, device=model.device)
+            inputs = [part.to(model.device) for part in self._inputs(contents, queries, columns)]
+            return passes.run((), run, *inputs, column)
+
+        return hidden
+
+    def _inputs(self, contents: Tensor, queries: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tokens and positions, int64 [R, queries], and the mask, float32 [R, 1, queries, columns]."""
+        model, past = self._model, self._pasts(contents_of(len(contents)), _PAST)[contents]
         index = torch.arange(queries)
         tokens = (contents[:, None] * 7919 + index * 104729 + 11) % model.vocabulary
         started = past**3 * (model.longest - queries) // _PAST**3  # most of them early, one at the very end
-        positions = started[:, None] + index
-        columns = aligned(_PAST + queries)
-        bias = torch.full((rows, 1, queries, columns), -torch.inf)
+        bias = torch.full((len(contents), 1, queries, columns), -torch.inf)
         bias[..., :_PAST].masked_fill_(torch.arange(_PAST) >= _PAST - past[:, None, None, None], 0.0)
-        causal = torch.full((queries, queries), -torch.inf).triu(1)
-        bias[..., _PAST : _PAST + queries] = causal
-        cache = KeyValueCache.allocate(model, rows, columns)
-        shape = (contents_of(rows), model.key_value_heads, _PAST, model.head_size)
-        deck, where = self._numbers(shape).to(model.cache_dtype), contents.to(model.device)
-        for held in cache.keys + cache.values:
-            held[:, :, :_PAST] = deck[where]
-        tokens, positions, bias = (part.to(model.device) for part in (tokens, positions, bias))
-        return model.hidden(tokens, positions, bias, cache.window(slice(0, rows), _PAST))
+        bias[..., _PAST : _PAST + queries] = torch.full((queries, queries), -torch.inf).triu(1)
+        return tokens, started[:, None] + index, bias
 
     @torch.inference_mode()
     def _attended(

@@ -85,7 +85,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return weights.mul_(torch.sigmoid(seen - sinks.float().view(-1, 1, 1)))
 
 
-def within_window(mask: Tensor, window: int, newest: int) -> Tensor:
+def within_window(mask: Tensor, window: int, newest: int | Tensor) -> Tensor:
     """Return the mask of layers that see the last `window` tokens of a row, the query's own among them.
 
     A key's distance is the number of columns between it and the query that the query sees, so padding does not count
@@ -93,14 +93,14 @@ def within_window(mask: Tensor, window: int, newest: int) -> Tensor:
 
     Args:
         mask: float32 [R, 1, Q, S]: 0 if a key is seen, -inf where not; of a query, no key that is newer than it.
-        newest: the column that was written last; the column after it, round the end, is the oldest.
+        newest: the column that was written last, also as int64 [1]; the column after it, round the end, is the oldest.
 
     Returns:
         float32 [R, 1, Q, S].
     """
-    columns = mask.shape[-1]
-    oldest_first = (mask == 0.0).roll(columns - 1 - newest, -1)
-    distance = oldest_first.flip(-1).cumsum(-1).flip(-1).roll(newest + 1 - columns, -1)  # 1: the query itself
+    columns = torch.arange(mask.shape[-1], device=mask.device)
+    newest_first, age = ((newest - columns) % len(columns),) * 2  # columns by age, and ages by column: one permutation
+    distance = (mask == 0.0)[..., newest_first].cumsum(-1)[..., age]  # 1: the query itself
     return mask.masked_fill(distance > window, -torch.inf)
 
 

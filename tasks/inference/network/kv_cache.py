@@ -63,10 +63,13 @@ class KeyValueCache:
             else:
                 mine[slots] = 0.0
 
-    def window(self, rows: slice, start: int, visible_columns: int | None = None) -> "CacheWindow":
+    def window(self, rows: slice, start: int | Tensor, visible_columns: int | None = None) -> "CacheWindow":
         """Return the part of a pass over `rows` that writes from column `start` on.
 
-        It reads the first `visible_columns` columns, or all up to those it writes.
+        Args:
+            start: int64 [1] on the cache's device for a pass over one token of each row, which then may be recorded
+                and replayed for another column.
+            visible_columns: it reads the first so many columns; if not given, all up to those it writes, or all.
         """
         return CacheWindow(self, rows, start, visible_columns)
 
@@ -80,18 +83,30 @@ class CacheWindow:
 
     cache: KeyValueCache
     rows: slice
-    start: int
+    start: int | Tensor
     visible_columns: int | None
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write [R, heads, Q, head size] at this pass's columns; return views of the columns it reads."""
-        stop = self.start + keys.shape[2]
-        visible_columns = aligned(stop) if self.visible_columns is None else self.visible_columns
-        stored_keys, stored_values = self.cache.keys[layer][self.rows], self.cache.values[layer][self.rows]
-        stored_keys[:, :, self.start : stop] = keys
-        stored_values[:, :, self.start : stop] = values
-        return stored_keys[:, :, :visible_columns], stored_values[:, :, :visible_columns]
+        stored = self.cache.keys[layer][self.rows], self.cache.values[layer][self.rows]
+        visible = self.visible_columns
+        if isinstance(self.start, Tensor):
+            for held, new in zip(stored, (keys, values), strict=True):
+                held.index_copy_(2, self.start, new.to(held.dtype))
+        else:
+            stop = self.start + keys.shape[2]
+            visible = aligned(stop) if visible is None else visible
+            for held, new in zip(stored, (keys, values), strict=True):
+                held[:, :, self.start : stop] = new
+        return stored[0][:, :, :visible], stored[1][:, :, :visible]
 
-    def get_seq_length(self, *_: object) -> int:
-        """Return the number of columns before this pass."""
-        return self.start
+    def newest(self, queries: int) -> int | Tensor:
+        """Return the column of the last of `queries` tokens; int64 [1] where `start` is."""
+        return self.start + queries - 1
+
+    def get_seq_length(self, *_: object) -> int | Tensor:
+        """Return the number of columns before this pass; int64 [] where `start` is a tensor.
+
+        What a network computes from it is recorded with the rest; a network that decides by it is not recorded.
+        """
+        return self.start[0] if isinstance(self.start, Tensor) else self.start

@@ -17,8 +17,8 @@ from tasks.inference.network.residual_stream import first_layers, with_addition,
 class Cache(Protocol):
     """Key-value cache that a pass writes to (`kv_cache.CacheWindow`)."""
 
-    def get_seq_length(self) -> int:
-        """Return the column that the pass's first token is written to."""
+    def newest(self, queries: int) -> int | Tensor:
+        """Return the column that the last of `queries` tokens of a row is written to, also as int64 [1]."""
         ...
 
 
@@ -214,7 +214,7 @@ class LanguageModel:
         queries, columns = bias.shape[-2:]
         windowed = bias
         if columns > self.window:
-            windowed = within_window(bias, self.window, cache.get_seq_length() + queries - 1)
+            windowed = within_window(bias, self.window, cache.newest(queries))
         return {"full_attention": bias, "sliding_attention": windowed} if self.layer_kinds else windowed
 
     def logits(self, hidden: Tensor) -> Tensor:

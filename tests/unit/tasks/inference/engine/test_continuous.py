@@ -173,7 +173,7 @@ def test_generations_go_on_from_tokens_drawn_earlier(tiny: Twins) -> None:
 
 
 def test_columns_before_the_clock() -> None:
-    clock = Clock(32)
+    clock = Clock(32, torch.device("cpu"))
     clock.make_room(20)
     assert (clock.column, clock.visible_columns, clock.before(20)) == (20, 32, [(0, 20)])
     clock.now = 5 + 32

@@ -50,7 +50,11 @@ def read(model: LanguageModel) -> None:
     batch.read_all([[1, 2, 3], [4], [5, 6]], 20)
     logits = model.logits(batch.step(torch.tensor([1, 2, 3], device=META)))
     check = IsolationCheck(model)
-    found = [logits, check._pass(arrangements(8)[2], 1), *(mixed for *_, mixed in check._attended(8, 1, [16, 32], 48))]
+    found = [
+        logits,
+        check._passes(8, 1)(arrangements(8)[2]),
+        *(mixed for *_, mixed in check._attended(8, 1, [16, 32], 48)),
+    ]
     assert {tensor.device for tensor in found} == {META}
 
 

@@ -1,0 +1,153 @@
+"""Passes that are recorded and replayed have the bits of plain ones; what cannot be recorded goes on without."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.inference.engine.engine import Engine
+from tasks.inference.engine.ring_buffer import Ring, visible_counts
+from tasks.inference.isolation.check import IsolationCheck
+from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.kv_cache import CacheWindow
+from tasks.inference.network.language_model import LanguageModel
+from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
+from tests.unit.tasks.inference.families import READ, adopted, network_of
+from tests.unit.tasks.inference.fixtures import Twins
+from tests.unit.tasks.inference.operation_recording import OperationRecording
+from tests.unit.tasks.inference.traffic import Diary, crowd, differing, drive
+
+pytestmark = pytest.mark.dear
+
+
+def driven(model: LanguageModel, recording: OperationRecording | None = None) -> tuple[Diary, PassRecorder]:
+    recorder = PassRecorder(CPU, recording)
+    return drive(Engine(model, 4, recorder=recorder), crowd(), chosen=False), recorder
+
+
+def same(one: Diary, other: Diary) -> bool:
+    public = all(torch.equal(torch.stack(one.public[n]), torch.stack(other.public[n])) for n in one.public)
+    return public and not differing(one.rows, other.rows)
+
+
+@pytest.mark.parametrize("family", READ)
+def test_replays_have_the_bits_of_plain_passes_in_every_family(family: str) -> None:
+    model, recording = adopted(network_of(*READ[family])), OperationRecording()
+    plain, _ = driven(model)
+    replayed, recorder = driven(model, recording)
+    assert same(plain, replayed)
+    assert recorder.records, "its pass could not be recorded"
+    assert recording.replays > 3 * recording.recorded > 0
+
+
+def test_a_column_that_is_frozen_in_a_recording_is_seen(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken twin: the first column that was recorded is written for ever."""
+    update = CacheWindow.update
+
+    def frozen(window: CacheWindow, *arguments: Any) -> tuple[Tensor, Tensor]:
+        start = window.start
+        column = COLUMNS.setdefault(id(start), 21) if isinstance(start, Tensor) else start
+        return update(CacheWindow(window.cache, window.rows, column, window.visible_columns), *arguments)
+
+    plain, _ = driven(tiny.model)
+    monkeypatch.setattr(CacheWindow, "update", frozen)
+    assert not same(plain, driven(tiny.model, OperationRecording())[0])
+
+
+COLUMNS: dict[int, int] = {}
+
+
+def test_a_hidden_state_in_other_memory_is_seen(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken twin: positions move to other memory at every step, and a replay reads the old ones."""
+    step = Ring._step
+
+    def moving(ring: Ring, *arguments: Any) -> Tensor:
+        ring._positions = ring._positions.clone()
+        return step(ring, *arguments)
+
+    plain, _ = driven(tiny.model)
+    monkeypatch.setattr(Ring, "_step", moving)
+    assert not same(plain, driven(tiny.model, OperationRecording())[0])
+
+
+@pytest.fixture
+def asking(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
+    """A network whose pass depends on a value, as a library's may."""
+    hidden = LanguageModel.hidden
+
+    def branching(model: LanguageModel, tokens: Tensor, *arguments: Any) -> Tensor:
+        if int(tokens.max()) < 0:
+            raise AssertionError("no token is negative")
+        return hidden(model, tokens, *arguments)
+
+    monkeypatch.setattr(LanguageModel, "hidden", branching)
+    return tiny.model
+
+
+def test_a_pass_that_cannot_be_recorded_is_computed(asking: LanguageModel) -> None:
+    plain, _ = driven(asking)
+    gave_up, recorder = driven(asking, OperationRecording())
+    assert same(plain, gave_up)
+    assert not recorder.records
+
+
+class Rounding(OperationRecording):
+    """The broken twin of a recording: its replays have other last bits."""
+
+    def __init__(self, output: list[Tensor]) -> None:
+        super().__init__()
+        self._output = output
+
+    def __call__(self, compute: Any) -> Any:
+        replay = super().__call__(compute)
+
+        def other() -> None:
+            replay()
+            for tensor in self._output:
+                tensor.mul_(1 + 2**-20)
+
+        return other
+
+
+def test_a_device_whose_replays_have_other_bits_is_found_out_before_a_session(
+    tiny: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[Tensor] = []
+    run = RecordedPasses.run
+
+    def watched(passes: RecordedPasses, key: Any, compute: Any, *inputs: Tensor) -> Tensor:
+        result = run(passes, key, compute, *inputs)
+        outputs[:] = [known.output for known in passes._passes.values()]
+        return result
+
+    monkeypatch.setattr(RecordedPasses, "run", watched)
+    recorder = PassRecorder(CPU, Rounding(outputs))
+    check = IsolationCheck(tiny.model, recorder)
+    check.layers(8, 1)  # and the plain passes keep rows apart
+    assert not recorder.records
+
+
+def test_a_recording_reads_what_its_inputs_hold_at_each_call() -> None:
+    recording = OperationRecording()
+    passes = RecordedPasses(PassRecorder(CPU, recording))
+    doubled = [float(passes.run("twice", partial(torch.mul, 2), torch.tensor([n]))) for n in (1.0, 2.0, 5.0, 7.0)]
+    assert (doubled, recording.recorded, recording.replays) == ([2.0, 4.0, 10.0, 14.0], 1, 3)
+
+
+@pytest.mark.parametrize(("device", "counts"), [("cpu", [48, 64, 80, 96, 112, 128, 144, 150]), ("cuda", [128, 150])])
+def test_a_step_reads_one_of_few_numbers_of_columns(device: str, counts: list[int]) -> None:
+    assert visible_counts(40, 150, torch.device(device)) == counts
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("family", ["Llama", "gpt-oss", "Qwen2, windows in some layers"])
+def test_cuda_graphs_have_the_bits_of_plain_passes(family: str) -> None:
+    device = torch.device("cuda")
+    model = adopted(network_of(*READ[family]), device)
+    graphs, plain = PassRecorder(device), PassRecorder(device)
+    plain.give_up()
+    assert same(*(drive(Engine(model, 16, recorder=recorder), crowd(), chosen=False) for recorder in (plain, graphs)))
+    assert graphs.records, "its pass could not be recorded"
