@@ -11,6 +11,7 @@ does not, or a network whose pass cannot be recorded, goes on without (`PassReco
 """
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -127,34 +128,40 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pool: Any = None
-        self._stream: Any = None
+        self._smallest: Any = None
 
     def __call__(self, compute: Callable[[], None]) -> Callable[[], None]:
         """Implement `Recording`."""
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+        if self._smallest is None:
+            self._pool, self._number = torch.cuda.graph_pool_handle(), torch.zeros(1, device=self._device)
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        graph, stream = torch.cuda.CUDAGraph(), self._stream
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            # Not `torch.cuda.graph`, which collects garbage and empties torch's cache for each. Another thread may use
-            # the device meanwhile.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                compute()
-            except BaseException:
-                _abandon(graph)
-                raise
-            graph.capture_end()
-        torch.cuda.current_stream(self._device).wait_stream(stream)
+            self._smallest = self._captured(self._count)  # torch lets a pool be used again only while a graph has it
+        try:
+            graph = self._captured(compute)
+        except RuntimeError:
+            self._captured(self._count)  # torch's random generators stay in a capture that failed until another ends
+            raise
         replay: Callable[[], None] = graph.replay
         return replay
 
+    def _count(self) -> None:
+        self._number.add_(1)
 
-def _abandon(graph: Any) -> None:
-    """End a capture that failed; that it failed is known."""
-    try:
-        graph.capture_end()
-    except RuntimeError:
-        return
+    def _captured(self, compute: Callable[[], None]) -> Any:
+        """Return the graph; unlike `torch.cuda.graph` without a collection of garbage for each.
+
+        Another thread may use the device meanwhile.
+        """
+        graph, stream = torch.cuda.CUDAGraph(), self._stream
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                compute()
+            except RuntimeError:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        return graph

@@ -139,15 +139,3 @@ def test_a_recording_reads_what_its_inputs_hold_at_each_call() -> None:
 @pytest.mark.parametrize(("device", "counts"), [("cpu", [48, 64, 80, 96, 112, 128, 144, 150]), ("cuda", [128, 150])])
 def test_a_step_reads_one_of_few_numbers_of_columns(device: str, counts: list[int]) -> None:
     assert visible_counts(40, 150, torch.device(device)) == counts
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("family", ["Llama", "gpt-oss", "Qwen2, windows in some layers"])
-def test_cuda_graphs_have_the_bits_of_plain_passes(family: str) -> None:
-    device = torch.device("cuda")
-    model = adopted(network_of(*READ[family]), device)
-    graphs, plain = PassRecorder(device), PassRecorder(device)
-    plain.give_up()
-    assert same(*(drive(Engine(model, 16, recorder=recorder), crowd(), chosen=False) for recorder in (plain, graphs)))
-    assert graphs.records, "its pass could not be recorded"
