@@ -15,7 +15,7 @@ from tasks.inference.engine.row_batch import blocks, prefill_shape
 from tasks.inference.engine.shapes import Sizes, public_rows_per_chunk, smaller_chunk
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.network.attention import aligned
-from tasks.inference.network.candidate_head import widths
+from tasks.inference.network.candidate_head import widths, widths_by_row
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
 
@@ -100,6 +100,8 @@ class SessionOpening:
         self.isolation.head(rows)
         for width in widths(self.model.vocabulary):
             self.isolation.candidates(rows, width)
+        for width in widths_by_row(self.model.device):
+            self.isolation.candidates_by_row(rows, width)
 
     def _take_memory(self, room: SessionSize) -> None:
         """Allocate the minimum for one generation: a pass of private rows, a prompt, and the public rows."""

@@ -262,7 +262,7 @@ class Session:
         return torch.cat(values)[self._tensor([places[key] for key in keys])]
 
     def _scores(self, chunk: RowChunk, index: dict[int, int], candidates: Tensor | None) -> Tensor:
-        """Return [slots, K]: all rows meet the candidates of all generations, each keeps its generation's.
+        """Return [slots, K]: each row keeps the scores of its generation's candidates.
 
         Products of public shapes; a product per generation would have as many rows as the generation has units.
         """
@@ -270,6 +270,8 @@ class Session:
         if candidates is None:
             return self._model.logits(hidden)
         of = self._tensor([0 if owner is None else index[owner[0]] for owner in chunk.owners])
+        if candidate_head.scored_by_row(self._model.device, candidates.shape[1]):
+            return candidate_head.logits_by_row(self._model, hidden, candidates[of])
         if candidates.numel() >= self._model.vocabulary:
             return self._model.logits(hidden).gather(1, candidates[of])
         scores = candidate_head.logits_of(self._model, hidden, candidates.flatten())
@@ -278,11 +280,14 @@ class Session:
 
     def _check_scores(self, candidates: Tensor | None) -> None:
         """Ask the device about the shape of `_scores`, whether there is a row or not."""
-        if candidates is None or candidates.numel() >= self._model.vocabulary:
+        if candidates is not None and candidate_head.scored_by_row(self._model.device, candidates.shape[1]):
+            for part in candidate_head.parts(candidates.shape[1]):
+                self._isolation.candidates_by_row(self._per_chunk, part.stop - part.start)
+        elif candidates is None or candidates.numel() >= self._model.vocabulary:
             self._isolation.head(self._per_chunk)
-            return
-        for part in candidate_head.parts(candidates.numel()):
-            self._isolation.candidates(self._per_chunk, part.stop - part.start)
+        else:
+            for part in candidate_head.parts(candidates.numel()):
+                self._isolation.candidates(self._per_chunk, part.stop - part.start)
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)

@@ -9,7 +9,7 @@ So the device itself is asked, once for every shape and with public numbers, bef
 * all layers, each row at a position and with a past of its own, the longest that the model has among them; where passes
   are recorded (`recorded_passes`), all but the first are replays, which must have the bits of the plain pass;
 * attention alone, over every number of columns that a step may read;
-* the head, over all tokens and over each number of candidates that a product has.
+* the head, over all tokens and over each number of candidates that a product has, common ones and each row's own.
 
 The device is the second line only: a network with a module that is known to couple rows is never loaded
 (`row_wise_modules`).
@@ -24,6 +24,7 @@ from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.isolation.arrangements import LONG, SHORT, FirstResults, arrangements, contents_of
 from tasks.inference.network.attention import ALIGNMENT, aligned, grouped_attention
+from tasks.inference.network.candidate_head import logits_by_row
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.network.recorded_passes import PassRecorder, RecordedPasses
@@ -100,19 +101,30 @@ class IsolationCheck:
 
     def head(self, rows: int) -> None:
         """The head over all tokens."""
-        self._product("head", self._model.logits, rows)
+        self._product("head", lambda hidden, _: self._model.logits(hidden), rows)
 
     def candidates(self, rows: int, candidates: int) -> None:
         """The head over `candidates` candidate tokens."""
         some = torch.arange(candidates, device=self._model.device) % self._model.vocabulary
-        self._product("candidates", lambda hidden: self._model.logits_of(hidden, some), rows, candidates)
+        self._product("candidates", lambda hidden, _: self._model.logits_of(hidden, some), rows, candidates)
 
-    def _product(self, what: str, run: Callable[[Tensor], Tensor], rows: int, *more: int) -> None:
+    def candidates_by_row(self, rows: int, candidates: int) -> None:
+        """The head over `candidates` tokens of each row's own."""
+        tokens = torch.arange(candidates, device=self._model.device)
+
+        def run(hidden: Tensor, contents: Tensor) -> Tensor:
+            own = (contents[:, None] * 7919 + tokens) % self._model.vocabulary
+            return logits_by_row(self._model, hidden, own)
+
+        self._product("candidates of each row", run, rows, candidates)
+
+    def _product(self, what: str, run: Callable[[Tensor, Tensor], Tensor], rows: int, *more: int) -> None:
         if self._is_new(what, rows, *more):
             number = contents_of(rows)
             deck, witness = self._numbers((number, self._model.width)), FirstResults(number)
             for contents in arrangements(rows):
-                witness.compare(contents, run(deck[contents.to(deck.device)]))
+                where = contents.to(deck.device)
+                witness.compare(contents, run(deck[where], where))
             self._learn(witness.holds, what, rows, *more)
         self._require(what, rows, *more)
 

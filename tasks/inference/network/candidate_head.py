@@ -3,6 +3,11 @@
 How many candidates there are differs from step to step and follows from what was drawn. A product of another width may
 be another kernel, and the device is asked about every shape before anything is paid for (`open_session`): so each
 product is cut into parts whose widths are STEP times a power of two.
+
+All rows of a pass may meet the candidates of all generations in one product (`logits_of`), or each row those of its own
+generation (`logits_by_row`). The second reads rows of the head once for each row of the pass, and computes a few
+hundredth of the products: it is for accelerators, where hundreds of generations have more candidates together than
+there are tokens.
 """
 
 import torch
@@ -12,6 +17,20 @@ from tasks.inference.network.language_model import LanguageModel
 
 STEP = 256
 """Candidate sets are filled up to a multiple of this."""
+
+# Candidates of a generation up to which rows are scored by themselves, and numbers of the head that are gathered at once.
+_MOST_BY_ROW = {"cuda": 4 * STEP}
+_GATHERED = 2**26
+
+
+def scored_by_row(device: torch.device, candidates: int) -> bool:
+    """Return whether rows meet the candidates of their own generation alone, where each has at most `candidates`."""
+    return -(-candidates // STEP) * STEP <= _MOST_BY_ROW.get(device.type, 0)
+
+
+def widths_by_row(device: torch.device) -> list[int]:
+    """Every width that `logits_by_row` may have, ascending; none where rows are not scored so."""
+    return [width for width in widths(_MOST_BY_ROW.get(device.type, 0)) if scored_by_row(device, width)]
 
 
 def widths(vocabulary: int) -> list[int]:
@@ -38,3 +57,17 @@ def logits_of(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
     filled = torch.nn.functional.pad(tokens, (0, -len(tokens) % STEP))
     scores = [model.logits_of(hidden, filled[part]) for part in parts(len(tokens))]
     return torch.cat(scores, dim=1)[:, : len(tokens)]
+
+
+def logits_by_row(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """Map float32 [R, D] and each row's own tokens, int64 [R, N], -> float32 [R, N]."""
+    filled = torch.nn.functional.pad(tokens, (0, -tokens.shape[1] % STEP))
+    scores = [_gathered(model, hidden, filled[:, part]) for part in parts(tokens.shape[1])]
+    return torch.cat(scores, dim=1)[:, : tokens.shape[1]]
+
+
+def _gathered(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """A few rows at a time; their number follows from the widths, which are public."""
+    height = max(1, _GATHERED // (tokens.shape[1] * model.width))
+    few = zip(hidden.split(height), tokens.split(height), strict=True)
+    return torch.cat([model.logits_of_each(states, own) for states, own in few])

@@ -228,6 +228,11 @@ class LanguageModel:
         bias = None if self.head_bias is None else self.head_bias[tokens]
         return self._final(nn.functional.linear(hidden, self.head_weight[tokens], bias))
 
+    def logits_of_each(self, hidden: Tensor, tokens: Tensor) -> Tensor:
+        """Logits of other tokens for each row: float32 [R, D] and int64 [R, N] -> float32 [R, N]."""
+        products = torch.bmm(self.head_weight[tokens], hidden[:, :, None])[:, :, 0]
+        return self._final(products if self.head_bias is None else products + self.head_bias[tokens])
+
     def _final(self, products: Tensor) -> Tensor:
         """Return the logits of the head's products: both steps act on each number by itself, and keep their order."""
         if self.logit_factor != 1.0:

@@ -210,6 +210,12 @@ def test_candidate_products_that_couple_rows_are_found_out(tiny: Twins, monkeypa
         IsolationCheck(tiny.model).candidates(8, 256)
 
 
+def test_candidates_of_each_row_that_couple_rows_are_found_out(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModel, "logits_of_each", lambda self, hidden, tokens: hidden[:, :1] + hidden.mean())
+    with pytest.raises(RowsNotIsolated, match="8 rows, 256 candidates of each row"):
+        IsolationCheck(tiny.model).candidates_by_row(8, 256)
+
+
 def test_attention_that_couples_rows_is_found_out(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """From some number of columns on, as a kernel that splits its work does."""
     honest = isolation.grouped_attention
