@@ -12,7 +12,7 @@ from tasks.inference.network.language_model import LanguageModel
 from tasks.inference.prompts.render import PromptPieces
 
 # Beyond this many rows a pass is bound by arithmetic and larger ones gain nothing (two cores; one accelerator).
-_ROWS_WORTH = {"cpu": 64, "cuda": 512}
+_ROWS_WORTH = {"cpu": 64, "cuda": 1024}
 
 
 @dataclass(frozen=True)

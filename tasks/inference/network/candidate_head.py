@@ -18,7 +18,7 @@ from tasks.inference.network.language_model import LanguageModel
 STEP = 256
 """Candidate sets are filled up to a multiple of this."""
 
-# Candidates of a generation up to which rows are scored by themselves, and numbers of the head that are gathered at once.
+# Candidates of a generation up to which rows are scored by themselves, and numbers of the head to gather at once.
 _MOST_BY_ROW = {"cuda": 4 * STEP}
 _GATHERED = 2**26
 
@@ -67,7 +67,12 @@ def logits_by_row(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tenso
 
 
 def _gathered(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
-    """A few rows at a time; their number follows from the widths, which are public."""
-    height = max(1, _GATHERED // (tokens.shape[1] * model.width))
-    few = zip(hidden.split(height), tokens.split(height), strict=True)
-    return torch.cat([model.logits_of_each(states, own) for states, own in few])
+    """Return the scores of one width.
+
+    A few rows at a time, and as many each time: fewer rows may be another kernel. Their number follows from the number
+    of rows and the width, which are public.
+    """
+    rows, most = len(hidden), max(1, _GATHERED // (tokens.shape[1] * model.width))
+    height = next(some for some in range(min(most, rows), 0, -1) if rows % some == 0)
+    few = (slice(start, start + height) for start in range(0, rows, height))
+    return torch.cat([model.logits_of_each(hidden[some], tokens[some]) for some in few])

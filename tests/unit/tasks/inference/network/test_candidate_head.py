@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.network import candidate_head
 from tasks.inference.network.candidate_head import STEP, logits_by_row, logits_of, scored_by_row, widths_by_row
 from tasks.inference.network.capabilities import CPU
+from tasks.inference.network.language_model import LanguageModel
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.fixtures import Twins
 from tests.unit.tasks.inference.traffic import crowd, differing, drive
@@ -31,6 +33,20 @@ def test_both_ways_are_the_whole_heads(family: str, count: int, by_row: None) ->
     whole = model.logits(hidden)
     torch.testing.assert_close(logits_by_row(model, hidden, tokens), whole.gather(1, tokens), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(logits_of(model, hidden, tokens[3]), whole[:, tokens[3]], atol=1e-5, rtol=1e-5)
+
+
+def test_rows_are_gathered_in_equal_parts(tiny: Twins, by_row: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H100 the 9 rows that were left of 464 met another kernel than the 455 before them."""
+    heights: list[int] = []
+    each = LanguageModel.logits_of_each
+
+    def noted(model: LanguageModel, hidden: Tensor, tokens: Tensor) -> Tensor:
+        heights.append(len(hidden))
+        return each(model, hidden, tokens)
+
+    monkeypatch.setattr(LanguageModel, "logits_of_each", noted)
+    logits_by_row(tiny.model, torch.zeros(10, tiny.model.width), torch.zeros(10, STEP, dtype=torch.int64))
+    assert heights == [2] * 5  # three would fit
 
 
 def test_rows_are_scored_by_themselves_on_an_accelerator_up_to_a_number() -> None:
