@@ -73,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """No telemetry, no hub, no home of the developer's own; threads that wait sleep (see tasks)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ["DO_NOT_TRACK"] = "1"
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU, in Python; those marked `gpu` run without this file
     os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("ALMONER_HOME", None)

@@ -21,6 +21,7 @@ from tasks.inference.loading.row_wise_modules import (
     windows_of,
 )
 from tasks.inference.loading.stored_precision import float32_arithmetic
+from tasks.inference.kernels.kernel_order import kernel_order
 from tasks.inference.network import attention
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.language_model import LanguageModel
@@ -183,6 +184,7 @@ def _lowered(
         head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
+        kernel_order=kernel_order(device, packed=packed is not None),
         long_tables={name: table.to(device) for name, table in model.long_tables.items()},
         device=device,
         precision=precision,

@@ -1,0 +1,118 @@
+"""Linear layer in Triton whose sums have one order for a weight, whatever the rows.
+
+    y[r, n] = b[n] + sum over blocks of K, ascending, of x[r, block] . w[n, block]
+
+A program computes one tile of y alone, over all of K: no sum is split among programs, and none is added by atomics.
+The tile follows from the weight (`tiles`), so the number of rows only decides how many programs there are; rows that a
+tile lacks are zeros that are not stored. What a program computes for a row of its tile depends on that row and the
+weight alone, as far as the device's matrix instructions treat the rows of a tile alike, which the isolation check asks.
+
+Sums are in float32. Products of float32 are those of float32 (`ieee`), never of TF32. Autotuning is not used
+(`tiles`), and the number of rows is no constant of the compiled code. A launch waits for nothing and reads nothing back,
+so it may be captured in a CUDA graph.
+
+Importing this module imports Triton.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tasks.inference.kernels.tiles import Tile, tile_of
+
+_ALIGNMENT = 16
+"""Bytes; compiled code for pointers of this alignment loads vectors."""
+_GROUP = 8
+"""Tiles of rows that share a tile of the weight one after the other, so that it is read from memory once."""
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _linear_kernel(
+    x_pointer,
+    weight_pointer,
+    bias_pointer,
+    y_pointer,
+    rows,
+    CHANNELS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    TILE_DEPTH: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    number = tl.program_id(0)
+    row_tiles = tl.cdiv(rows, TILE_ROWS)
+    in_group = GROUP * tl.cdiv(CHANNELS, TILE_COLUMNS)
+    first_tile = number // in_group * GROUP
+    height = tl.minimum(row_tiles - first_tile, GROUP)
+    row_tile = first_tile + number % in_group % height
+    column_tile = number % in_group // height
+
+    r = row_tile * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    n = column_tile * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    k = tl.arange(0, TILE_DEPTH)
+    has_row, has_channel = r < rows, n < CHANNELS
+    x_at = x_pointer + r.to(tl.int64)[:, None] * INPUTS + k[None, :]
+    weight_at = weight_pointer + n.to(tl.int64)[None, :] * INPUTS + k[:, None]
+    sums = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
+    for start in range(0, INPUTS, TILE_DEPTH):
+        if INPUTS % TILE_DEPTH == 0:
+            x = tl.load(x_at, mask=has_row[:, None], other=0.0)
+            weight = tl.load(weight_at, mask=has_channel[None, :], other=0.0)
+        else:
+            inside = k < INPUTS - start
+            x = tl.load(x_at, mask=has_row[:, None] & inside[None, :], other=0.0)
+            weight = tl.load(weight_at, mask=has_channel[None, :] & inside[:, None], other=0.0)
+        sums = tl.dot(x, weight, sums, input_precision="ieee")
+        x_at += TILE_DEPTH
+        weight_at += TILE_DEPTH
+    if HAS_BIAS:
+        sums += tl.load(bias_pointer + n, mask=has_channel, other=0.0).to(tl.float32)[None, :]
+    y_at = y_pointer + r.to(tl.int64)[:, None] * CHANNELS + n[None, :]
+    tl.store(y_at, sums.to(y_pointer.dtype.element_ty), mask=has_row[:, None] & has_channel[None, :])
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, tile: Tile | None = None) -> Tensor:
+    """Return x @ weight.T + bias: [..., K], [N, K] and [N] -> [..., N], all bfloat16 or all float32, on one device.
+
+    Sums are in float32 and are rounded once, after the bias.
+
+    Args:
+        tile: another than the weight's, to measure it.
+
+    Raises:
+        ValueError: another type, two types, or sizes that do not fit.
+    """
+    if x.dtype != weight.dtype or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"rows of {x.shape[-1]} x {x.dtype} do not fit a weight of {weight.shape[1]} x {weight.dtype}")
+    tile = tile_of(weight) if tile is None else tile
+    flat, weight = (_aligned(part) for part in (x.reshape(-1, x.shape[-1]), weight))
+    rows, channels = len(flat), len(weight)
+    y = torch.empty((rows, channels), dtype=x.dtype, device=x.device)
+    if y.numel():
+        programs = triton.cdiv(rows, tile.rows) * triton.cdiv(channels, tile.columns)
+        _linear_kernel[(programs,)](
+            flat,
+            weight,
+            weight if bias is None else bias,
+            y,
+            rows,
+            CHANNELS=channels,
+            INPUTS=weight.shape[1],
+            HAS_BIAS=bias is not None,
+            TILE_ROWS=tile.rows,
+            TILE_COLUMNS=tile.columns,
+            TILE_DEPTH=tile.depth,
+            GROUP=_GROUP,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+    return y.view(*x.shape[:-1], channels)
+
+
+def _aligned(matrix: Tensor) -> Tensor:
+    """Return the matrix with its rows one behind the other, from an address on that has one compiled form."""
+    dense = matrix.contiguous()
+    return dense if dense.data_ptr() % _ALIGNMENT == 0 else dense.clone()
