@@ -1,5 +1,6 @@
 """Environment of every test, and the ledger's two backends as fixtures, always built by the migrations."""
 
+import tests.interpreted_triton  # isort: skip  # noqa: F401 - before whatever imports Triton
 import gc
 import os
 import shutil
@@ -73,7 +74,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """No telemetry, no hub, no home of the developer's own; threads that wait sleep (see tasks)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ["DO_NOT_TRACK"] = "1"
-    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU, in Python; those marked `gpu` run without this file
     os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.pop("ALMONER_HOME", None)
