@@ -25,9 +25,13 @@ SECTIONS: Final = (
         "Whether the engine computes what transformers computes, for every family, and keeps rows apart.",
     ),
     Section(
-        "tests", "Tests that need an accelerator", 90, "conformance_tests:gpu_tests",
+        "tests", "Tests that need an accelerator", 150, "conformance_tests:gpu_tests",
         (*_DRAWING, "pytest", "hypothesis"),
         "The tests that are marked `gpu`, which no other machine runs.",
+    ),
+    Section(
+        "kernels", "Fixed-order kernels", 60, "kernels.comparison:measure", (*_DRAWING, "triton"),
+        "Products and attention of fixed order beside cuBLAS and torch, by tile, and a small model decoded with them.",
     ),
     Section(
         "speed_8b", "Speed, Llama 8B", 330, "speed:llama_8b", _DRAWING,

@@ -5,11 +5,11 @@
 A program computes one tile of y alone, over all of K: no sum is split among programs, and none is added by atomics.
 The tile follows from the weight (`tiles`), so the number of rows only decides how many programs there are; rows that a
 tile lacks are zeros that are not stored. What a program computes for a row of its tile depends on that row and the
-weight alone, as far as the device's matrix instructions treat the rows of a tile alike, which the isolation check asks.
+weight alone, as far as the device's matrix instructions treat the rows of a tile alike: the isolation check asks that.
 
 Sums are in float32. Products of float32 are those of float32 (`ieee`), never of TF32. Autotuning is not used
-(`tiles`), and the number of rows is no constant of the compiled code. A launch waits for nothing and reads nothing back,
-so it may be captured in a CUDA graph.
+(`tiles`), and the number of rows is no constant of the compiled code. A launch waits for nothing and reads nothing
+back, so it may be captured in a CUDA graph.
 
 Importing this module imports Triton.
 """
@@ -34,9 +34,10 @@ def _linear_kernel(
     bias_pointer,
     y_pointer,
     rows,
-    CHANNELS: tl.constexpr,
-    INPUTS: tl.constexpr,
+    channels,
+    inputs,
     HAS_BIAS: tl.constexpr,
+    HAS_REST: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
@@ -44,7 +45,7 @@ def _linear_kernel(
 ):
     number = tl.program_id(0)
     row_tiles = tl.cdiv(rows, TILE_ROWS)
-    in_group = GROUP * tl.cdiv(CHANNELS, TILE_COLUMNS)
+    in_group = GROUP * tl.cdiv(channels, TILE_COLUMNS)
     first_tile = number // in_group * GROUP
     height = tl.minimum(row_tiles - first_tile, GROUP)
     row_tile = first_tile + number % in_group % height
@@ -53,24 +54,24 @@ def _linear_kernel(
     r = row_tile * TILE_ROWS + tl.arange(0, TILE_ROWS)
     n = column_tile * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     k = tl.arange(0, TILE_DEPTH)
-    has_row, has_channel = r < rows, n < CHANNELS
-    x_at = x_pointer + r.to(tl.int64)[:, None] * INPUTS + k[None, :]
-    weight_at = weight_pointer + n.to(tl.int64)[None, :] * INPUTS + k[:, None]
+    has_row, has_channel = r < rows, n < channels
+    x_at = x_pointer + r.to(tl.int64)[:, None] * inputs + k[None, :]
+    weight_at = weight_pointer + n.to(tl.int64)[None, :] * inputs + k[:, None]
     sums = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
-    for start in range(0, INPUTS, TILE_DEPTH):
-        if INPUTS % TILE_DEPTH == 0:
-            x = tl.load(x_at, mask=has_row[:, None], other=0.0)
-            weight = tl.load(weight_at, mask=has_channel[None, :], other=0.0)
-        else:
-            inside = k < INPUTS - start
+    for start in range(0, inputs, TILE_DEPTH):
+        if HAS_REST:
+            inside = k < inputs - start
             x = tl.load(x_at, mask=has_row[:, None] & inside[None, :], other=0.0)
             weight = tl.load(weight_at, mask=has_channel[None, :] & inside[:, None], other=0.0)
+        else:
+            x = tl.load(x_at, mask=has_row[:, None], other=0.0)
+            weight = tl.load(weight_at, mask=has_channel[None, :], other=0.0)
         sums = tl.dot(x, weight, sums, input_precision="ieee")
         x_at += TILE_DEPTH
         weight_at += TILE_DEPTH
     if HAS_BIAS:
         sums += tl.load(bias_pointer + n, mask=has_channel, other=0.0).to(tl.float32)[None, :]
-    y_at = y_pointer + r.to(tl.int64)[:, None] * CHANNELS + n[None, :]
+    y_at = y_pointer + r.to(tl.int64)[:, None] * channels + n[None, :]
     tl.store(y_at, sums.to(y_pointer.dtype.element_ty), mask=has_row[:, None] & has_channel[None, :])
 
 
@@ -99,9 +100,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, tile: Tile | N
             weight if bias is None else bias,
             y,
             rows,
-            CHANNELS=channels,
-            INPUTS=weight.shape[1],
+            channels,
+            weight.shape[1],
             HAS_BIAS=bias is not None,
+            HAS_REST=weight.shape[1] % tile.depth > 0,
             TILE_ROWS=tile.rows,
             TILE_COLUMNS=tile.columns,
             TILE_DEPTH=tile.depth,

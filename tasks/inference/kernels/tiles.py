@@ -42,7 +42,7 @@ CANDIDATES: Final[dict[torch.dtype, dict[str, Tile]]] = {
 """Tiles to measure, by their names."""
 
 _WIDE_FROM: Final = 4096
-"""Weights of fewer rows are cut narrowly, so that a pass of a few hundred rows has a program for each multiprocessor."""
+"""Weights of fewer rows are cut narrowly: a pass of a few hundred rows then has a program for each multiprocessor."""
 
 
 def tile_of(weight: torch.Tensor) -> Tile:

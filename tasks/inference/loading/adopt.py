@@ -13,6 +13,7 @@ from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.kernels.kernel_order import kernel_order
 from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
 from tasks.inference.loading.row_wise_modules import (
     heads_of,
@@ -21,7 +22,6 @@ from tasks.inference.loading.row_wise_modules import (
     windows_of,
 )
 from tasks.inference.loading.stored_precision import float32_arithmetic
-from tasks.inference.kernels.kernel_order import kernel_order
 from tasks.inference.network import attention
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.language_model import LanguageModel

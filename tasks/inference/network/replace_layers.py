@@ -95,7 +95,7 @@ def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None
 
 
 def _then_shared(kind: type[PackedLinear | WidenedLinear], share: Share) -> Callable[[nn.Linear], nn.Module]:
-    """Return a function that makes a layer of `kind`, lets `share` place its weight, and returns the old one's pages."""
+    """Return a function that makes a layer of `kind`, lets `share` place its weight, and gives back the old one's."""
 
     def replacement(linear: nn.Linear) -> nn.Module:
         layer = kind(linear)

@@ -1,7 +1,7 @@
 """A product of tiles for Triton's interpreter that adds in a stated order, as a device's matrix instructions do.
 
-The interpreter's own calls numpy's BLAS, whose order of sums depends on the processor, and multiplies the bit patterns of
-bfloat16. This one adds a tile's products in the order of k, from zero, and the sum to the sums so far.
+The interpreter's own calls numpy's BLAS, whose order of sums depends on the processor, and multiplies the bit patterns
+of bfloat16. This one adds a tile's products in the order of k, from zero, and the sum to the sums so far.
 """
 
 from typing import Any

@@ -47,9 +47,20 @@ def differing_counts(compute: Callable[[Tensor], Tensor], contents: int, counts:
 
 
 def linear_problems(
-    linear: Linear, dtype: torch.dtype, device: str, counts: Iterable[int], *, inputs: int = 72, channels: int = 40
+    linear: Linear,
+    dtype: torch.dtype,
+    device: str,
+    counts: Iterable[int],
+    *,
+    inputs: int = 72,
+    channels: int = 40,
+    with_bias: bool = False,
 ) -> list[str]:
-    """Questions to a linear layer: its results, every number of rows in five orders, and a second launch."""
+    """Questions to a linear layer: its results, every number of rows in five orders, and a second launch.
+
+    Args:
+        with_bias: only so; else without a bias, too.
+    """
     counts = list(counts)
     contents = max(counts)
     deck = numbers(contents, inputs, dtype=dtype, device=device)
@@ -57,7 +68,9 @@ def linear_problems(
     weight = numbers(channels, inputs, dtype=dtype, device=device, seed=2)
     bias = numbers(channels, dtype=dtype, device=device, seed=3)
     found = []
-    if not all(_is_near(linear(deck, weight, some), deck, weight, some) for some in (None, bias)):
+    if not all(
+        _is_near(linear(deck, weight, some), deck, weight, some) for some in ((bias,) if with_bias else (None, bias))
+    ):
         found.append(FAR)
     if not torch.equal(linear(deck, weight, bias), linear(deck, weight, bias)):
         found.append(TWO_LAUNCHES)
@@ -82,12 +95,13 @@ def _is_near(result: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
 def attention_problems(
     attention: Attention, dtype: torch.dtype, device: str, counts: Iterable[int], shape: "AttentionShape"
 ) -> list[str]:
-    """Questions to attention: its results with every option, companies, a second launch, and calls one after another."""
+    """Questions to attention: results with every option, companies, a second launch, and calls one after another."""
     counts = list(counts)
     contents, found = max(counts), []
     query, key, value, mask = shape.numbers(contents, dtype, device)
     sinks = numbers(shape.heads, device=device, seed=9)
-    options: list[dict[str, object]] = [{}, {"scaling": 0.3, "softcap": 2.0}, {"s_aux": sinks}]
+    everything: dict[str, object] = {"scaling": 0.3, "softcap": 2.0, "s_aux": sinks}
+    options: list[dict[str, object]] = [{}, everything]
     for some in options:
         if not _attends(attention, query, key, value, mask, some):
             found.append(FAR)
@@ -101,7 +115,7 @@ def attention_problems(
 
     def compute(chosen: Tensor) -> Tensor:
         where = chosen.to(device)
-        return attention(None, query[where], key[where], value[where], mask[where], s_aux=sinks)[0]
+        return attention(None, query[where], key[where], value[where], mask[where], **everything)[0]
 
     everyone = torch.arange(contents)
     if not torch.equal(compute(everyone), compute(everyone)):

@@ -5,7 +5,7 @@ Every question that an honest kernel answers is put to a broken twin, too. The s
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -162,8 +162,8 @@ def twin_of(name: str, old: str, new: str, folder: Path) -> ModuleType:
 
 LINEAR_MUTANTS = {
     "float32 as TF32": ('input_precision="ieee"', 'input_precision="tf32"', torch.float32),
-    "sums in bfloat16": ("sums = tl.dot(", "sums = sums.to(tl.bfloat16).to(tl.float32)\n        sums = tl.dot(", torch.bfloat16),
-    "the last block of the sum is left out": ("range(0, INPUTS,", "range(0, INPUTS - TILE_DEPTH,", torch.float32),
+    "sums in bfloat16": ("weight, sums,", "weight, sums.to(tl.bfloat16).to(tl.float32),", torch.bfloat16),
+    "the last block of the sum is left out": ("range(0, inputs,", "range(0, inputs - TILE_DEPTH,", torch.float32),
     "what is missing from a block counts": ("other=0.0", "other=1.0", torch.float32),
 }  # fmt: skip
 
@@ -246,12 +246,12 @@ def test_a_device_whose_compiler_fails_has_no_fixed_order(monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[LanguageModel]:
+def model(monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
     """A tiny Llama with dense layers, as on CUDA: torch's own products first, then those of fixed order."""
     monkeypatch.setattr(replace_layers, "can_pack", lambda *_: False)
     monkeypatch.setattr(adopt, "can_pack", lambda *_: False)
     made = adopted(network_of(*READ["Llama"]))
-    yield replace(made, kernel_order=KernelOrder((PLAIN, FIXED_ORDER), fewer_rows_first=False))
+    return replace(made, kernel_order=KernelOrder((PLAIN, FIXED_ORDER), fewer_rows_first=False))
 
 
 def test_all_products_of_a_model_change_together(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,9 @@ def test_every_tile_computes_the_same_and_keeps_rows_apart(tile: Tile) -> None:
     def tiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return linear_kernel.linear(x, weight, bias, tile)
 
-    assert linear_problems(tiled, dtype, CUDA, (1, 2, 44, 45, 64, 65, 300), inputs=256, channels=320) == []
+    assert (
+        linear_problems(tiled, dtype, CUDA, (1, 2, 44, 45, 64, 65, 300), inputs=256, channels=320, with_bias=True) == []
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
