@@ -25,7 +25,7 @@ SECTIONS: Final = (
         "Whether the engine computes what transformers computes, for every family, and keeps rows apart.",
     ),
     Section(
-        "tests", "Tests that need an accelerator", 150, "conformance_tests:gpu_tests",
+        "tests", "Tests that need an accelerator", 130, "conformance_tests:gpu_tests",
         (*_DRAWING, "pytest", "hypothesis"),
         "The tests that are marked `gpu`, which no other machine runs.",
     ),
@@ -46,7 +46,7 @@ SECTIONS: Final = (
         "Layers, heads, draw and host, and the kernels that are launched in a step.",
     ),
     Section(
-        "speed_smollm2", "Speed, SmolLM2-135M", 120, "speed:smollm2", _DRAWING,
+        "speed_smollm2", "Speed, SmolLM2-135M", 70, "speed:smollm2", _DRAWING,
         "The same for the model that everything else is tested with; random weights where its own are not there.",
     ),
     Section(

@@ -68,7 +68,8 @@ def _is_right(device: torch.device, dtype: torch.dtype) -> bool:
     query, key, value = numbers(2, 4, 3, 32), numbers(2, 2, 48, 32), numbers(2, 2, 48, 32) * 0.5
     mask = torch.zeros(2, 1, 3, 48)
     mask[1, :, :, :20] = -torch.inf
-    mixed = attention_kernel.attention(*(part.to(device) for part in (query, key, value, mask)), 32**-0.5)
+    there = [part.to(device) for part in (query, key, value, mask)]
+    mixed = attention_kernel.attention(there[0], there[1], there[2], there[3], 32**-0.5)
     scores = (query.double() * 32**-0.5).view(2, 2, 6, 32) @ key.double().transpose(2, 3)
     weights = (scores.view(2, 4, 3, 48) + mask).softmax(-1)
     exact = (weights.view(2, 2, 6, 48) @ value.double()).view(2, 4, 3, 32).transpose(1, 2)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models_db.errors import AlmonerError, UsageError
+from tasks.inference.catalogue.devices import use_full_precision
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.memory import is_out_of_memory
@@ -81,6 +82,7 @@ def wrap_network(
         PrecisionTooCoarse: the model needs more bits.
     """
     _check_supported(name, network, precision)
+    use_full_precision()
     check_available(precision, device)
     network.eval()
     prompts = probes(network.config.vocab_size)

@@ -7,8 +7,8 @@ first (two threads, float32). A private row that leaves moves the rows behind it
 are twice as fast for prompts and equal for single tokens.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from tasks.inference.kernels.kernel_order import FIXED_ORDER, KernelName
 
 NAME = "almoner_rows"
 _NAMES: dict[KernelName, str] = {FIXED_ORDER: "almoner_fixed_order"}
+
+Attention: TypeAlias = Callable[..., tuple[Tensor, None]]
+"""Attention in transformers' signature (`grouped_attention`)."""
 
 ALIGNMENT = 16
 """Numbers of columns are multiples of this: 16 floats are 64 bytes, so every row of the scores is aligned too."""
@@ -131,16 +134,6 @@ def _check_variants(options: Mapping[str, object]) -> None:
         raise ValueError(f"its attention needs {variants[0]}")
 
 
-class Attention(Protocol):
-    """Attention in transformers' signature (`grouped_attention`)."""
-
-    def __call__(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, /, **options: Any
-    ) -> tuple[Tensor, None]:
-        """As `grouped_attention`."""
-        ...
-
-
 def attention_of(kernels: KernelName) -> Attention:
     """Return the attention that goes with these kernels."""
     return fixed_order_attention if kernels == FIXED_ORDER else grouped_attention
@@ -153,7 +146,7 @@ def use_attention(decoder: nn.Module, kernels: KernelName) -> None:
     """
     ours = {NAME, *_NAMES.values()}
     for module in decoder.modules():
-        config = getattr(module, "config", None)
+        config: Any = getattr(module, "config", None)
         if getattr(config, "_attn_implementation", None) in ours:
             config._attn_implementation = _NAMES.get(kernels, NAME)
 
