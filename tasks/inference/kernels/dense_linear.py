@@ -17,6 +17,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, kernels: KernelName) 
     return linear_kernel.linear(x, weight, bias)
 
 
+def linear_of_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, chosen: Tensor, kernels: KernelName) -> Tensor:
+    """Return x[r] . weight[chosen[r, n]] + bias[chosen[r, n]]: [R, K], [V, K], [V] and int64 [R, N] -> [R, N]."""
+    if kernels != FIXED_ORDER:
+        products = torch.bmm(weight[chosen], x[:, :, None])[:, :, 0]
+        return products if bias is None else products + bias[chosen]
+    from tasks.inference.kernels import linear_kernel  # it imports Triton
+
+    return linear_kernel.linear_of_chosen(x, weight, bias, chosen)
+
+
 class DenseLinear(nn.Module):
     """`x @ weight.T + bias` with the weight as it is.
 

@@ -25,6 +25,8 @@ _ALIGNMENT = 16
 """Bytes; compiled code for pointers of this alignment loads vectors."""
 _GROUP = 8
 """Tiles of rows that share a tile of the weight one after the other, so that it is read from memory once."""
+_CHOSEN, _CHOSEN_DEPTH = 16, 256
+"""Chosen channels of a program, and numbers of their sums that it takes in one go."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -94,24 +96,83 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, tile: Tile | N
     y = torch.empty((rows, channels), dtype=x.dtype, device=x.device)
     if y.numel():
         programs = triton.cdiv(rows, tile.rows) * triton.cdiv(channels, tile.columns)
-        _linear_kernel[(programs,)](
-            flat,
-            weight,
-            weight if bias is None else bias,
-            y,
-            rows,
-            channels,
-            weight.shape[1],
-            HAS_BIAS=bias is not None,
-            HAS_REST=weight.shape[1] % tile.depth > 0,
-            TILE_ROWS=tile.rows,
-            TILE_COLUMNS=tile.columns,
-            TILE_DEPTH=tile.depth,
-            GROUP=_GROUP,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
+        with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # torch's own gap
+            _linear_kernel[(programs,)](
+                flat,
+                weight,
+                weight if bias is None else bias,
+                y,
+                rows,
+                channels,
+                weight.shape[1],
+                HAS_BIAS=bias is not None,
+                HAS_REST=weight.shape[1] % tile.depth > 0,
+                TILE_ROWS=tile.rows,
+                TILE_COLUMNS=tile.columns,
+                TILE_DEPTH=tile.depth,
+                GROUP=_GROUP,
+                num_warps=tile.warps,
+                num_stages=tile.stages,
+            )
     return y.view(*x.shape[:-1], channels)
+
+
+@triton.jit
+def _chosen_kernel(
+    x_pointer,
+    weight_pointer,
+    bias_pointer,
+    chosen_pointer,
+    y_pointer,
+    count,
+    inputs,
+    HAS_BIAS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    k = tl.arange(0, DEPTH)
+    has_place = place < count
+    chosen = tl.load(chosen_pointer + row * count + place, mask=has_place, other=0)
+    weight_at = weight_pointer + chosen[:, None] * inputs + k[None, :]
+    sums = tl.zeros((BLOCK, DEPTH), dtype=tl.float32)
+    for start in range(0, inputs, DEPTH):
+        inside = k < inputs - start
+        x = tl.load(x_pointer + row * inputs + start + k, mask=inside, other=0.0)
+        weight = tl.load(weight_at + start, mask=has_place[:, None] & inside[None, :], other=0.0)
+        sums += x[None, :].to(tl.float32) * weight.to(tl.float32)
+    y = tl.sum(sums, 1)
+    if HAS_BIAS:
+        y += tl.load(bias_pointer + chosen, mask=has_place, other=0.0).to(tl.float32)
+    tl.store(y_pointer + row * count + place, y.to(y_pointer.dtype.element_ty), mask=has_place)
+
+
+def linear_of_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, chosen: Tensor) -> Tensor:
+    """Return x[r] . weight[chosen[r, n]] + bias[chosen[r, n]]: [R, K], [V, K], [V] and int64 [R, N] -> [R, N].
+
+    One program computes a few channels of one row; the chosen rows of the weight are read where they are. Sums are in
+    float32: number k of a block of 256 is added to those of the other blocks, then the 256 sums are added.
+    """
+    x, weight, chosen = (_aligned(part) for part in (x, weight, chosen))
+    rows, count = chosen.shape
+    y = torch.empty((rows, count), dtype=x.dtype, device=x.device)
+    if y.numel():
+        with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # torch's own gap
+            _chosen_kernel[(rows, triton.cdiv(count, _CHOSEN))](
+                x,
+                weight,
+                weight if bias is None else bias,
+                chosen,
+                y,
+                count,
+                x.shape[1],
+                HAS_BIAS=bias is not None,
+                BLOCK=_CHOSEN,
+                DEPTH=_CHOSEN_DEPTH,
+                num_warps=4,
+            )
+    return y
 
 
 def _aligned(matrix: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear
+from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
 from tasks.inference.kernels.kernel_order import FIXED_ORDER, PLAIN, KernelName, KernelOrder
 from tasks.inference.network.attention import Attention, attention_of, use_attention, within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
@@ -240,8 +240,7 @@ class LanguageModel:
 
     def logits_of_each(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Logits of other tokens for each row: float32 [R, D] and int64 [R, N] -> float32 [R, N]."""
-        products = torch.bmm(self.head_weight[tokens], hidden[:, :, None])[:, :, 0]
-        return self._final(products if self.head_bias is None else products + self.head_bias[tokens])
+        return self._final(linear_of_chosen(hidden, self.head_weight, self.head_bias, tokens, self.kernels))
 
     def _final(self, products: Tensor) -> Tensor:
         """Return the logits of the head's products: both steps act on each number by itself, and keep their order."""

@@ -78,6 +78,18 @@ def linear_problems(
     return found + [f"{count} rows" for count in differing]
 
 
+def as_linear(linear_of_chosen: Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]) -> Linear:
+    """A product with chosen rows of a weight as one with all of them, in an order that the row decides."""
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        turns = (x.float()[:, 0] * 100).long() % len(weight)
+        chosen = (torch.arange(len(weight), device=x.device) + turns[:, None]) % len(weight)
+        result = linear_of_chosen(x, weight, bias, chosen)
+        return torch.empty_like(result).scatter_(1, chosen, result)
+
+    return linear
+
+
 def _is_near(result: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether only float32 sums, and one rounding of the result, lie between a product and its definition.
 

@@ -20,10 +20,10 @@ from torch import Tensor
 from tasks.inference.engine.open_session import _tries
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.kernels import dense_linear, tiles
-from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear
+from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
 from tasks.inference.kernels.kernel_order import FIXED_ORDER, PACKED, PLAIN, KernelOrder, kernel_order
 from tasks.inference.loading import adopt
-from tasks.inference.network import language_model, replace_layers
+from tasks.inference.network import attention, replace_layers
 from tasks.inference.network.attention import fixed_order_attention, grouped_attention
 from tasks.inference.network.capabilities import CPU
 from tasks.inference.network.language_model import LanguageModel
@@ -35,6 +35,7 @@ from tests.unit.tasks.inference.kernels.questions import (
     TWO_LAUNCHES,
     AttentionShape,
     Linear,
+    as_linear,
     attention_problems,
     linear_problems,
     numbers,
@@ -67,6 +68,13 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_row_has_the_same_bits_at_every_number_of_rows_in_five_orders(dtype: torch.dtype) -> None:
     assert linear_problems(product, dtype, "cpu", EVERY) == []
+
+
+def test_a_row_and_its_own_candidates_have_the_same_bits_at_every_number_of_rows() -> None:
+    linear = as_linear(lambda x, weight, bias, chosen: linear_of_chosen(x, weight, bias, chosen, FIXED_ORDER))
+    assert linear_problems(linear, torch.float32, "cpu", (1, 2, 5, 12), inputs=300, channels=20) == []
+    plain = as_linear(lambda x, weight, bias, chosen: linear_of_chosen(x, weight, bias, chosen.flip(1), FIXED_ORDER))
+    assert FAR in linear_problems(plain, torch.float32, "cpu", (1, 2), inputs=300, channels=20)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -257,7 +265,12 @@ def model(monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
 def test_all_products_of_a_model_change_together(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers, attention and both heads: torch's own product and attention are not called any more."""
     hidden, tokens = numbers(3, model.width), torch.arange(20)
-    before = IsolationCheck(model)._pass(torch.arange(3), 2), model.logits(hidden), model.logits_of(hidden, tokens)
+
+    def results() -> list[Tensor]:
+        heads = model.logits(hidden), model.logits_of(hidden, tokens), model.logits_of_each(hidden, tokens.repeat(3, 1))
+        return [IsolationCheck(model)._passes(3, 2)(torch.arange(3)), *heads]
+
+    before = results()
     copied = model.until_layer(1)
     assert model.use_next_kernels()
     assert (model.kernels, copied.kernels) == (FIXED_ORDER, FIXED_ORDER)
@@ -267,12 +280,10 @@ def test_all_products_of_a_model_change_together(model: LanguageModel, monkeypat
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("torch's own")
 
-    monkeypatch.setattr(torch.nn.functional, "linear", fail)
-    monkeypatch.setattr(language_model, "attention_of", fail)
-    after = IsolationCheck(model)._pass(torch.arange(3), 2), model.logits(hidden), model.logits_of(hidden, tokens)
-    for one, other in zip(before, after, strict=True):
+    for module, name in ((torch.nn.functional, "linear"), (torch, "bmm"), (attention, "grouped_attention")):
+        monkeypatch.setattr(module, name, fail)
+    for one, other in zip(before, results(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-    assert not torch.equal(before[1], after[1])
     assert not model.use_next_kernels()
 
 
@@ -296,5 +307,6 @@ def test_a_library_that_couples_rows_is_left_for_the_fixed_order(
     check.attention(3, 1, [16], 16)
     check.head(3)
     check.candidates(3, 40)
+    check.candidates_by_row(3, 40)
     assert list(tries) == [4, 2, 1]
     assert {shape[0] for shape in check.tested_shapes} == {PLAIN, FIXED_ORDER}

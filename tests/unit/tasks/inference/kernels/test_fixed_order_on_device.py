@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.inference.isolation.check import IsolationCheck
-from tasks.inference.kernels.dense_linear import fixed_order_works, linear
+from tasks.inference.kernels.dense_linear import fixed_order_works, linear, linear_of_chosen
 from tasks.inference.kernels.kernel_order import FIXED_ORDER
 from tasks.inference.kernels.tiles import CANDIDATES, Tile
 from tasks.inference.loading.adopt import wrap_network
@@ -22,6 +22,7 @@ from tests.unit.tasks.inference.conformance import differences, is_isolated
 from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.kernels.questions import (
     AttentionShape,
+    as_linear,
     attention_problems,
     linear_problems,
     numbers,
@@ -58,6 +59,11 @@ def test_they_compile_and_work() -> None:
 @pytest.mark.parametrize("sizes", [(72, 40), (256, 384), (200, 4200)], ids=str)
 def test_linear(dtype: torch.dtype, sizes: tuple[int, int]) -> None:
     assert linear_problems(product, dtype, CUDA, COUNTS, inputs=sizes[0], channels=sizes[1]) == []
+
+
+def test_chosen_channels() -> None:
+    chosen = as_linear(lambda x, weight, bias, chosen: linear_of_chosen(x, weight, bias, chosen, FIXED_ORDER))
+    assert linear_problems(chosen, torch.float32, CUDA, COUNTS, inputs=300, channels=40) == []
 
 
 @pytest.mark.parametrize("tile", [tile for tiles in CANDIDATES.values() for tile in tiles.values()], ids=str)
@@ -131,4 +137,5 @@ def test_bfloat16_is_near_cublas_and_passes_the_check() -> None:
         check.before_pass(rows, 1, 48, 64)
         check.head(rows)
         check.candidates(rows, 512)
+        check.candidates_by_row(rows, 512)
     check.before_pass(16, 128, 128, 256)
