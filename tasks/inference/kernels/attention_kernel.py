@@ -19,12 +19,12 @@ from torch import Tensor
 
 _LEAST = 16
 """The smallest side of a matrix instruction; what lacks is zeros."""
-_MOST_QUERIES = 64
+_MOST_QUERIES = {torch.bfloat16: 64, torch.float32: 32}
 _COLUMNS = {torch.bfloat16: 64, torch.float32: 32}
 _WARPS = {torch.bfloat16: 4, torch.float32: 8}
 
 
-@triton.jit(do_not_specialize=["columns", "queries"])
+@triton.jit(do_not_specialize=["queries"])
 def _attention_kernel(
     query_pointer,
     key_pointer,
@@ -139,7 +139,7 @@ def attention(
     if not out.numel():
         return out
     stacked = heads // groups * queries
-    block = min(_MOST_QUERIES, max(_LEAST, triton.next_power_of_2(stacked)))
+    block = min(_MOST_QUERIES[key.dtype], max(_LEAST, triton.next_power_of_2(stacked)))
     with torch.cuda.device_of(query):  # type: ignore[no-untyped-call]  # torch's own gap
         _attention_kernel[(rows * groups, triton.cdiv(stacked, block))](
             query,
