@@ -1,5 +1,6 @@
 """Environment of every test, and the ledger's two backends as fixtures, always built by the migrations."""
 
+import tests.interpreted_triton  # isort: skip  # noqa: F401 - before whatever imports Triton
 import gc
 import os
 import shutil

@@ -34,6 +34,8 @@ GRACE_S = 20.0
 """Seconds that a section's process has to end by itself, after its limit."""
 SHORTEST_S = 15.0
 """With fewer seconds left no section is begun: its imports alone take as long."""
+_SMALL = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
+"""Variables of the small version's processes: without a device, Triton interprets."""
 _CODE = ("benchmarks", "models_db", "tasks", "tests/unit/tasks/inference")
 
 _PROBE = """
@@ -185,7 +187,7 @@ def _process(section: Section, path: Path, options: Options, seconds: float) -> 
     command, log = _command(section, path, options, seconds), path.with_suffix(".log")
     began, ended = time.monotonic(), ""
     with log.open("w", encoding="utf-8") as errors:
-        environment = os.environ | ({"OMP_NUM_THREADS": "1"} if options.small else {})
+        environment = os.environ | (_SMALL if options.small else {})
         process = subprocess.Popen(command, cwd=ROOT, stderr=errors, env=environment)
         try:
             if status := process.wait(seconds + GRACE_S):

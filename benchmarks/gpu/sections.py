@@ -25,9 +25,13 @@ SECTIONS: Final = (
         "Whether the engine computes what transformers computes, for every family, and keeps rows apart.",
     ),
     Section(
-        "tests", "Tests that need an accelerator", 90, "conformance_tests:gpu_tests",
+        "tests", "Tests that need an accelerator", 130, "conformance_tests:gpu_tests",
         (*_DRAWING, "pytest", "hypothesis"),
         "The tests that are marked `gpu`, which no other machine runs.",
+    ),
+    Section(
+        "kernels", "Fixed-order kernels", 60, "kernels.comparison:measure", (*_DRAWING, "triton"),
+        "Products and attention of fixed order beside cuBLAS and torch, by tile, and a small model decoded with them.",
     ),
     Section(
         "speed_8b", "Speed, Llama 8B", 330, "speed:llama_8b", _DRAWING,
@@ -42,7 +46,7 @@ SECTIONS: Final = (
         "Layers, heads, draw and host, and the kernels that are launched in a step.",
     ),
     Section(
-        "speed_smollm2", "Speed, SmolLM2-135M", 120, "speed:smollm2", _DRAWING,
+        "speed_smollm2", "Speed, SmolLM2-135M", 70, "speed:smollm2", _DRAWING,
         "The same for the model that everything else is tested with; random weights where its own are not there.",
     ),
     Section(

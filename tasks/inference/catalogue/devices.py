@@ -1,4 +1,4 @@
-"""Device of tensors and number of threads, decided only here."""
+"""Device of tensors, number of threads and precision of an accelerator's sums, decided only here."""
 
 import os
 
@@ -64,3 +64,17 @@ def use_threads() -> int:
             raise BadThreads(value)
         torch.set_num_threads(int(value))
     return torch.get_num_threads()
+
+
+def use_full_precision() -> None:
+    """Let products on CUDA be those of their type, with sums in float32: before a network is read or computed with.
+
+    float32 is not rounded to TF32 (10 bits behind the point), by matrix products or by convolutions, and sums of
+    bfloat16 and float16 are not kept in these types, as split sums of cuBLAS are where that is allowed. The variable
+    has a say before torch has, and holds for processes that this one starts.
+    """
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -21,7 +21,7 @@ from models_db.errors import UsageError
 from tasks.common.progress import Progress
 from tasks.common.retry import is_temporary
 from tasks.inference.catalogue import model_store
-from tasks.inference.catalogue.devices import choose_device, use_threads
+from tasks.inference.catalogue.devices import choose_device, use_full_precision, use_threads
 from tasks.inference.catalogue.registry import HubModel, Model, ModelSpec, find
 from tasks.inference.catalogue.silence_libraries import silence_libraries
 from tasks.inference.loading.loading import UnreadableModel, located
@@ -162,6 +162,7 @@ def load_embedder(
     """
     spec, where = find(name, "embedder"), choose_device(device)
     use_threads()
+    use_full_precision()
     folder, record = located(spec)
     digest = model_store.model_digest(name, folder, record)
     _check_files(spec, folder)

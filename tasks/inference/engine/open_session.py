@@ -2,8 +2,8 @@
 
 What a session may do on its way is known from public numbers: the rows of a pass, every number of columns that a step
 may read, every block of a prompt, every width of a product. The device is asked about all of it (`isolation`). Where it
-does not keep rows apart, fewer rows of a pass are tried, then other kernels, at last one row at a time, which has no
-neighbours: slow, but what was approved can be written. Memory for one generation is taken once and given back.
+does not keep rows apart, fewer rows of a pass and other kernels are tried (`_tries`), at last one row at a time, which
+has no neighbours: slow, but what was approved can be written. Memory for one generation is taken once and given back.
 """
 
 from collections.abc import Callable, Iterator
@@ -117,13 +117,19 @@ class SessionOpening:
 
 
 def _tries(model: LanguageModel, rows: int) -> Iterator[int]:
-    """Yield the rows of a pass to try, the fastest first. The model has other kernels after the first of them."""
+    """Yield the rows of a pass to try, the fastest first. On the way the model goes over to its other kernels.
+
+    On a CPU: fewer rows of a pass, the same with the next kernels, then fewer rows than a pass over a prompt has. On
+    CUDA: all rows with each of the kernels, then fewer rows with the last of them.
+    """
     height, chunks = prefill_shape(model.device)[0], [rows]
     while chunks[-1] > height:
         chunks.append(smaller_chunk(chunks[-1], model.device))
-    yield from chunks
-    if model.unpack():
-        yield from chunks
+    for_each = len(chunks) if model.kernel_order.fewer_rows_first else 1
+    yield from chunks[:for_each]
+    while model.use_next_kernels():
+        yield from chunks[:for_each]
+    yield from chunks[for_each:]
     few = chunks[-1]
     while few > 1:
         few //= 2

@@ -23,7 +23,7 @@ from torch import Tensor
 from models_db.errors import EnvironmentProblem
 from tasks.inference.catalogue.precision import PRECISIONS, Precision
 from tasks.inference.isolation.arrangements import LONG, SHORT, FirstResults, arrangements, contents_of
-from tasks.inference.network.attention import ALIGNMENT, aligned, grouped_attention
+from tasks.inference.network.attention import ALIGNMENT, aligned
 from tasks.inference.network.candidate_head import logits_by_row
 from tasks.inference.network.kv_cache import KeyValueCache
 from tasks.inference.network.language_model import LanguageModel
@@ -198,7 +198,7 @@ class IsolationCheck:
             for some in column_counts:
                 bias = self._masks(number, queries, some)[where]
                 seen_keys, seen_values = keys[:, :, :some], values[:, :, :some]
-                mixed, _ = grouped_attention(None, asking[where], seen_keys, seen_values, bias, s_aux=sinks)
+                mixed, _ = model.attention(None, asking[where], seen_keys, seen_values, bias, s_aux=sinks)
                 yield some, contents, mixed
 
     def _masks(self, number: int, queries: int, visible: int) -> Tensor:

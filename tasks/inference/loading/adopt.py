@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from models_db.errors import AlmonerError, UsageError
+from tasks.inference.catalogue.devices import use_full_precision
 from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.kernels.kernel_order import kernel_order
 from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
 from tasks.inference.loading.row_wise_modules import (
     heads_of,
@@ -80,6 +82,7 @@ def wrap_network(
         PrecisionTooCoarse: the model needs more bits.
     """
     _check_supported(name, network, precision)
+    use_full_precision()
     check_available(precision, device)
     network.eval()
     prompts = probes(network.config.vocab_size)
@@ -183,6 +186,7 @@ def _lowered(
         head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
+        kernel_order=kernel_order(device, packed=packed is not None),
         long_tables={name: table.to(device) for name, table in model.long_tables.items()},
         device=device,
         precision=precision,

@@ -7,13 +7,20 @@ first (two threads, float32). A private row that leaves moves the rows behind it
 are twice as fast for prompts and equal for single tokens.
 """
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from tasks.inference.kernels.kernel_order import FIXED_ORDER, KernelName
+
 NAME = "almoner_rows"
+_NAMES: dict[KernelName, str] = {FIXED_ORDER: "almoner_fixed_order"}
+
+Attention: TypeAlias = Callable[..., tuple[Tensor, None]]
+"""Attention in transformers' signature (`grouped_attention`)."""
 
 ALIGNMENT = 16
 """Numbers of columns are multiples of this: 16 floats are 64 bytes, so every row of the scores is aligned too."""
@@ -59,8 +66,7 @@ def grouped_attention(
     Raises:
         ValueError: the model asks for a variant of attention that is not this one.
     """
-    if variants := [name for name in _VARIANTS if options.get(name) is not None]:
-        raise ValueError(f"its attention needs {variants[0]}")
+    _check_variants(options)
     rows, heads, queries, size = query.shape
     groups, columns = key.shape[1], key.shape[2]
     scale = size**-0.5 if scaling is None else scaling
@@ -104,4 +110,46 @@ def within_window(mask: Tensor, window: int, newest: int | Tensor) -> Tensor:
     return mask.masked_fill(distance > window, -torch.inf)
 
 
+def fixed_order_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **options: object,
+) -> tuple[Tensor, None]:
+    """`grouped_attention` by the kernel of that name: one program for each row, key/value head and block of queries."""
+    _check_variants(options)
+    from tasks.inference.kernels import attention_kernel  # it imports Triton
+
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attention_kernel.attention(query, key, value, attention_mask, scale, softcap, s_aux), None
+
+
+def _check_variants(options: Mapping[str, object]) -> None:
+    if variants := [name for name in _VARIANTS if options.get(name) is not None]:
+        raise ValueError(f"its attention needs {variants[0]}")
+
+
+def attention_of(kernels: KernelName) -> Attention:
+    """Return the attention that goes with these kernels."""
+    return fixed_order_attention if kernels == FIXED_ORDER else grouped_attention
+
+
+def use_attention(decoder: nn.Module, kernels: KernelName) -> None:
+    """Let every layer of a decoder that has our attention use the one of these kernels, in place.
+
+    Layers ask their configuration at every pass, and copies of a decoder share it.
+    """
+    ours = {NAME, *_NAMES.values()}
+    for module in decoder.modules():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "_attn_implementation", None) in ours:
+            config._attn_implementation = _NAMES.get(kernels, NAME)
+
+
 AttentionInterface.register(NAME, grouped_attention)
+AttentionInterface.register(_NAMES[FIXED_ORDER], fixed_order_attention)

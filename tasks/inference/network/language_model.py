@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.network.attention import within_window
+from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
+from tasks.inference.kernels.kernel_order import FIXED_ORDER, PLAIN, KernelName, KernelOrder
+from tasks.inference.network.attention import Attention, attention_of, use_attention, within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
 from tasks.inference.network.packed_linear import PackedLinear
 from tasks.inference.network.residual_stream import first_layers, with_addition, with_modules
@@ -42,6 +44,7 @@ class LanguageModel:
         window: tokens that a layer with a sliding window sees; None if no layer has one.
         layer_kinds: transformers' kind of each layer, where only some have the window; else empty.
         sinks: whether attention has sinks (`attention.grouped_attention`).
+        kernel_order: the kernels that it may be multiplied by.
         logit_factor, logit_cap: logits are `cap * tanh(factor * states @ head / cap)`; None: no cap.
     """
 
@@ -69,6 +72,7 @@ class LanguageModel:
     long_positions: int = 0
     logit_factor: float = 1.0
     logit_cap: float | None = None
+    kernel_order: KernelOrder = field(default_factory=lambda: KernelOrder((PLAIN,)))
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -90,10 +94,14 @@ class LanguageModel:
         return self.head_weight.shape[1]
 
     @property
-    def kernels(self) -> str:
+    def kernels(self) -> KernelName:
         """Name of the kernels that multiply; results of one kernel need not hold for another."""
-        packed = isinstance(self.packed_head, PackedLinear) and self.packed_head.plain is None
-        return "packed" if packed else "plain"
+        return self.kernel_order.current
+
+    @property
+    def attention(self) -> Attention:
+        """The attention of its layers."""
+        return attention_of(self.kernels)
 
     @property
     def longest(self) -> int:
@@ -107,14 +115,16 @@ class LanguageModel:
         decoder = with_modules(self.decoder, self.long_tables)
         return replace(self, decoder=decoder, positions=self.long_positions, long_tables={})
 
-    def unpack(self) -> bool:
-        """Multiply by torch's own products from now on; return whether that is a change."""
-        if self.kernels == "plain":
+    def use_next_kernels(self) -> bool:
+        """Multiply by the next kernels from now on, in all copies of this model; return whether there are any."""
+        if not self.kernel_order.advance(lambda name: name != FIXED_ORDER or fixed_order_works(self.device)):
             return False
         layers = self.decoder.modules() if isinstance(self.decoder, nn.Module) else ()
         for layer in (*layers, self.packed_head):
-            if isinstance(layer, PackedLinear):
-                layer.unpack()
+            if isinstance(layer, PackedLinear | DenseLinear):
+                layer.use(self.kernels)
+        if isinstance(self.decoder, nn.Module):
+            use_attention(self.decoder, self.kernels)
         return True
 
     def with_soft_tokens(self, table: Tensor) -> Self:
@@ -221,17 +231,16 @@ class LanguageModel:
         """Map float32 [..., D] -> float32 [..., V]."""
         if self.packed_head is not None:
             return self._final(self.packed_head(hidden))
-        return self._final(nn.functional.linear(hidden, self.head_weight, self.head_bias))
+        return self._final(linear(hidden, self.head_weight, self.head_bias, self.kernels))
 
     def logits_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Logits of some tokens only: float32 [R, D] and int64 [N] -> float32 [R, N]."""
         bias = None if self.head_bias is None else self.head_bias[tokens]
-        return self._final(nn.functional.linear(hidden, self.head_weight[tokens], bias))
+        return self._final(linear(hidden, self.head_weight[tokens], bias, self.kernels))
 
     def logits_of_each(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """Logits of other tokens for each row: float32 [R, D] and int64 [R, N] -> float32 [R, N]."""
-        products = torch.bmm(self.head_weight[tokens], hidden[:, :, None])[:, :, 0]
-        return self._final(products if self.head_bias is None else products + self.head_bias[tokens])
+        return self._final(linear_of_chosen(hidden, self.head_weight, self.head_bias, tokens, self.kernels))
 
     def _final(self, products: Tensor) -> Tensor:
         """Return the logits of the head's products: both steps act on each number by itself, and keep their order."""

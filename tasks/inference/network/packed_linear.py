@@ -9,6 +9,7 @@ GFLOP/s on two cores). It is also safer: MKL gave a row other bits in other posi
 import torch
 from torch import Tensor, nn
 
+from tasks.inference.kernels.kernel_order import PACKED, KernelName
 from tasks.inference.network.weight_segment import Share
 
 # The number of rows the packing is laid out for. Any number may be multiplied; measured speeds differ by a few percent.
@@ -34,9 +35,9 @@ class PackedLinear(nn.Module):
         """Keep the weight where `share` puts it."""
         self.packed = share(self.packed)
 
-    def unpack(self) -> None:
-        """Multiply by torch's own product from now on: slower, and another kernel."""
-        if self.plain is None:
+    def use(self, kernels: KernelName) -> None:
+        """Multiply by these kernels from now on; what is unpacked for torch's own product stays so."""
+        if kernels != PACKED and self.plain is None:
             self.plain = self.packed.to_dense()
             del self.packed
 

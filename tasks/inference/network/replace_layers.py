@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
+from tasks.inference.kernels.dense_linear import DenseLinear
 from tasks.inference.network.capabilities import can_pack, check_available
 from tasks.inference.network.int8_linear import Int8Linear
 from tasks.inference.network.mapped_weights import release_pages
@@ -80,17 +81,29 @@ def quantise_layers(
             parameter.data = parameter.data.float()
     elif can_pack(device):
         widen = precision == "bfloat16" and not can_pack(device, torch.bfloat16)
-        _replace(network, WidenedLinear if widen else PackedLinear, share)
+        _replace(network, _then_shared(WidenedLinear if widen else PackedLinear, share))
+    else:
+        _replace(network, DenseLinear)
     network.to(device)
 
 
-def _replace(network: nn.Module, kind: Callable[[nn.Linear], PackedLinear | WidenedLinear], share: Share) -> None:
+def _replace(network: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, layer := kind(child))
-                layer.share(share)
-                release_pages(child.weight)
+                setattr(parent, name, kind(child))
+
+
+def _then_shared(kind: type[PackedLinear | WidenedLinear], share: Share) -> Callable[[nn.Linear], nn.Module]:
+    """Return a function that makes a layer of `kind`, lets `share` place its weight, and gives back the old one's."""
+
+    def replacement(linear: nn.Linear) -> nn.Module:
+        layer = kind(linear)
+        layer.share(share)
+        release_pages(linear.weight)
+        return layer
+
+    return replacement
 
 
 def _quantise(network: nn.Module, ranges: Mapping[nn.Module, Tensor], share: Share) -> None:

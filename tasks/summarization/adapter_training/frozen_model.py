@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from tasks.inference.catalogue.devices import choose_device
+from tasks.inference.catalogue.devices import choose_device, use_full_precision
 from tasks.inference.catalogue.registry import find
 from tasks.inference.loading.loading import located, read_network
 from tasks.inference.network.capabilities import CPU, can_pack
@@ -87,6 +87,7 @@ def load_frozen(name: str, device: str, dtype: torch.dtype) -> FrozenNetwork:
 
 def freeze(network: Any, device: torch.device, dtype: torch.dtype) -> FrozenNetwork:
     """Freeze a transformers model, which is changed in place."""
+    use_full_precision()
     network.eval().requires_grad_(False)
     # Parameters only: tables of angles stay in float32.
     for parameter in network.parameters():

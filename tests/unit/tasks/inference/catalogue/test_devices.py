@@ -1,9 +1,18 @@
 """Devices and threads."""
 
+import os
+from collections.abc import Callable
+
+import tasks.inference  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 import pytest
 import torch
 
 from tasks.inference.catalogue.devices import BadThreads, DeviceMissing, UnknownDevice, choose_device, use_threads
+from tasks.inference.embeddings import encoder
+from tasks.inference.embeddings.encoder import load_embedder
+from tasks.inference.loading import adopt
+from tasks.summarization.adapter_training import frozen_model
+from tests.unit.tasks.inference.families import READ, adopted, network_of
 
 
 def test_auto_is_the_accelerator_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +51,50 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
                 use_threads()
     finally:
         torch.set_num_threads(before)
+
+
+def _reduced() -> dict[str, object]:
+    matmul = torch.backends.cuda.matmul
+    return {
+        "TF32": matmul.allow_tf32 or torch.backends.cudnn.allow_tf32,
+        "float32": torch.get_float32_matmul_precision(),
+        "bfloat16 sums": matmul.allow_bf16_reduced_precision_reduction,
+        "float16 sums": matmul.allow_fp16_reduced_precision_reduction,
+        "variable": os.environ.get("NVIDIA_TF32_OVERRIDE"),
+    }
+
+
+class Stopped(Exception):
+    """Raised by what comes after the settings."""
+
+
+def _stop(*_: object, **__: object) -> None:
+    raise Stopped
+
+
+WAYS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
+    "a model": lambda patch: patch.setattr(adopt, "check_available", _stop) or adopted(network_of(*READ["Llama"])),
+    "an embedder": lambda patch: patch.setattr(encoder.model_store, "model_digest", _stop) or load_embedder(),
+    "a frozen model": lambda patch: frozen_model.freeze(None, torch.device("cpu"), torch.float32),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_reads_a_network_leaves_no_sums_of_fewer_bits(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRIVACY §10.1: float32 silently run as TF32, and sums of bfloat16 in bfloat16, are settings of the process."""
+    before = _reduced()
+    matmul = torch.backends.cuda.matmul
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    try:
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+        matmul.allow_bf16_reduced_precision_reduction = matmul.allow_fp16_reduced_precision_reduction = True
+        assert all(_reduced().values())
+        with pytest.raises((Stopped, AttributeError)):
+            WAYS[way](monkeypatch)
+        found = _reduced()
+    finally:
+        torch.set_float32_matmul_precision(str(before["float32"]))
+    assert found == {
+        "TF32": False, "float32": "highest", "bfloat16 sums": False, "float16 sums": False, "variable": "0",
+    }  # fmt: skip

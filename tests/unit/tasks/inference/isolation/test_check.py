@@ -218,13 +218,13 @@ def test_candidates_of_each_row_that_couple_rows_are_found_out(tiny: Twins, monk
 
 def test_attention_that_couples_rows_is_found_out(tiny: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     """From some number of columns on, as a kernel that splits its work does."""
-    honest = isolation.grouped_attention
+    honest = tiny.model.attention
 
     def coupled(module: Any, query: Tensor, key: Tensor, *more: Any, **options: Any) -> Any:
         mixed, nothing = honest(module, query, key, *more, **options)
         return mixed + 1e-6 * mixed.roll(1, 0) * (key.shape[2] >= 96), nothing
 
-    monkeypatch.setattr(isolation, "grouped_attention", coupled)
+    monkeypatch.setattr(LanguageModel, "attention", property(lambda self: coupled))
     check = IsolationCheck(tiny.model)
     check.attention(8, 1, [64, 80], 112)
     with pytest.raises(RowsNotIsolated, match="8 rows, 1 x 96 x 112 attention"):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import PRECISIONS, PrecisionMissing
 from tasks.inference.engine.engine import Engine
+from tasks.inference.kernels.dense_linear import DenseLinear
 from tasks.inference.network import capabilities, packed_linear
 from tasks.inference.network.capabilities import CPU, can_pack, check_available, cpu_capabilities, require_available
 from tasks.inference.network.packed_linear import PackedLinear, WidenedLinear
@@ -118,7 +119,7 @@ def test_layers_are_of_the_kind_that_the_processor_has(monkeypatch: pytest.Monke
             quantise_layers(network, "bfloat16", CPU)
         kinds[name] = type(network[0])
     widened = WidenedLinear
-    assert kinds == {"whole": PackedLinear, "AVX2": widened, "saturating": widened, "no oneDNN": nn.Linear}
+    assert kinds == {"whole": PackedLinear, "AVX2": widened, "saturating": widened, "no oneDNN": DenseLinear}
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_other_kernels_are_tried_before_fewer_rows_than_a_prompt_has(monkeypatch
     x = torch.randn(5, 64)
     with torch.inference_mode():
         torch.testing.assert_close(model.logits(x), whole.logits(x), atol=1e-5, rtol=1e-5)
-    assert not model.unpack()
+    assert not model.use_next_kernels()
 
 
 def test_smaller_chunks_are_tried_first() -> None:

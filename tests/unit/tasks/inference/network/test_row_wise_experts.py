@@ -112,7 +112,7 @@ def test_experts_that_count_their_tokens_are_noticed(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(IsolationCheck, question, lambda *_, **__: None)
     model = adopted(_random_network(num_local_experts=3, num_experts_per_tok=1, intermediate_size=640))
     assert is_isolated(model)
-    model.unpack()
+    model.use_next_kernels()
     for layer in model.decoder.layers:
         layer.mlp = Gathered(layer.mlp)
     assert not is_isolated(model)
