@@ -1,20 +1,22 @@
 """Order in which the kernels of a model are tried; docs/decisions/0147-fixed-order-kernels.md has the reasons."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final, Literal
 
 import torch
 
-KernelName = Literal["packed", "plain", "fixed order"]
+from tasks.inference.catalogue.precision import Precision
+
+KernelName = Literal["packed", "plain", "fixed attention", "fixed order"]
 
 PACKED: Final = "packed"
 """oneDNN's products of weights that were packed beforehand, on a CPU."""
 PLAIN: Final = "plain"
 """torch's own products: MKL or oneDNN on a CPU, cuBLAS on CUDA."""
+FIXED_ATTENTION: Final = "fixed attention"
+"""torch's own products, and the attention of this folder: on an H100 it is faster than products and a softmax are."""
 FIXED_ORDER: Final = "fixed order"
-"""The kernels of this folder, on CUDA."""
+"""The kernels of this folder for products and attention, on CUDA."""
 
 
 @dataclass(eq=False)
@@ -40,22 +42,22 @@ class KernelOrder:
         """Name of the kernels that multiply now."""
         return self.names[self.number]
 
-    def advance(self, works: Callable[[KernelName], bool]) -> bool:
-        """Go on to the next kernels that work here; return whether there are any."""
-        for number in range(self.number + 1, len(self.names)):
-            if works(self.names[number]):
-                self.number = number
-                return True
-        return False
+    def advance(self) -> bool:
+        """Go on to the next kernels; return whether there are any."""
+        if self.number + 1 == len(self.names):
+            return False
+        self.number += 1
+        return True
 
 
-def kernel_order(device: torch.device, *, packed: bool) -> KernelOrder:
+def kernel_order(device: torch.device, precision: Precision, *, packed: bool, fixed: bool) -> KernelOrder:
     """Return the order for a model on `device`.
 
     Args:
         packed: whether its weights are packed.
+        fixed: whether the kernels of this folder work there.
     """
-    if device.type == "cuda":
-        names: tuple[KernelName, ...] = (PLAIN, FIXED_ORDER) if find_spec("triton") else (PLAIN,)
-        return KernelOrder(names, fewer_rows_first=False)
-    return KernelOrder((PACKED, PLAIN) if packed else (PLAIN,))
+    if device.type != "cuda":
+        return KernelOrder((PACKED, PLAIN) if packed else (PLAIN,))
+    first: KernelName = FIXED_ATTENTION if fixed and precision == "bfloat16" else PLAIN
+    return KernelOrder((first, FIXED_ORDER) if fixed else (first,), fewer_rows_first=False)

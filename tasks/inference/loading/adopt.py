@@ -14,6 +14,7 @@ from tasks.inference.catalogue.precision import Precision
 from tasks.inference.catalogue.registry import UnsupportedModel
 from tasks.inference.engine.memory import is_out_of_memory
 from tasks.inference.engine.row_batch import RowBatch
+from tasks.inference.kernels.dense_linear import fixed_order_works
 from tasks.inference.kernels.kernel_order import kernel_order
 from tasks.inference.loading.probe_inputs import largest_inputs, mean_divergence, probes
 from tasks.inference.loading.row_wise_modules import (
@@ -181,16 +182,19 @@ def _lowered(
     if packed is not None:
         packed.share(share)
     quantise_layers(model.decoder, precision, device, ranges, share)
-    return replace(
+    fixed = device.type == "cuda" and fixed_order_works(device)
+    lowered = replace(
         model,
         head_weight=_settle_dense(model.decoder, model.head_weight.to(device), share),
         head_bias=None if model.head_bias is None else model.head_bias.to(device),
         packed_head=packed,
-        kernel_order=kernel_order(device, packed=packed is not None),
+        kernel_order=kernel_order(device, precision, packed=packed is not None, fixed=fixed),
         long_tables={name: table.to(device) for name, table in model.long_tables.items()},
         device=device,
         precision=precision,
     )
+    lowered.use_kernels()
+    return lowered
 
 
 def _settle_dense(decoder: nn.Module, head_weight: Tensor, share: Share) -> Tensor:

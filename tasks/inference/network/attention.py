@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from tasks.inference.kernels.kernel_order import FIXED_ORDER, KernelName
+from tasks.inference.kernels.kernel_order import FIXED_ATTENTION, FIXED_ORDER, KernelName
 
 NAME = "almoner_rows"
-_NAMES: dict[KernelName, str] = {FIXED_ORDER: "almoner_fixed_order"}
+FIXED_NAME = "almoner_fixed_order"
+_FIXED = (FIXED_ATTENTION, FIXED_ORDER)
 
 Attention: TypeAlias = Callable[..., tuple[Tensor, None]]
 """Attention in transformers' signature (`grouped_attention`)."""
@@ -121,7 +122,12 @@ def fixed_order_attention(
     s_aux: Tensor | None = None,
     **options: object,
 ) -> tuple[Tensor, None]:
-    """`grouped_attention` by the kernel of that name: one program for each row, key/value head and block of queries."""
+    """`grouped_attention` by the kernel of that name: one program for each row, key/value head and block of queries.
+
+    The kernel has no derivative: where one is wanted, as in training, `grouped_attention` computes.
+    """
+    if any(part.requires_grad for part in (query, key, value)):
+        return grouped_attention(module, query, key, value, attention_mask, scaling, softcap, s_aux, **options)
     _check_variants(options)
     from tasks.inference.kernels import attention_kernel  # it imports Triton
 
@@ -136,7 +142,7 @@ def _check_variants(options: Mapping[str, object]) -> None:
 
 def attention_of(kernels: KernelName) -> Attention:
     """Return the attention that goes with these kernels."""
-    return fixed_order_attention if kernels == FIXED_ORDER else grouped_attention
+    return fixed_order_attention if kernels in _FIXED else grouped_attention
 
 
 def use_attention(decoder: nn.Module, kernels: KernelName) -> None:
@@ -144,12 +150,11 @@ def use_attention(decoder: nn.Module, kernels: KernelName) -> None:
 
     Layers ask their configuration at every pass, and copies of a decoder share it.
     """
-    ours = {NAME, *_NAMES.values()}
     for module in decoder.modules():
         config: Any = getattr(module, "config", None)
-        if getattr(config, "_attn_implementation", None) in ours:
-            config._attn_implementation = _NAMES.get(kernels, NAME)
+        if getattr(config, "_attn_implementation", None) in (NAME, FIXED_NAME):
+            config._attn_implementation = FIXED_NAME if kernels in _FIXED else NAME
 
 
 AttentionInterface.register(NAME, grouped_attention)
-AttentionInterface.register(_NAMES[FIXED_ORDER], fixed_order_attention)
+AttentionInterface.register(FIXED_NAME, fixed_order_attention)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tasks.inference.catalogue.precision import Precision
-from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
-from tasks.inference.kernels.kernel_order import FIXED_ORDER, PLAIN, KernelName, KernelOrder
+from tasks.inference.kernels.dense_linear import DenseLinear, linear, linear_of_chosen
+from tasks.inference.kernels.kernel_order import PLAIN, KernelName, KernelOrder
 from tasks.inference.network.attention import Attention, attention_of, use_attention, within_window
 from tasks.inference.network.capabilities import keeps_bfloat16
 from tasks.inference.network.packed_linear import PackedLinear
@@ -117,15 +117,19 @@ class LanguageModel:
 
     def use_next_kernels(self) -> bool:
         """Multiply by the next kernels from now on, in all copies of this model; return whether there are any."""
-        if not self.kernel_order.advance(lambda name: name != FIXED_ORDER or fixed_order_works(self.device)):
+        if not self.kernel_order.advance():
             return False
+        self.use_kernels()
+        return True
+
+    def use_kernels(self) -> None:
+        """Let every layer multiply by the kernels of `kernel_order`, in place."""
         layers = self.decoder.modules() if isinstance(self.decoder, nn.Module) else ()
         for layer in (*layers, self.packed_head):
             if isinstance(layer, PackedLinear | DenseLinear):
                 layer.use(self.kernels)
         if isinstance(self.decoder, nn.Module):
             use_attention(self.decoder, self.kernels)
-        return True
 
     def with_soft_tokens(self, table: Tensor) -> Self:
         """Return this model with the token ids V..V+S-1 standing for the rows of `table` in prompts.

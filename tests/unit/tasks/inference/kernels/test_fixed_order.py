@@ -21,7 +21,14 @@ from tasks.inference.engine.open_session import _tries
 from tasks.inference.isolation.check import IsolationCheck, RowsNotIsolated
 from tasks.inference.kernels import dense_linear, tiles
 from tasks.inference.kernels.dense_linear import DenseLinear, fixed_order_works, linear, linear_of_chosen
-from tasks.inference.kernels.kernel_order import FIXED_ORDER, PACKED, PLAIN, KernelOrder, kernel_order
+from tasks.inference.kernels.kernel_order import (
+    FIXED_ATTENTION,
+    FIXED_ORDER,
+    PACKED,
+    PLAIN,
+    KernelOrder,
+    kernel_order,
+)
 from tasks.inference.loading import adopt
 from tasks.inference.network import attention, replace_layers
 from tasks.inference.network.attention import fixed_order_attention, grouped_attention
@@ -229,16 +236,22 @@ def test_tiles_follow_from_the_weight_alone() -> None:
     assert torch.equal(product(unaligned, numbers(8, 16), None), product(unaligned.clone(), numbers(8, 16), None))
 
 
+def test_where_a_derivative_is_wanted_torch_computes() -> None:
+    query, key, value = (torch.randn(1, 2, 16, 16, requires_grad=True) for _ in range(3))
+    mixed, _ = fixed_order_attention(None, query, key, value, torch.zeros(1, 1, 16, 16))
+    mixed.sum().backward()
+    assert all(part.grad is not None and part.grad.any() for part in (query, key, value))
+
+
 def test_orders() -> None:
-    assert kernel_order(CPU, packed=True).names == (PACKED, PLAIN)
-    assert kernel_order(CPU, packed=False).names == (PLAIN,)
-    on_cuda = kernel_order(torch.device("cuda"), packed=False)
-    assert (on_cuda.names, on_cuda.fewer_rows_first) == ((PLAIN, FIXED_ORDER), False)
-    assert not on_cuda.advance(lambda name: False)
-    assert on_cuda.current == PLAIN
-    assert on_cuda.advance(lambda name: True)
-    assert not on_cuda.advance(lambda name: True)
-    assert on_cuda.current == FIXED_ORDER
+    cuda = torch.device("cuda")
+    assert kernel_order(CPU, "float32", packed=True, fixed=False).names == (PACKED, PLAIN)
+    assert kernel_order(CPU, "float32", packed=False, fixed=False).names == (PLAIN,)
+    assert kernel_order(cuda, "bfloat16", packed=False, fixed=False).names == (PLAIN,)
+    assert kernel_order(cuda, "float32", packed=False, fixed=True).names == (PLAIN, FIXED_ORDER)
+    order = kernel_order(cuda, "bfloat16", packed=False, fixed=True)
+    assert (order.names, order.fewer_rows_first) == ((FIXED_ATTENTION, FIXED_ORDER), False)
+    assert (order.advance(), order.advance(), order.current) == (True, False, FIXED_ORDER)
 
 
 def test_a_device_whose_compiler_fails_has_no_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:

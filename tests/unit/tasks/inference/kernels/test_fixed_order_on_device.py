@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.inference.isolation.check import IsolationCheck
 from tasks.inference.kernels.dense_linear import fixed_order_works, linear, linear_of_chosen
-from tasks.inference.kernels.kernel_order import FIXED_ORDER
+from tasks.inference.kernels.kernel_order import FIXED_ATTENTION, FIXED_ORDER
 from tasks.inference.kernels.tiles import CANDIDATES, Tile
 from tasks.inference.loading.adopt import wrap_network
 from tasks.inference.network.attention import fixed_order_attention
@@ -128,6 +128,7 @@ def _bfloat16() -> LanguageModel:
 
 def test_bfloat16_is_near_cublas_and_passes_the_check() -> None:
     model = _bfloat16()
+    assert model.kernels == FIXED_ATTENTION
     hidden = numbers(44, model.width, device=CUDA)
     library = model.logits(hidden)
     assert model.use_next_kernels()
