@@ -133,21 +133,27 @@ class CudaGraphs:
     def __call__(self, compute: Callable[[], None]) -> Callable[[], None]:
         """Implement `Recording`."""
         if self._smallest is None:
-            self._pool, self._number = torch.cuda.graph_pool_handle(), torch.zeros(1, device=self._device)
+            number = torch.zeros(1, device=self._device)
+            self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-            self._smallest = self._captured(self._count)  # torch lets a pool be used again only while a graph has it
+            # torch lets a pool be used again only while a graph has it.
+            self._smallest = self._captured(lambda: number.add_(1))
         try:
             graph = self._captured(compute)
         except RuntimeError:
-            self._captured(self._count)  # torch's random generators stay in a capture that failed until another ends
+            self._renew_generator()
             raise
         replay: Callable[[], None] = graph.replay
         return replay
 
-    def _count(self) -> None:
-        self._number.add_(1)
+    def _renew_generator(self) -> None:
+        """Give the device's random generator a new state: the old one stays in a capture that failed."""
+        fresh = torch.Generator(device=self._device)
+        fresh.seed()
+        index = torch.cuda.current_device() if self._device.index is None else self._device.index
+        torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
-    def _captured(self, compute: Callable[[], None]) -> Any:
+    def _captured(self, compute: Callable[[], object]) -> Any:
         """Return the graph; unlike `torch.cuda.graph` without a collection of garbage for each.
 
         Another thread may use the device meanwhile.

@@ -1,5 +1,7 @@
 """CUDA graphs on a device: the bits of plain passes, one pool for graphs that come and go, and a capture that fails."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +12,10 @@ from tests.unit.tasks.inference.families import READ, adopted, network_of
 from tests.unit.tasks.inference.traffic import crowd, differing, drive
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def _double(number: Tensor) -> None:
+    number.mul_(2)
 
 
 @pytest.mark.parametrize("family", ["Llama", "gpt-oss", "Qwen2, windows in some layers"])
@@ -37,5 +43,7 @@ def test_graphs_come_and_go_and_a_failed_capture_leaves_the_device_usable() -> N
     passes = RecordedPasses(recorder)
     assert [passes.run("decides", decides, number).tolist() for _ in range(3)] == [[2.0] * 3] * 3
     assert not recorder.records
-    torch.rand(3, device="cuda")
-    assert CudaGraphs(torch.device("cuda"))(lambda: None) is not None
+    assert torch.rand(3, device="cuda").unique().numel() == 3
+    held = number.clone()
+    CudaGraphs(torch.device("cuda"))(partial(_double, held))()
+    assert held.tolist() == [2.0] * 3
