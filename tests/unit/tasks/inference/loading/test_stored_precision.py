@@ -245,7 +245,7 @@ def test_an_accelerator_is_asked_for_its_memory(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda where: 10 * 2**30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda where: 6 * 2**30)
     assert free_memory(device) == 64 * 2**30
-    assert memory_budget(device) == 32 * 2**30
+    assert memory_budget(device) == 48 * 2**30
     monkeypatch.setenv("ALMONER_MEMORY", "1000")
     assert memory_budget(device) == 1000
     assert asked == [device, device]
